@@ -4,7 +4,15 @@ It prints one line when the broker is ready, and logs to stderr. SIGTERM and SIG
 order; SIGHUP has it read its file of settings again.
 """
 
+# the process is set up before the imports that take long
 from __future__ import annotations
+
+import sys
+
+from rocketpoll.broker.process_setup import set_up_process
+
+if __name__ == "__main__":
+    set_up_process(sys.argv[1:])
 
 import argparse
 import asyncio
@@ -12,12 +20,13 @@ import gc
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.controller import BrokerController
@@ -26,13 +35,15 @@ from rocketpoll.broker.no_pandas import no_pandas
 from rocketpoll.broker.operator_log import log_end, log_reload, log_start, log_stop, shown_host
 from rocketpoll.broker.server.descriptors import allow_descriptors
 from rocketpoll.broker.server.event_loop import new_event_loop
-from rocketpoll.broker.service_manager import ServiceManager, name_process
+from rocketpoll.broker.service_manager import ServiceManager, StartWatch, name_process
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import ConfigError, load_config, settings_of
+from rocketpoll.broker.store.errors import StartEnded
 from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
 
 _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096
+_STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 
 class _NotInOrder(RocketPollError):
@@ -54,8 +65,8 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         program: The name of the program in usage and error messages.
 
     Returns:
-        0 if the broker was stopped in order, 1 if it could not run, or not save what it should when
-        it stopped, 2 if its settings are wrong.
+        0 if the broker was stopped in order, or its start was ended by a signal; 1 if it could not
+        run, or not save what it should when it stopped; 2 if its settings are wrong.
     """
     given = _parser(program).parse_args(arguments)
     set_up_logging(given.log_format)
@@ -63,7 +74,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     try:
         config = load_config(given.configFile, given.settings)
     except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
+        _complain(str(error))
         return 2
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
@@ -94,8 +105,43 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
             raise
         return _cannot_run(error)
     finally:
-        loop.close()
+        _close(loop, given)
     return 0
+
+
+def _close(loop: asyncio.AbstractEventLoop, given: argparse.Namespace) -> None:
+    """Close the loop, which would give SIGHUP back its default: to end the process, at its end."""
+    if given.configFile is None:
+        loop.close()
+    else:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+        loop.close()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
+    for stream in (sys.stdout, sys.stderr):
+        _write(stream, "")  # what is left in their buffers, if it can be written
+
+
+def _write(stream: TextIO, text: str) -> OSError | None:
+    """Write to a standard stream; if that fails, discard what is written there from now on.
+
+    A full disk, or a pipe that nobody reads, must not keep a broker from its work; text that stays
+    in a buffer would change the exit code.
+    """
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        with suppress(OSError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+        return error
+    return None
+
+
+def _complain(text: str) -> None:
+    _write(sys.stderr, f"{text}\n")
 
 
 def _load_again(given: argparse.Namespace) -> BrokerConfig:
@@ -141,9 +187,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 def _cannot_run(error: Exception) -> int:
     if isinstance(error, _NotInOrder):
-        sys.stderr.write(f"{error}\n")
+        _complain(str(error))
     else:
-        sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
+        _complain(f"the broker cannot run: {what_is_wrong(error)}")
     return 1
 
 
@@ -163,18 +209,19 @@ async def serve(
     """
     manager = ServiceManager()
     name_process()
-    controller = BrokerController(config)
+    watch = StartWatch(manager)
+    controller = BrokerController(config, watch_opening=watch)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
     if load is not None:
         loop.add_signal_handler(
             signal.SIGHUP, _log.warning, "settings are read again once the broker has started"
         )
-    port = await controller.start()
+    port = await _start(controller, watch, stop)
+    if port is None:
+        return
     # What is here now is here to stay: no collection, in the way of requests, looks through it.
     gc.collect()
     gc.freeze()
@@ -182,8 +229,7 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, controller, load)
     log_start(config, controller)
     address = f"{shown_host(config.bind_address)}:{port}"
-    sys.stdout.write(f"rocketpoll {config.broker_name} listens on {address}\n")
-    sys.stdout.flush()
+    _announce(f"rocketpoll {config.broker_name} listens on {address}")
     manager.tell("READY=1", f"STATUS=listens on {address}")
     manager.be_watched(loop)
     await stop.wait()
@@ -198,6 +244,33 @@ async def serve(
         raise _NotInOrder(unsaved)
     manager.end()
     log_end(time.perf_counter() - began)
+
+
+async def _start(
+    controller: BrokerController, watch: StartWatch, stop: asyncio.Event
+) -> int | None:
+    """Start a broker; return its port, or None if a signal has ended its start.
+
+    The loop hears of signals only when the store is open, and a start may take long until then.
+    """
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: watch.stop())
+    try:
+        port = await controller.start()
+    except StartEnded as error:
+        _log.warning("%s", error)
+        return None
+    for number in _STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if watch.is_to_end:
+        stop.set()
+    return port
+
+
+def _announce(line: str) -> None:
+    error = _write(sys.stdout, f"{line}\n")
+    if error is not None:
+        _log.warning("stdout does not take the line %r: %s", line, error)
 
 
 def _with_descriptors(config: BrokerConfig) -> BrokerConfig:

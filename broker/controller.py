@@ -49,6 +49,7 @@ from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack, what_is_wrong
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.opening import OpeningWatch
 from rocketpoll.broker.store.results import DeletedFiles
 from rocketpoll.broker.table_check import TableCheck
 
@@ -76,8 +77,10 @@ class BrokerController:
         disk: Disk | None = None,
         now_ms: Callable[[], int] = time_of_day_ms,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        watch_opening: OpeningWatch | None = None,
     ) -> None:
         """Prepare a broker, touching nothing; ``now_ms`` is the time of day, which may jump."""
+        self._watch_opening = watch_opening
         self._config = config
         self._disk = disk or LocalDisk()
         self._now_ms = now_ms
@@ -100,6 +103,7 @@ class BrokerController:
 
         Raises:
             StoreError: The directory is in use, or cannot be read. Nothing was changed.
+            StartEnded: ``watch_opening`` has ended the start.
             CannotListen: The port is in use.
         """
         config = self._config
@@ -118,7 +122,13 @@ class BrokerController:
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
         began = time.perf_counter()
         self.store = MessageStore(
-            config.store, self._disk, self._now_ms, listener, self._wake_reput, self._random_bytes
+            config.store,
+            self._disk,
+            self._now_ms,
+            listener,
+            self._wake_reput,
+            self._random_bytes,
+            self._watch_opening,
         )
         self.opening_seconds = time.perf_counter() - began
         try:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from functools import partial
 
+from rocketpoll.broker import threads
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rocketpoll.broker.processors import Processors
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
@@ -25,6 +26,7 @@ from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store import lazy_numpy
 from rocketpoll.broker.store.lacks import Hindrances, may_succeed_later
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.threads import Workers
 
 _log = logging.getLogger(__name__)
 _HOLD_SWEEP_MS = 5_000
@@ -36,6 +38,7 @@ _CONFIGURATION_SAVE_MS = 1_000
 _FINISH_OPENING_MS = 1_000
 _FLUSH_EARLY_MS = 1_000
 _REPUT_AGAIN_MS = 1_000
+_THREADS_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """After the first answers, and before so many messages have come that numpy is needed."""
 _DELETE_LEFT_MS = 1_000
@@ -43,6 +46,9 @@ _NOTE_CRASH_MS = 1_000
 """Soon after the start: another crash before it would leave ever more to redo."""
 _STORE_JOBS = 2
 """Two at a time: a checkpoint; and retention, files of deleted topics, or the rest of a start."""
+_LOST_SECONDS = 0.5
+"""Seconds after which `stop` looks whether the thread that is to do a job has begun at all."""
+_MEMORY_SECONDS = 0.05
 _LET_GO_SECONDS = 5.0
 """Seconds that `stop` waits for jobs on the whole store, which end early unless the disk hangs."""
 
@@ -68,13 +74,17 @@ class Housekeeping:
         self._store = store
         self._tables = tables
         self._schedule = schedule
-        self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
-        self._batch_thread = ThreadPoolExecutor(1, "StagedBatches")
-        self._store_threads = ThreadPoolExecutor(_STORE_JOBS, "StoreHousekeeping")
-        for threads in (self._thread, self._batch_thread, self._store_threads):
-            threads.submit(
-                _nothing
-            )  # starts one: when there is much to do, the system may start none
+        self._thread = Workers("BrokerHousekeeping")
+        self._batch_thread = Workers("StagedBatches")
+        self._store_threads = Workers("StoreHousekeeping", _STORE_JOBS)
+        self._all_workers = self._thread, self._batch_thread, self._store_threads
+        try:
+            for workers in self._all_workers:
+                workers.submit(_nothing)  # starts a thread: later the system may start none
+        except BaseException:
+            for workers in self._all_workers:
+                workers.shutdown()
+            raise
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
         self._hindrances = Hindrances[str]()
@@ -87,6 +97,7 @@ class Housekeeping:
         """Plan all periodic jobs; none runs at once."""
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
+        self._every(_THREADS_MS, self._look_after_threads)
         self._every(_REPUT_AGAIN_MS, self._store.reput_again)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
         self._every(_FLUSH_EARLY_MS, self._flush_early)
@@ -109,10 +120,10 @@ class Housekeeping:
     async def settled(self, seconds: float) -> None:
         """Wait until all jobs given to both threads are done, or until some seconds have passed."""
         until = self._loop.time() + seconds
-        while self._aside and self._loop.time() < until:  # what is done may bring more to do
-            threads = self._thread, self._batch_thread
-            behind_all = [self._loop.run_in_executor(each, _nothing) for each in threads]
-            await asyncio.wait(behind_all, timeout=until - self._loop.time())
+        while self._aside and self._loop.time() < until:  # a job that is done may bring another
+            if self._jobs:
+                await self._wait_for(self._jobs, until - self._loop.time())
+            await asyncio.sleep(0)  # in which the end of each is told
 
     @property
     def is_at_work(self) -> bool:
@@ -122,8 +133,7 @@ class Housekeeping:
     async def all_done(self) -> None:
         """Wait until no job is under way, neither in the thread nor on the whole store."""
         while self.is_at_work:
-            jobs = [asyncio.wrap_future(job) for job in (*self._jobs, *self._store_jobs)]
-            await asyncio.gather(*jobs, return_exceptions=True)
+            await self._wait_for((*self._jobs, *self._store_jobs), _LOST_SECONDS)
             await asyncio.sleep(0)  # in which the end of each is told
 
     async def stop(self) -> None:
@@ -135,19 +145,25 @@ class Housekeeping:
         """
         for timer in self._timers.values():
             timer.cancel()
-        jobs = [asyncio.wrap_future(job) for job in tuple(self._jobs)]
-        await asyncio.gather(*jobs, return_exceptions=True)
+        before_stop = tuple(self._jobs)
+        while not all(job.done() for job in before_stop):
+            await self._wait_for(before_stop, _LOST_SECONDS)
+            threads.fail_lost_jobs()
         self._has_stopped = True
         self._thread.shutdown()
         self._batch_thread.shutdown()
-        store_jobs = [asyncio.wrap_future(job) for job in tuple(self._store_jobs)]
-        if store_jobs:
-            ended, late = await asyncio.wait(store_jobs, timeout=_LET_GO_SECONDS)
-            for job in ended:
-                job.exception()  # looked at, as asyncio wants it; who asked for the job logs it
-            for job in late:
-                job.cancel()
-        self._store_threads.shutdown(wait=False)
+        await self._wait_for(self._store_jobs, _LET_GO_SECONDS)
+        self._store_threads.shutdown()
+
+    async def _wait_for(self, jobs: Iterable[Future[object]], seconds: float) -> None:
+        """Wait for jobs to end, at most for so long; their owners log what they raise."""
+        waiting = [asyncio.wrap_future(job) for job in jobs]
+        if not waiting:
+            return
+        ended, _ = await asyncio.wait(waiting, timeout=max(seconds, 0.0))
+        for job in ended:
+            if not job.cancelled():
+                job.exception()  # asyncio logs those that nobody has looked at
 
     def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -177,7 +193,7 @@ class Housekeeping:
 
     def _run_counted(
         self,
-        threads: ThreadPoolExecutor,
+        workers: Workers,
         job: Callable[[], object],
         then: Callable[[BaseException | None], None],
     ) -> None:
@@ -187,23 +203,32 @@ class Housekeeping:
             self._aside -= 1
             then(error)
 
-        self._run(threads, self._jobs, job, done)
+        self._run(workers, self._jobs, job, done)
 
     def _run(
         self,
-        threads: ThreadPoolExecutor,
+        workers: Workers,
         jobs: dict[Future[object], None],
         job: Callable[[], object],
         then: Callable[[BaseException | None], None],
     ) -> None:
         def tell(future: Future[object]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
-                self._loop.call_soon_threadsafe(then, future.exception())
+            if future.cancelled():
+                return
+            while not self._has_stopped:  # without this, the job would count as under way for good
+                try:
+                    self._loop.call_soon_threadsafe(then, future.exception())
+                except MemoryError:
+                    time.sleep(_MEMORY_SECONDS)
+                    continue
+                except RuntimeError:  # the loop is closed: nobody wants to know any more
+                    pass
+                return
 
         if self._has_stopped:  # a batch that needs this has not failed: the next start ends it
             return
         try:
-            future = threads.submit(job)
+            future = workers.submit(job)
         except (RuntimeError, MemoryError) as error:
             self._loop.call_soon(then, error)
             return
@@ -224,6 +249,10 @@ class Housekeeping:
             _log.warning(
                 "looking after the pulls that wait for %d queues took %d ms", queues, took_ms
             )
+
+    def _look_after_threads(self) -> None:
+        threads.fail_lost_jobs()
+        self._store.keep_flushing()
 
     def try_again(self) -> None:
         """Try now what was hindered by a lack that is known to be over, and not a second later."""

@@ -1,4 +1,4 @@
-"""ServiceManager: tells systemd, or whoever speaks its protocol, that the broker is ready, or ends.
+"""ServiceManager: tells systemd, or what speaks its protocol, how the broker starts and ends.
 
 One datagram for each state goes to the socket that ``NOTIFY_SOCKET`` names; without it, nothing is
 sent. With ``WATCHDOG_USEC``, the loop tells of itself twice as often as it has to: a broker whose
@@ -11,13 +11,18 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _log = logging.getLogger(__name__)
 _TITLE: Final = "rocketpoll"
+_FIRST_REPORT_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 10.0
+_EXTENSION_SECONDS: Final = 600
+"""Seconds that a start gets with each report, as TimeoutStartSec of the unit gives it at first."""
 
 
 class ServiceManager:
@@ -51,6 +56,56 @@ class ServiceManager:
         """Tell of nothing more."""
         if self._timer is not None:
             self._timer.cancel()
+
+
+class StartWatch:
+    """The progress of a start: logged, told to the supervisor, and ended by `stop`.
+
+    A start that makes progress is given time, however long it takes: the supervisor ends one that
+    reports nothing for `_EXTENSION_SECONDS`.
+    """
+
+    def __init__(
+        self, manager: ServiceManager, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._doing = ""
+        self._began = 0.0
+        self._began_bytes = 0
+        self._next_report = clock() + _FIRST_REPORT_SECONDS
+        self.is_to_end = False
+        """True if the start is to end as soon as it can be resumed."""
+
+    def stop(self) -> None:
+        """End the start as soon as it can be resumed."""
+        self.is_to_end = True
+
+    def __call__(self, doing: str, done_bytes: int, total_bytes: int) -> bool:
+        """Take note of how far the start has come; return whether it is to end."""
+        now = self._clock()
+        if doing != self._doing:
+            self._doing, self._began, self._began_bytes = doing, now, done_bytes
+        if now >= self._next_report:
+            self._next_report = now + _REPORT_SECONDS
+            text = self._progress(now, done_bytes, total_bytes)
+            _log.info("%s", text)
+            extension = f"EXTEND_TIMEOUT_USEC={_EXTENSION_SECONDS * 1_000_000}"
+            self._manager.tell(extension, f"STATUS={text}")
+        return self.is_to_end
+
+    def _progress(self, now: float, done_bytes: int, total_bytes: int) -> str:
+        text = (
+            f"the start {self._doing}: {done_bytes / max(total_bytes, 1):.0%} of "
+            f"{total_bytes / 1e9:.1f} GB"
+        )
+        done_since = done_bytes - self._began_bytes
+        if done_since <= 0:
+            return text
+        left_seconds = (now - self._began) * (total_bytes - done_bytes) / done_since
+        if left_seconds < 90:
+            return f"{text}, about {left_seconds:.0f} s left"
+        return f"{text}, about {left_seconds / 60:.0f} min left"
 
 
 def name_process() -> None:

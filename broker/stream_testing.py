@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ from rmq_spark.errors import RocketPollError, excerpt
 from rocketpoll.broker.embedded.embedded_broker import EmbeddedBroker
 from rocketpoll.broker.embedded.helpers import NotInTime
 from rocketpoll.broker.testing import STREAM_SECONDS
+from rocketpoll.broker.threads import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -200,26 +201,17 @@ class StreamTest:
             pyspark.errors.StreamingQueryException: The stream has failed.
         """
         query = self._running()
-        failures: list[BaseException] = []
-
-        def wait() -> None:
-            try:
-                query.processAllAvailable()
-            except BaseException as error:  # noqa: BLE001  # raised again below
-                failures.append(error)
-
-        waiting = threading.Thread(target=wait, name="process_all", daemon=True)
-        waiting.start()
-        waiting.join(self._timeout)
-        if waiting.is_alive():
+        workers = Workers("process_all", waits_at_exit=False)
+        processing = workers.submit(query.processAllAvailable)
+        processing.add_done_callback(lambda _: workers.shutdown())
+        if not wait([processing], self._timeout).done:
             status, progress = query.status, query.lastProgress
             self.stop()
             raise NotInTime(
                 f"the stream was to process all of topic {self._topic} within {self._timeout} s: "
                 f"{status}, its last progress was {progress}"
             )
-        if failures:
-            raise failures[0]
+        processing.result()
 
     def check_answer(self, *expected: object) -> None:
         """Check the rows that the stream has given so far, in any order.

@@ -1,7 +1,7 @@
 """The command line: ``rocketpoll COMMAND``, or ``python -m rocketpoll`` where that is not on PATH.
 
-Ctrl-C is quiet from here on: loading the commands takes a second on a slow machine, and whoever has
-mistyped is fast.
+Ctrl-C is quiet from here on, and SIGHUP does not end a broker that has a file of settings: loading
+the commands takes a second on a slow machine.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ def main() -> int:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # else it is ignored, as behind nohup
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+    if sys.argv[1:2] == ["broker"] and any(each.startswith(("-c", "--c")) for each in sys.argv[2:]):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # to a broker, it says: read settings again
     from rmq_spark.cli.main import main as run  # noqa: PLC0415  # behind the handler
 
     signal.signal(signal.SIGINT, handler)

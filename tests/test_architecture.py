@@ -101,3 +101,27 @@ def test_no_named_tuple_is_generic(trees):
         and {ast.unparse(base).partition("[")[0] for base in node.bases}
         >= {"NamedTuple", "Generic"}
     ] == []
+
+
+_STARTS_THREADS = {
+    "Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "run_in_executor", "to_thread",
+    "start_new_thread", "start_joinable_thread", "getaddrinfo", "getnameinfo",
+}  # fmt: skip
+
+
+def test_only_one_module_of_the_broker_starts_threads(trees):
+    """`Thread.start` waits without limit for a thread that gets no memory for its first steps.
+
+    An event loop resolves names of hosts in a thread, too.
+    """
+    starts = {
+        f"{name}: {word}"
+        for name, tree in trees.items()
+        if name.startswith("broker/") and name != "broker/threads.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (word := getattr(node.func, "attr", getattr(node.func, "id", ""))) in _STARTS_THREADS
+    }
+    assert starts == {"broker/server/listener.py: getaddrinfo"}, (
+        "use broker/threads.py: its Workers"
+    )

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from rocketpoll.broker.service_manager import ServiceManager
+from rocketpoll.broker.service_manager import ServiceManager, StartWatch
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -55,3 +55,25 @@ def test_one_that_has_gone_is_warned_of_and_the_broker_goes_on(tmp_path, caplog)
     ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).tell("READY=1")
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "READY=1" in caplog.text
+
+
+def test_a_start_is_given_more_time_with_each_report_of_its_progress(supervisor, caplog):
+    hearing, name = supervisor
+    caplog.set_level(logging.INFO)
+    now = [100.0]
+    watch = StartWatch(ServiceManager({"NOTIFY_SOCKET": name}), lambda: now[0])
+    assert not watch("makes queues", 0, 200 * 10**9)
+    assert caplog.messages == []  # a start that is soon done says nothing
+    now[0] += 100
+    assert not watch("makes queues", 50 * 10**9, 200 * 10**9)
+    said = "the start makes queues: 25% of 200.0 GB, about 5 min left"
+    assert caplog.messages == [said]
+    assert hearing.recv(1000).decode() == f"EXTEND_TIMEOUT_USEC=600000000\nSTATUS={said}"
+    now[0] += 9
+    watch("makes queues", 51 * 10**9, 200 * 10**9)
+    assert len(caplog.messages) == 1
+    now[0] += 1
+    watch("makes queues", 190 * 10**9, 200 * 10**9)
+    assert caplog.messages[1].endswith("95% of 200.0 GB, about 6 s left")
+    watch.stop()
+    assert watch("makes queues", 191 * 10**9, 200 * 10**9)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import Any
@@ -22,8 +22,12 @@ from rocketpoll.broker.embedded.moving import move
 from rocketpoll.broker.embedded.network import EmbeddedNetwork
 from rocketpoll.broker.embedded.time_ahead import TimeAhead
 from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
+from rocketpoll.broker.threads import Workers
 
 _STOP_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
+"""Seconds after which `start` looks whether the thread has begun at all."""
 
 
 class BrokerThread:
@@ -48,7 +52,7 @@ class BrokerThread:
         self._stopped: Future[None] = Future()
         self._go_on = threading.Event()
         self._go_on.set()
-        self._thread = threading.Thread(target=self._run, name="EmbeddedBroker", daemon=True)
+        self._workers = Workers("EmbeddedBroker", waits_at_exit=False)
 
     def start(self) -> int:
         """Start the thread, and return the broker's port once it serves.
@@ -57,13 +61,24 @@ class BrokerThread:
             RocketPollError, OSError: The broker cannot run. Nothing is left behind.
         """
         try:
-            self._thread.start()
+            self._running = self._workers.submit(self._run)
+        except (RuntimeError, MemoryError) as error:
+            raise RocketPollError(what_is_wrong(error)) from error
+        self._running.add_done_callback(lambda _: self._workers.shutdown())
+        try:
+            either: list[Future[Any]] = [self._started, self._running]
+            while not wait(either, _LOOK_SECONDS, FIRST_COMPLETED).done:
+                self._workers.fail_lost_jobs()
+            if not self._started.done():
+                self._running.result()
             return self._started.result()
-        except BaseException:
+        except BaseException as error:
             # After an interrupt it may be about to serve: then it stops as soon as it does.
             self._started.add_done_callback(lambda _: self._ask_to_stop())
-            with suppress(RuntimeError):  # it never began
-                self._thread.join(_STOP_SECONDS)
+            if not self._running.cancel():
+                wait([self._running], _STOP_SECONDS)
+            if isinstance(error, (MemoryError, RuntimeError)) and is_lack(error):
+                raise RocketPollError(what_is_wrong(error)) from error
             raise
 
     def stop(self) -> None:
@@ -74,9 +89,9 @@ class BrokerThread:
         """
         self.resume()
         self._ask_to_stop()
-        self._thread.join(_STOP_SECONDS)
-        if self._thread.is_alive():
+        if not wait([self._running], _STOP_SECONDS).done:
             raise RocketPollError(f"the broker has not stopped within {_STOP_SECONDS:.0f} s")
+        self._running.result()
         self._stopped.result()
 
     def pause(self) -> None:

@@ -23,6 +23,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import FunctionType, NoneType, TracebackType
@@ -37,13 +38,23 @@ from rocketpoll.broker.embedded.clock import BrokerClock
 from rocketpoll.broker.embedded.errors import EmbeddedBrokerError, wrong_kind
 from rocketpoll.broker.embedded.faults import BrokerFaults, Work
 from rocketpoll.broker.embedded.helpers import BrokerHelpers, NotInTime
+from rocketpoll.broker.server.descriptors import share_of_program
 from rocketpoll.broker.server.server import CannotListen
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import config_of
 
 _log = logging.getLogger(__name__)
 
 _WORK_SECONDS: Final = 60.0
 _OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
+_OF_TEMPORARY_STORES: Final = {
+    "flushDiskType": "ASYNC_FLUSH",
+    # The store is small and goes soon: a disk that others have filled to 95 % has room for it.
+    "diskMaxUsedSpaceRatio": "99",
+    "diskSpaceCleanForciblyRatio": "99",
+    "diskSpaceWarningLevelRatio": "99",
+}
+"""Settings of a broker with a temporary directory, unless they are given."""
 _ADDRESS: Final = re.compile(r"[\w.-]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}")
 _HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
 
@@ -85,8 +96,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             port: The port to listen on; 0 picks any free one.
             own_process: Whether the broker runs in a process of its own rather than in a thread.
             **settings: Settings under their names in conf/broker.conf, such as ``maxTopics=20``. By
-                default, vipChannelEnable is false, and with a temporary directory flushDiskType is
-                ASYNC_FLUSH.
+                default, vipChannelEnable is false. With a temporary directory, flushDiskType is
+                ASYNC_FLUSH, and the broker takes messages until the disk is 99 % full
+                (diskSpaceWarningLevelRatio) instead of 90 %.
 
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
@@ -119,7 +131,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         # At a restart on the same port, the port two below may be another broker's by then.
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
-            self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
+            self._texts = {**_OF_TEMPORARY_STORES, **self._texts}
         self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address
         self._life = _Life.NEW
         self._doing = "running"
@@ -349,7 +361,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         runner = (
             BrokerProcess(broker_command([f"{name}={text}" for name, text in texts.items()]))
             if self._own_process
-            else BrokerThread(config_of(texts), self._ahead, self._disk, self._network)
+            else BrokerThread(self._config(texts), self._ahead, self._disk, self._network)
         )
         try:
             self._port = runner.start()
@@ -359,6 +371,20 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         self._doing = "running"
         if self._faults and isinstance(runner, BrokerThread):
             self._do(lambda: runner.do(self._put_faults, _WORK_SECONDS))
+
+    def _config(self, texts: dict[str, str]) -> BrokerConfig:
+        """Return settings for a broker in this process, whose descriptors it shares."""
+        config = config_of(texts)
+        wanted = config.store.open_files_max
+        open_files_max = share_of_program(wanted)
+        if open_files_max < wanted and "maxOpenFiles" in texts:
+            _log.warning(
+                "maxOpenFiles is %d instead of %d, a quarter of what this process may open: raise "
+                "the limit (ulimit -n), or use own_process=True",
+                open_files_max,
+                wanted,
+            )
+        return replace(config, store=replace(config.store, open_files_max=open_files_max))
 
     def _thread(self, name: str) -> BrokerThread:
         """Return the thread of the broker, or raise the reason why it has not what is asked for."""

@@ -81,6 +81,18 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
     return given
 
 
+def share_of_program(open_files_wanted: int) -> int:
+    """Return how many files the store of a broker within another program may have open.
+
+    It gets at most a quarter of the program's soft limit, which this does not raise: the rest is
+    the program's own. What a store opens beyond that, it closes first.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return open_files_wanted
+    return max(min(open_files_wanted, soft // _FILES_SHARE), 1)
+
+
 def lack() -> OSError | None:
     """Return the error for which no connection could be let in now, or None if one could."""
     try:

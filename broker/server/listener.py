@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from rocketpoll.broker.server.descriptors import LACKS
@@ -50,7 +52,7 @@ class Listener:
             OSError: The port is in use, or the address is not this machine's.
         """
         server = await self._loop.create_server(
-            self._new_connection, address, port, backlog=_AT_ONCE
+            self._new_connection, _numeric(address), port, backlog=_AT_ONCE
         )
         self._servers = [server]
         for each in server.sockets:
@@ -120,3 +122,14 @@ class Listener:
         task = self._loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+
+def _numeric(address: str) -> str | list[str]:
+    """Return the numeric addresses that a name stands for; a loop would look it up in a thread."""
+    with suppress(ValueError):
+        ip_address(address.partition("%")[0])
+        return address
+    found = socket.getaddrinfo(
+        address or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    return list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -18,9 +18,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rmq_spark.wire.message_queue import QueueKey
@@ -34,6 +35,7 @@ from rocketpoll.broker.store.parts import CONFIG, StoreParts
 from rocketpoll.broker.store.queue_table import QueueSpan
 from rocketpoll.broker.store.results import DeletedSpan
 from rocketpoll.broker.store.tables import JsonTable, SetAside
+from rocketpoll.broker.threads import BIRTH_SECONDS, Workers
 
 _log = logging.getLogger(__name__)
 _LAST_CHECKPOINT_SECONDS = 20.0
@@ -119,8 +121,14 @@ class Checkpointing:
         """True while a checkpoint is being saved, which will note what has expired by then."""
         return self._saving.locked()
 
-    def save(self, is_over: Callable[[], bool] = never) -> bool:
+    def save(
+        self,
+        is_over: Callable[[], bool] = never,
+        least_ends: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> bool:
         """Make log, queues and index durable, and note that they are.
+
+        With the `Manifest.least_ends`, it notes as well that all queues are being made again.
 
         Returns:
             False if ``is_over`` has ended this early: nothing was noted.
@@ -164,6 +172,8 @@ class Checkpointing:
                             if topic not in self._forgotten
                         },
                         newest_mark=parts.batches.newest_mark,
+                        is_rebuilding=least_ends is not None,
+                        least_ends=least_ends or {},
                     )
                 )
                 log = parts.log
@@ -360,12 +370,15 @@ class Checkpointing:
 def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
     """Save a checkpoint in a thread; if that takes too long, end it early and return None."""
     is_late = threading.Event()
-    thread = ThreadPoolExecutor(1, "LastCheckpoint")
+    workers = Workers("LastCheckpoint", waits_at_exit=False)
     try:
-        saving = thread.submit(save, is_late.is_set)
-    except RuntimeError:  # as Python ends there are no more threads
+        saving = workers.submit(partial(save, is_late.is_set))
+    except (RuntimeError, MemoryError):  # as Python ends, or at a limit, no thread can be started
         return save(is_late.is_set)
-    thread.shutdown(wait=False)
+    wait([saving], BIRTH_SECONDS)
+    if saving.cancel():  # its thread has not begun
+        return save(is_late.is_set)
+    workers.shutdown()
     if saving in wait([saving], seconds).done:
         return saving.result()
     is_late.set()

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rocketpoll.broker.store.lacks import Hindrance, is_lack
+from rocketpoll.broker.threads import Workers
 
 if TYPE_CHECKING:
     from pyarrow import py_buffer
@@ -71,16 +72,15 @@ def loading() -> Future[None]:
     """Load the tools in another thread, unless that is under way; return its future.
 
     Raises:
-        RuntimeError: No thread can be started for that.
+        RuntimeError, MemoryError: No thread can be started for that.
     """
     with _state.lock:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
-            attempt = Future()
-            # A process that ends waits for it: Arrow's libraries crash where their ends meet its
-            # beginning, behind a stop in order.
-            threading.Thread(target=_load, args=(attempt,), name="LoadChunkTools").start()
-            _state.attempt = attempt
+            # A process that ends waits for it: Arrow's libraries crash if Python ends meanwhile.
+            workers = Workers("LoadChunkTools")
+            attempt = _state.attempt = workers.submit(_load)
+            attempt.add_done_callback(lambda _: workers.shutdown())
     return attempt
 
 
@@ -106,7 +106,7 @@ class _State:
 _state = _State()
 
 
-def _load(attempt: Future[None]) -> None:
+def _load() -> None:
     try:
         for home in dict.fromkeys(_HOMES.values()):
             _imported(home)
@@ -115,14 +115,12 @@ def _load(attempt: Future[None]) -> None:
         # here would abort a process that ends meanwhile: its C++ is no place for a thread to end.
         with suppress(Exception):
             import_module("pandas")
-    except BaseException as error:  # noqa: BLE001  # those who wait for this have to hear of it
+    except BaseException as error:
         if is_lack(error):
             _state.hindrance.begin(error)
-        attempt.set_exception(error)
-        return
+        raise
     _state.is_loaded = True
     _state.hindrance.end()
-    attempt.set_result(None)
 
 
 def __getattr__(name: str) -> Any:

@@ -69,7 +69,7 @@ class Cleaning:
             end = self._log.min_offset
             self._deleted_bytes += end - begin
             self._forced_bytes += max(end - max(begin, expiry.forced_from), 0)
-        self._refuse_when_full()
+        self.refuse_when_full()
         if self._expire(first_ms, used_ratio) and not checkpointing.is_under_way:
             self._save_checkpoint()  # a checkpoint under way notes it by itself
         checkpointing.delete_expired()
@@ -102,7 +102,8 @@ class Cleaning:
             self.report(deleted)
         return has_changed
 
-    def _refuse_when_full(self) -> None:
+    def refuse_when_full(self) -> None:
+        """Refuse messages if the disk is fuller than its limit, or take them again if it is not."""
         used = self._disk.usage(self.config.store_path_root_dir).ratio
         limit = self.config.disk_space_warning_level_ratio
         if self.config.broker_role is BrokerRole.SLAVE:

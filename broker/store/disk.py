@@ -14,8 +14,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple, Protocol
@@ -24,12 +24,13 @@ from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.lacks import FlushFailed
 from rocketpoll.broker.store.local_file import LocalFile
 from rocketpoll.broker.store.record_lock import RecordLock
+from rocketpoll.broker.threads import do_together
 
 _log = logging.getLogger(__name__)
 _unflushed_devices: set[int] = set()
 """The devices of which it was logged that they flush no directories."""
 _LOOKED_INTO = 128
-"""Directories that one thread looks into without a word to the others."""
+"""Directories that one thread looks into at a time."""
 
 _LOOKERS = 16
 
@@ -273,30 +274,17 @@ class LocalDisk:
     def look_into(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
         """Return the content of many directories, looked into by several threads."""
         parts = [paths[at : at + _LOOKED_INTO] for at in range(0, len(paths), _LOOKED_INTO)]
-        if len(parts) < 2:
-            return _look_into(paths)
-        with ThreadPoolExecutor(_LOOKERS, "LookIntoDirectories") as threads:
-            try:
-                looks = [threads.submit(_look_into, part) for part in parts]
-            except RuntimeError:  # no thread can be started
-                return _look_into(paths)
-            return [found for look in looks for found in look.result()]
+        found: list[list[dict[str, int | None]]] = [[] for _ in parts]
+
+        def look(number: int) -> None:
+            found[number] = _look_into(parts[number])
+
+        do_together([partial(look, each) for each in range(len(parts))], _LOOKERS, "LookInto")
+        return [each for part in found for each in part]
 
     def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
         """Do all jobs; many are shared out among threads, as far as these can be started."""
-        if len(jobs) <= _DONE_ALONE:
-            _do(iter(jobs))
-            return
-        waiting = iter(jobs)  # one for all: each thread takes the next
-        with ThreadPoolExecutor(_DOERS, "Flush") as threads:
-            begun: list[Future[None]] = []
-            try:
-                for _ in range(_DOERS):
-                    begun.append(threads.submit(_do, waiting))  # noqa: PERF401  # those that began count
-            except RuntimeError:  # as Python ends there are none
-                _do(waiting)
-            for done in begun:
-                done.result()
+        do_together(jobs, _DOERS if len(jobs) > _DONE_ALONE else 1, "Flush")
 
     def size_of(self, path: Path) -> int | None:
         """Return a file's size, or None."""
@@ -379,11 +367,6 @@ def _flush_names(descriptor: int, path: Path) -> None:
                 "a power loss is left to it",
                 path,
             )
-
-
-def _do(jobs: Iterator[Callable[[], object]]) -> None:
-    for job in jobs:
-        job()
 
 
 def _look_into(paths: Sequence[Path]) -> list[dict[str, int | None]]:

@@ -10,6 +10,7 @@
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── BatchRefused      a staged batch cannot be committed: its sink has to stage it again
     ├── StoreFailed       the disk has failed: reads go on, writes need a restart
+    ├── StartEnded        its start was told to end before it was done: start it again
     └── StoreClosed       it has been shut down
 
 Expected outcomes, such as a queue without messages, are no errors but statuses: see `results`.
@@ -67,3 +68,7 @@ class StoreFailed(StoreError):
 
 class StoreClosed(StoreError):
     """The store was used after it was shut down."""
+
+
+class StartEnded(StoreError):
+    """A start was told to end before it was done; the next one goes on from there."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 
@@ -19,6 +19,7 @@ from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.errors import StoreClosed, StoreError, StoreFailed
 from rocketpoll.broker.store.lacks import may_succeed_later
 from rocketpoll.broker.store.offsets import PhysicalOffset
+from rocketpoll.broker.threads import Workers
 
 _AGAIN_SECONDS = 0.2
 
@@ -51,11 +52,25 @@ class FlushService:
         self._waiting: list[tuple[int, Future[None]]] = []
         self._stopping = False
         self._is_hindered = False
-        self._thread = threading.Thread(target=self._work, name="FlushService", daemon=True)
+        self._workers = Workers("FlushService", waits_at_exit=False)
+        self._working: Future[None] = Future()
 
     def start(self) -> None:
-        """Start the thread that flushes."""
-        self._thread.start()
+        """Have a thread flush from now on.
+
+        Raises:
+            RuntimeError, MemoryError: No thread can be started.
+        """
+        self._working = self._workers.submit(self._work)
+
+    def keep_running(self) -> None:
+        """Have another thread flush if the last has not begun for want of memory, or has failed.
+
+        To be called now and then; without memory for that, the next call tries again.
+        """
+        if self._working.done() and self._failure is None and not self._stopping:
+            with suppress(RuntimeError, MemoryError):
+                self.start()
 
     def flushed(self, end_offset: PhysicalOffset) -> Future[None]:
         """Return a future that is done when all before an offset is on the disk, or fails."""
@@ -85,14 +100,19 @@ class FlushService:
             with suppress(FutureTimeoutError):
                 flushed.result(_AGAIN_SECONDS)
                 return
+            self._workers.fail_lost_jobs()
+            self.keep_running()
 
     def stop(self) -> None:
         """Flush for those who wait, and end."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._working.cancel() or self._working.done():  # no thread has begun, or it has failed
+            self._work()
+        else:
+            wait([self._working])
+        self._workers.shutdown()
 
     def _work(self) -> None:
         stopping = False

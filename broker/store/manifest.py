@@ -50,16 +50,25 @@ class Manifest:
     newest_mark: int | None = None
     """The highest mark of a commit of staged rows; None without one that was noted."""
 
+    is_rebuilding: bool = False
+    """True if all queues are being made again from the log, and this notes how far that has come.
+    A start goes on from there, and ends as if it had not been interrupted."""
+    least_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """While queues are made again, the ends that they are to have at least, as offsets before them
+    were given: number, next offset, and 1 if the queue's files had that end, 0 if only an earlier
+    manifest had it, one queue after the other."""
+
     def __post_init__(self) -> None:
         """Raise `BodyError` for spans that no queues, or holes that no log could have had."""
-        for topic, numbers in self.spans.items():
-            if len(numbers) % _NUMBERS or min(numbers, default=0) < 0 or topic_fault(topic):
-                raise BodyError(
-                    "manifest",
-                    at=f"$.spans.{topic}",
-                    needed="three numbers for each queue",
-                    found=numbers,
-                )
+        for name, queues in (("spans", self.spans), ("leastEnds", self.least_ends)):
+            for topic, numbers in queues.items():
+                if len(numbers) % _NUMBERS or min(numbers, default=0) < 0 or topic_fault(topic):
+                    raise BodyError(
+                        "manifest",
+                        at=f"$.{name}.{topic}",
+                        needed="three numbers for each queue",
+                        found=numbers,
+                    )
 
         for topic, numbers in self.taken_back.items():
             if len(numbers) % TAKEN_BACK_NUMBERS or min(numbers, default=0) < 0:
@@ -102,11 +111,38 @@ class Manifest:
             )
         }
 
+    @classmethod
+    def least_ends_of(
+        cls, noted: Mapping[QueueKey, QueueOffset], in_files: Mapping[QueueKey, QueueOffset]
+    ) -> Mapping[str, tuple[int, ...]]:
+        """Return the `least_ends` for ends that a manifest has noted, and those of files."""
+        found: dict[str, list[int]] = {}
+        for ends, is_in_files in ((noted, 0), (in_files, 1)):
+            for (topic, queue_id), end in ends.items():
+                found.setdefault(topic, []).extend((queue_id, end, is_in_files))
+        return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+    def ends_noted_before(self) -> dict[QueueKey, QueueOffset]:
+        """Return the ends that this manifest notes, or that an earlier one has noted."""
+        return {**self.ends(), **self._least_ends(0)}
+
+    def ends_found_in_files(self) -> dict[QueueKey, QueueOffset]:
+        """Return the ends that queues had by their files, before they were made again."""
+        return self._least_ends(1)
+
+    def _least_ends(self, is_in_files: int) -> dict[QueueKey, QueueOffset]:
+        return {
+            (topic, numbers[at]): QueueOffset(numbers[at + 1])
+            for topic, numbers in self.least_ends.items()
+            for at in range(0, len(numbers), _NUMBERS)
+            if numbers[at + 2] == is_in_files
+        }
+
     def plausible(self) -> Manifest:
         """Return a manifest without queues of more messages than the log has ever had room for."""
         count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
         spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
-        return replace(self, spans=self.spans_of(spans))
+        return replace(self, spans=self.spans_of(spans), is_rebuilding=False, least_ends={})
 
     def without_topic(
         self,
@@ -120,6 +156,7 @@ class Manifest:
         return replace(
             self,
             spans=spans,
+            least_ends={name: ends for name, ends in self.least_ends.items() if name != topic},
             taken_back=taken_back,
             deleted_topics=dict(deleted_topics),
             half_deleted=half_deleted,

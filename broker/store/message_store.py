@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -26,14 +27,14 @@ from rocketpoll.broker.store.consume_queue import QueueBounds
 from rocketpoll.broker.store.directory_lock import AbortFile, lock_directory, make_root
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import MessageArrivingListener
-from rocketpoll.broker.store.errors import StoreError, StoreFailed, UnreadableFile
+from rocketpoll.broker.store.errors import StartEnded, StoreError, StoreFailed, UnreadableFile
 from rocketpoll.broker.store.even_batch import EvenBatch
 from rocketpoll.broker.store.flush import FlushService
 from rocketpoll.broker.store.key_query import KeyQuery
 from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later, what_is_wrong
 from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.opening import open_parts
+from rocketpoll.broker.store.opening import OpeningWatch, open_parts
 from rocketpoll.broker.store.parts import WRITTEN_DIRECTORIES, StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import DoPlaces, MessageReader
@@ -64,14 +65,18 @@ class MessageStore:
         listener: MessageArrivingListener | None = None,
         wake_reput: Callable[[], object] | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        watch: OpeningWatch | None = None,
     ) -> None:
         """Open a store; ``listener`` is told of later arrivals, not of what recovery finds.
+
+        ``watch`` is told how far the opening has come, and may end it.
 
         ``wake_reput`` is called, in any thread, when there is something to `reput`. By default,
         that happens at once, in the thread that appended or flushed.
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
+            StartEnded: ``watch`` has ended the opening.
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE
@@ -93,7 +98,7 @@ class MessageStore:
         self._abort = AbortFile(disk, root, random_bytes)
         self.log_place = self._abort.beside(parts.log.files)
         try:
-            self._opening = open_parts(parts, self._checkpointing, self._abort)
+            self._opening = open_parts(parts, self._checkpointing, self._abort, watch)
             self.finish_opening()
         except BaseException:
             self._close_files()
@@ -117,13 +122,19 @@ class MessageStore:
             self._refuse,
             self._stored_ms,
         )
+        with suppress(OSError):  # the first cleaning reports it
+            self._cleaning.refuse_when_full()
         self._flusher = FlushService(
             self._log.flush,
             self._wake_reput if self._is_sync else _nothing,
             self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
-        self._flusher.start()
+        try:
+            self._flusher.start()
+        except BaseException:
+            self._close_files()
+            raise
         if listener is not None and not is_slave:
             self._reput.tell(listener)
         if self._starting.text is not None:
@@ -144,6 +155,8 @@ class MessageStore:
             return True
         try:
             self._opening.finish()
+        except StartEnded:
+            raise
         except Exception as error:
             # A start that never had what it needs ends instead.
             is_waiting = self._starting.text is not None
@@ -281,6 +294,10 @@ class MessageStore:
         self._appender.try_again()
         if self.is_reput_hindered:
             self._wake_reput()
+
+    def keep_flushing(self) -> None:
+        """Start the thread that flushes again if it has ended; to be called now and then."""
+        self._flusher.keep_running()
 
     # ---- getting
 

@@ -14,6 +14,10 @@
 
 What the log has lost is said to the operator, with the file.
 
+All queues of a large log take minutes to be made again. Each GiB that was carried is noted by a
+checkpoint, together with the ends that queues are to have at least: a start that is ended or killed
+meanwhile is resumed by the next one, which does only the rest, and ends with the same queues.
+
 Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as
 room, the rest of what is to be written waits: what was found can be read meanwhile, and files of
 the log can go.
@@ -26,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
@@ -36,7 +40,7 @@ from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
 from rocketpoll.broker.store.directory_lock import AbortFile
-from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.errors import StartEnded, UnreadableFile
 from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
@@ -54,7 +58,23 @@ _log = logging.getLogger(__name__)
 _IS_DAMAGED = (
     "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
 )
+_PROGRESS_BYTES = 1 << 30
+"""Bytes of the log after which a start that makes all queues again notes how far it has come."""
+_ENDED = "the start was told to end"
 _NOT_LOOKED = Looked(None, is_index_right=True)
+
+
+class OpeningWatch(Protocol):
+    """An observer of a start that takes long."""
+
+    def __call__(self, doing: str, done_bytes: int, total_bytes: int) -> bool:
+        """Note what a start is doing, and how far it has come; return True if it is to end."""
+
+
+def _nobody(doing: str, done_bytes: int, total_bytes: int) -> bool:
+    """Return False: nothing ends the start."""
+    del doing, done_bytes, total_bytes
+    return False
 
 
 class Opened(NamedTuple):
@@ -97,14 +117,43 @@ class Opening:
             del self._steps[0]
 
 
-def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile) -> Opening:
+class _Reporter:
+    """Reports to a watch how much of a part of the log is done."""
+
+    def __init__(self, watch: OpeningWatch, doing: str, start: int, end: int) -> None:
+        self._watch = watch
+        self._doing = doing
+        self._start = start
+        self._end = end
+
+    def is_to_end(self, position: int) -> bool:
+        """Report a place in the log; return whether the start is to end."""
+        return self._watch(self._doing, position - self._start, self._end - self._start)
+
+    def report(self, position: int) -> None:
+        """Report a place in the log.
+
+        Raises:
+            StartEnded: The start is to end.
+        """
+        if self.is_to_end(position):
+            raise StartEnded(f"{_ENDED} while it {self._doing}; the next start does that again")
+
+
+def open_parts(
+    parts: StoreParts,
+    checkpointing: Checkpointing,
+    abort: AbortFile,
+    watch: OpeningWatch | None = None,
+) -> Opening:
     """Open the parts of a store in a locked directory; what is to be written is left.
 
     Raises:
+        StartEnded: ``watch`` has ended the start.
         ForeignFile, DamagedTable, UnreadableFile: As `store.errors` says. No message was touched.
         OSError: The disk refuses.
     """
-    disk, root, log = parts.disk, parts.root, parts.log
+    disk, root, log, watch = parts.disk, parts.root, parts.log, watch or _nobody
     disk.flush_directory(root)
     crashed = abort.exists()
     _load(parts)
@@ -122,7 +171,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     if not is_newest:
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
-    recovered = _follow_log(parts, checkpoint, crashed=crashed)
+    recovered = _follow_log(parts, checkpoint, watch, crashed=crashed)
     # A power loss may have taken the log's end: what is there now is newer than the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
@@ -138,7 +187,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     is_noted = (
         checkpoint is not None
         and is_newest
-        and not recovered.holes
+        and (not recovered.holes or _is_passed_later(recovered.holes, manifest))
         and _is_of_this_log(manifest, parts)
         and lasting_holes == noted_holes
     )
@@ -147,6 +196,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         is_last_known = is_newest and was_ours
         ends = _given_ends(parts, manifest, recovered.end_offset, is_last_known=is_last_known)
     is_resumed, looked = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
+    is_rebuilding = manifest.is_rebuilding or not is_resumed
+    if manifest.is_rebuilding:  # the files of queues may have been written since by a start
+        found = manifest.ends_found_in_files()
+        ends = found if is_resumed else {**ends, **found}
     carried_to = manifest.safe_offset if is_resumed else None
     reput_from = max(carried_to or LOG_START, log.min_offset)
     # Rows that lie behind that are passed, and noted, once more.
@@ -156,26 +209,70 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     known_holes = lasting_holes if is_newest and _is_of_this_log(manifest, parts) else ()
     holes = {**dict(known_holes), **dict(recovered.holes)}
     parts.reput.resume(reput_from, index_from, tuple(sorted(holes.items())))
-    tidy = partial(_tidy_queues, parts, checkpointing, manifest, ends)
-    parts.found_ends.begin(recovered.end_offset, {**manifest.ends(), **ends})
+    parts.found_ends.begin(recovered.end_offset, {**manifest.ends_noted_before(), **ends})
     steps: list[Callable[[], object]] = [
         abort.create,
-        partial(_settle_log, parts, checkpoint, recovered, crashed=crashed),
-        partial(_carry, parts, recovered.end_offset),
-        partial(tidy, is_resumed=is_resumed, crashed=crashed),
+        partial(_settle_log, parts, checkpoint, recovered, watch, crashed=crashed),
+        *_steps_of_queues(
+            parts,
+            checkpointing,
+            manifest,
+            ends,
+            watch,
+            is_rebuilding=is_rebuilding,
+            may_have_others=crashed and is_resumed and not manifest.entries_were_confirmed,
+        ),
     ]
-    if not is_resumed or parts.dispatcher.deleted_topics != manifest.deleted_topics:
-        steps.append(checkpointing.save)
     return Opening(Opened(crashed, recovered.holes), steps)
 
 
+def _steps_of_queues(
+    parts: StoreParts,
+    checkpointing: Checkpointing,
+    manifest: Manifest,
+    ends: Mapping[QueueKey, QueueOffset],
+    watch: OpeningWatch,
+    *,
+    is_rebuilding: bool,
+    may_have_others: bool,
+) -> list[Callable[[], object]]:
+    """Return the steps that carry what was found to the queues, tidy these and note that."""
+    reput, end_offset = parts.reput, parts.log.written_offset
+    doing = "makes consume queues and index again" if is_rebuilding else "completes consume queues"
+    reporter = _Reporter(watch, doing, reput.reput_from_offset, end_offset)
+    save = partial(_save_progress, parts, checkpointing, manifest, ends)
+    steps: list[Callable[[], object]] = [
+        partial(_carry, parts, end_offset, reporter, save if is_rebuilding else None),
+        partial(
+            _tidy_queues,
+            parts,
+            checkpointing,
+            manifest,
+            ends,
+            is_rebuilding=is_rebuilding,
+            may_have_others=may_have_others,
+        ),
+    ]
+    if is_rebuilding or parts.dispatcher.deleted_topics != manifest.deleted_topics:
+        steps.append(checkpointing.save)
+    return steps
+
+
 def _settle_log(
-    parts: StoreParts, checkpoint: Checkpoint | None, recovered: RecoveredLog, *, crashed: bool
+    parts: StoreParts,
+    checkpoint: Checkpoint | None,
+    recovered: RecoveredLog,
+    watch: OpeningWatch,
+    *,
+    crashed: bool,
 ) -> None:
     """Have the disk hold what was found of the log, nothing behind it, and no half of a batch."""
+    files, end_offset = parts.log.files, recovered.end_offset
     if crashed:
-        write_again(parts.log.files, checkpoint, recovered)
-    wipe_behind(parts.log.files, recovered.end_offset)
+        start = checkpoint.safe_offset if checkpoint else files.first_offset
+        reporter = _Reporter(watch, "writes the commit log to the disk again", start, end_offset)
+        write_again(files, checkpoint, recovered, reporter.report)
+    wipe_behind(files, end_offset)
     forget_batch(parts)
 
 
@@ -228,12 +325,55 @@ def _clear_queues(parts: StoreParts, checkpointing: Checkpointing, manifest: Man
         checkpointing.distrust(manifest)
 
 
-def _carry(parts: StoreParts, end_offset: PhysicalOffset) -> None:
-    """Dispatch what was found; once a listener is told, only its own thread may do that."""
-    if not parts.reput.tells:
-        parts.reput.run()
-    elif parts.reput.reput_from_offset < end_offset:
-        raise Lacking("messages are not carried to their consume queues yet")
+def _carry(
+    parts: StoreParts,
+    end_offset: PhysicalOffset,
+    reporter: _Reporter,
+    save_progress: Callable[[], None] | None,
+) -> None:
+    """Dispatch what was found; once a listener is told, only its own thread may do that.
+
+    Raises:
+        StartEnded: The start is to end. What was done is noted, unless it is soon done again.
+    """
+    reput = parts.reput
+    if reput.tells:
+        if reput.reput_from_offset < end_offset:
+            raise Lacking("messages are not carried to their consume queues yet")
+        return
+    is_to_end = False
+    noted_offset = reput.reput_from_offset
+
+    def is_over() -> bool:
+        nonlocal is_to_end
+        is_to_end = reporter.is_to_end(reput.reput_from_offset)
+        is_due = reput.reput_from_offset - noted_offset >= _PROGRESS_BYTES
+        return save_progress is not None and (is_to_end or is_due)
+
+    while not reput.run(is_over):
+        if save_progress is not None:
+            save_progress()
+            noted_offset = reput.reput_from_offset
+        if is_to_end:
+            raise StartEnded(f"{_ENDED}; the next start resumes it at {noted_offset} of the log")
+
+
+def _save_progress(
+    parts: StoreParts,
+    checkpointing: Checkpointing,
+    manifest: Manifest,
+    ends: Mapping[QueueKey, QueueOffset],
+) -> None:
+    """Note how far all queues have been made again, if there is room for that."""
+    again = parts.reput.made_again.topics
+    noted_ends = manifest.ends_noted_before()
+    noted = {queue: end for queue, end in noted_ends.items() if queue[0] not in again}
+    checkpointing.expired_offset = parts.log.min_offset  # nothing before that is made again
+    try:
+        checkpointing.save(least_ends=Manifest.least_ends_of(noted, ends))
+    except OSError as error:
+        if not is_lack(error):
+            raise
 
 
 def _tidy_queues(
@@ -242,16 +382,17 @@ def _tidy_queues(
     manifest: Manifest,
     ends: Mapping[QueueKey, QueueOffset],
     *,
-    is_resumed: bool,
-    crashed: bool,
+    is_rebuilding: bool,
+    may_have_others: bool,
 ) -> None:
     """Let each queue begin and end where it should; no queue offset is given twice.
 
-    ``ends`` are those of the queues' files, where these know more than the manifest.
+    ``ends`` are those of the queues' files, where these know more than the manifest. Files that
+    ``may_have_others`` behind their last entries are wiped there.
     """
     with checkpointing.maintenance, parts.reput.paused():
         if (
-            not is_resumed
+            is_rebuilding
             or parts.reput.made_again.topics
             or parts.log.min_offset > manifest.log_min_offset
             or manifest.keeps_expired
@@ -260,19 +401,24 @@ def _tidy_queues(
         else:
             parts.queues.expired_before = parts.log.min_offset
         again = parts.reput.made_again.topics
-        noted = {queue: end for queue, end in manifest.ends().items() if queue[0] not in again}
+        noted_ends = manifest.ends_noted_before()
+        noted = {queue: end for queue, end in noted_ends.items() if queue[0] not in again}
         for (topic, queue_id), end in {**noted, **ends}.items():
             parts.queues.get_or_make(topic, queue_id).skip_to(end)
         parts.queues.delete_leftovers()
-        if crashed and is_resumed and not manifest.entries_were_confirmed:
+        if may_have_others:
             parts.queues.wipe_behind()
     parts.found_ends.finish()
 
 
-def _follow_log(parts: StoreParts, checkpoint: Checkpoint | None, *, crashed: bool) -> RecoveredLog:
+def _follow_log(
+    parts: StoreParts, checkpoint: Checkpoint | None, watch: OpeningWatch, *, crashed: bool
+) -> RecoveredLog:
     """Find the end of the log and go on there; the torn tail behind it is to be wiped."""
     log = parts.log
-    recovery = LogRecovery(log.files, checkpoint)
+    start = checkpoint.safe_offset if checkpoint else log.min_offset
+    reporter = _Reporter(watch, "checks the commit log", start, log.files.end_offset)
+    recovery = LogRecovery(log.files, checkpoint, reporter.report)
     is_small = _size_until(log, recovery.safe_offset) <= parts.config.check_whole_log_bytes
     recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
     if crashed:
@@ -401,6 +547,13 @@ def _lasting(parts: StoreParts, holes: Sequence[Hole]) -> tuple[Hole, ...]:
     return tuple(hole for hole, found in behind if found is None or found >= hole[1])
 
 
+def _is_passed_later(holes: Sequence[Hole], manifest: Manifest) -> bool:
+    """Return whether a rebuild that was not finished knows holes, or has yet to come to them."""
+    done_until = manifest.safe_offset or LOG_START
+    known = manifest.holes
+    return manifest.is_rebuilding and all(hole in known or hole[0] >= done_until for hole in holes)
+
+
 def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
     """Return whether a manifest knows how far this log was dispatched; files may have expired."""
     return (
@@ -411,9 +564,12 @@ def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
 
 
 def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
-    """Compare queues and index with the log; those of a large store are taken for right."""
+    """Compare queues and index with the log; those of a large store are taken for right.
+
+    So are those that were just made from it, as far as that has come.
+    """
     end_offset = manifest.safe_offset or LOG_START
-    if not _is_small(parts, end_offset):
+    if manifest.is_rebuilding or not _is_small(parts, end_offset):
         return _NOT_LOOKED
     try:
         expired_before = LOG_START if manifest.keeps_expired else manifest.log_min_offset

@@ -73,9 +73,18 @@ class LogRecovery:
     checksums.
     """
 
-    def __init__(self, files: MappedFileQueue, checkpoint: Checkpoint | None) -> None:
-        """Prepare; without a checkpoint, any record may be another program's."""
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        checkpoint: Checkpoint | None,
+        report: Callable[[int], object] = int,
+    ) -> None:
+        """Prepare; without a checkpoint, any record may be another program's.
+
+        ``report`` gets each place that the log was checked up to; what it raises ends the check.
+        """
         self._files = files
+        self._report = report
         self._checked_one_by_one = 0
         self._unreadable: UnreadableFile | None = None
         self._unreadable_at = LOG_START
@@ -166,6 +175,7 @@ class LogRecovery:
                 data, sizes = record, [len(record)]
             good, last = self._good_records(data, sizes, position)
             position += sum(sizes[:good])
+            self._report(position)
             timestamp = max(timestamp, last)
             if good < len(sizes):
                 break
@@ -250,7 +260,10 @@ def pieces_behind(
 
 
 def write_again(
-    files: MappedFileQueue, checkpoint: Checkpoint | None, recovered: RecoveredLog
+    files: MappedFileQueue,
+    checkpoint: Checkpoint | None,
+    recovered: RecoveredLog,
+    report: Callable[[int], object] = int,
 ) -> None:
     """Write what was found behind a checkpoint once more, and flush it.
 
@@ -267,6 +280,7 @@ def write_again(
             size = min(_WRITE_BYTES, gap_start - position, files.space_left(position))
             files.write_again(position, size)
             position += size
+            report(position)
         position = max(position, gap_end)
     files.flush()
 

@@ -17,11 +17,12 @@ from breadth import spread
 from python_programs import python_program, started_python_program
 
 from rmq_spark.client import Admin, LitePullConsumer, Message
-from rmq_spark.client.errors import ClientError
+from rmq_spark.client.errors import ClientError, SendFailed
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 from rocketpoll.broker.settings.settings import ConfigError
 from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
 
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])
@@ -508,3 +509,46 @@ def test_topics_that_cannot_be_asked_for_are_no_error_in_a_notebook(monkeypatch)
     with EmbeddedBroker() as broker:
         monkeypatch.setattr(Admin, "topics", gone)
         assert "its topics cannot be shown: &lt;gone&gt;" in broker._repr_html_()
+
+
+@pytest.mark.parametrize(("settings", "takes"), [({}, True), ({"kept": True}, False)])
+def test_a_temporary_broker_takes_messages_on_a_disk_that_is_95_percent_full(
+    monkeypatch, tmp_path, settings, takes
+):
+    """A kept store refuses from 90 % on; a temporary one is small, and goes soon."""
+    monkeypatch.setattr(LocalDisk, "usage", lambda *_: DiskUsage(100, 95, 5))
+    directory = tmp_path / "kept" if settings else None
+    with EmbeddedBroker(directory, cleanResourceInterval=10) as broker:
+        for refused in range(2):
+            try:
+                broker.send("orders", "one")
+            except SendFailed as error:
+                assert "the disk is 95% full, over 90%" in str(error)
+                assert not takes
+            else:
+                assert takes
+            broker.clock.advance(1 + refused)  # files were looked at
+
+
+@pytest.mark.parametrize("settings", ["", "maxOpenFiles=4096"])
+def test_a_program_with_few_descriptors_keeps_most_of_them_for_itself(tmp_path, settings):
+    """All 300 queues get messages, each of which needs a file; the program opens 100 of its own."""
+    ended = python_program(
+        f"""
+        import logging, resource
+        logging.basicConfig(level=logging.WARNING)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        from rocketpoll import EmbeddedBroker, Message
+        with EmbeddedBroker({settings}) as broker:
+            broker.create_topic("orders", queues=300)
+            with broker.producer() as producer:
+                for number in range(300):
+                    producer.send(Message("orders", b"%d" % number))
+            files = [open("/dev/null") for _ in range(100)]
+            print(len(broker.messages("orders")))
+        """,
+        cwd=tmp_path,
+    )
+    assert ended.stdout == "300\n", ended.stderr
+    assert ("maxOpenFiles is 64 instead of 4096" in ended.stderr) is bool(settings)
+    assert "Too many open files" not in ended.stderr

@@ -131,9 +131,10 @@ def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_ther
 def test_a_process_does_not_end_in_the_midst_of_loading_which_its_libraries_would_not_outlive():
     script = """
 import atexit
+attempts = []
+atexit.register(lambda: print(attempts[0].done()))  # the last thing that it does
 from rocketpoll.broker.store import chunks
-attempt = chunks.loading()
-atexit.register(lambda: print(attempt.done()))
+attempts.append(chunks.loading())
 """
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT

@@ -79,9 +79,13 @@ def test_a_slave_refuses_messages_in_any_case_and_is_not_told(room, monkeypatch)
     assert room.said == []
 
 
-class FullDisk(HesitantDisk):
+class FillingDisk(HesitantDisk):
+    """A disk that has room until it is full."""
+
+    used = 50
+
     def usage(self, path):  # noqa: ARG002  # the protocol's
-        return usage_of_large_disk(0.95)
+        return usage_of_large_disk(self.used / 100)
 
 
 def files_of(root):
@@ -92,13 +96,14 @@ def files_of(root):
 
 @pytest.mark.parametrize("whole", [0, 1 << 20])
 def test_a_queue_that_cannot_be_read_keeps_its_files_and_no_others(tmp_path, whole, caplog):
-    disk = FullDisk()
+    disk = FillingDisk()
     store = open_store(tmp_path, disk, check_whole_log_bytes=whole, max_index_num=20)
     for number in range(240):
         store.put_message(message(f"body {number}", queue_id=number % 2, keys="k"))
     assert store.save_checkpoint()
     before = files_of(tmp_path)
     disk.refusals = [Refusal("1")]
+    disk.used = 95
     assert store.clean() > 0
     after = files_of(tmp_path)
     assert after["1"] == before["1"]
@@ -112,6 +117,7 @@ def test_a_queue_that_cannot_be_read_keeps_its_files_and_no_others(tmp_path, who
     store.shutdown()
     caplog.clear()
     disk.refusals.clear()
+    disk.used = 50
     store = open_store(tmp_path, disk, check_whole_log_bytes=whole, max_index_num=20)
     assert lines_of(caplog, "rocketpoll.broker.store") == []
     assert [bodies(store, queue_id=number)[-1] for number in (0, 1)] == ["body 238", "body 239"]
@@ -123,11 +129,12 @@ def test_a_queue_that_cannot_be_read_keeps_its_files_and_no_others(tmp_path, who
 
 
 def test_a_queue_that_could_not_be_read_begins_where_the_log_does_once_it_can(tmp_path, caplog):
-    disk = FullDisk()
+    disk = FillingDisk()
     store = open_store(tmp_path, disk)
     for number in range(240):
         store.put_message(message(f"body {number}", queue_id=number % 2))
     disk.refusals = [Refusal("1")]
+    disk.used = 95
     assert store.clean() > 0
     store.clean()
     assert store.queue_offsets("T", 1).first == 0
@@ -180,3 +187,20 @@ def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
     assert [path for path in deleted if "consumequeue" in path.parts] == []  # none is made again
     assert bodies(again)[0] == f"body {again.queue_offsets('T', 0).first}"
     again.shutdown()
+
+
+class NearlyFullDisk(LocalDisk):
+    """A disk that is 95 % full."""
+
+    def usage(self, path):  # noqa: ARG002  # the protocol's
+        return usage_of_large_disk(0.95)
+
+
+def test_a_start_on_a_disk_that_is_too_full_refuses_messages_from_the_first_on(tmp_path):
+    """Not only after the first cleaning, which would make the length of a program decide."""
+    store = open_store(tmp_path, NearlyFullDisk())
+    assert store.why_nothing_is_taken() == "the disk is 95% full, over 90%"
+    store.shutdown()
+    store = open_store(tmp_path, NearlyFullDisk(), disk_space_warning_level_ratio=0.96)
+    assert store.why_nothing_is_taken() is None
+    store.shutdown()

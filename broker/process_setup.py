@@ -1,0 +1,34 @@
+"""The first steps of a broker's process, before the imports that take a second on a slow machine.
+
+A daemon may be started with standard descriptors closed: the first files that the process opens
+would get their numbers, and libraries abort the process as they find that. SIGHUP asks a broker
+with a file of settings to read it again; until it can do that, the signal must not end it. This
+module imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+
+def set_up_process(arguments: Sequence[str]) -> None:
+    """Open /dev/null where a standard descriptor is closed; ignore SIGHUP if settings have a file.
+
+    Args:
+        arguments: The arguments of the broker, without the program's name.
+    """
+    if any(each.startswith(("-c", "--c")) for each in arguments):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    opened = os.open(os.devnull, os.O_RDWR)
+    while opened < 3:  # the lowest number that is free, each time
+        opened = os.open(os.devnull, os.O_RDWR)
+    os.close(opened)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # for good
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115

@@ -1,0 +1,242 @@
+"""Threads: the one place where a broker starts threads, without ever waiting for one to begin.
+
+`threading.Thread.start` waits without limit until the new thread says that it runs. A thread that
+gets no memory for its first steps never says so, and its starter hangs for good: on the thread of
+the event loop, that is the whole broker. `ThreadPoolExecutor.submit` starts threads in that way,
+too. So everything that a broker does in another thread goes through `Workers`:
+
+    submit ── starts a thread if there may be one more ── returns a future at once
+    worker ── says that it has begun ── runs jobs, until `shutdown`
+    fail_lost_jobs ── a thread that has not begun in time is given up ── its jobs fail with a
+                      MemoryError, which their owners take as every other lack; the next job starts
+                      another thread
+
+A thread that begins after it was given up ends at once: there are never more than there may be.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
+
+Result = TypeVar("Result")
+BIRTH_SECONDS: Final = 5.0
+"""Seconds after which a thread that has not begun is given up; even a loaded machine takes less."""
+
+
+_Job = tuple[Future[Any], Callable[[], Any]]
+_LOOK_SECONDS: Final = 0.2
+
+
+class _NeverAwaited(threading.Event):
+    """The event that a thread sets as it begins, for which its starter does not wait."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return at once."""
+        del timeout
+        return True
+
+
+class _Worker:
+    """One thread of `Workers`."""
+
+    def __init__(self) -> None:
+        self._to_begin = [None]
+        self._given_up_at = time.monotonic() + BIRTH_SECONDS
+        self.has_ended = False
+
+    def begin(self) -> bool:
+        """Return True once: to the thread as it begins, or to whoever gives it up."""
+        try:
+            self._to_begin.pop()  # atomic
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the thread runs jobs, or has done so."""
+        return not self._to_begin
+
+    def is_lost(self) -> bool:
+        """Give the thread up if it has not begun in time; return whether it is of no use."""
+        if not self.has_begun and time.monotonic() >= self._given_up_at:
+            self.has_ended = self.begin()
+        return self.has_ended
+
+
+class Workers:
+    """Threads that run jobs in the order in which they come; none is started before there is a job.
+
+    They are daemons. A program that ends waits for the jobs under way, as libraries that are being
+    loaded may crash otherwise, unless told not to.
+    """
+
+    def __init__(self, name: str, count_max: int = 1, *, waits_at_exit: bool = True) -> None:
+        """Prepare, without starting a thread."""
+        self._name = name
+        self._count_max = count_max
+        self._waits_at_exit = waits_at_exit
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._unfinished: dict[Future[Any], None] = {}
+        self._workers: list[_Worker] = []
+        self._is_closed = False
+        _all.add(self)
+
+    def submit(self, job: Callable[[], Result]) -> Future[Result]:
+        """Have a job run, and return its future; nothing waits for a thread.
+
+        A future that can still be cancelled has not begun, and does not begin after that.
+
+        Raises:
+            RuntimeError: No thread can be started, and there is none; or `shutdown` was called.
+            MemoryError: There is no memory for that.
+        """
+        future: Future[Result] = Future()
+        with self._lock:
+            if self._is_closed or _at_exit:
+                raise RuntimeError(f"{self._name} takes no more jobs")
+            self._unfinished[future] = None
+            try:
+                self._start_missing()
+                self._jobs.put((future, job))
+            except BaseException:
+                del self._unfinished[future]
+                raise
+        return future
+
+    def fail_lost_jobs(self) -> None:
+        """Fail the jobs of a thread that has not begun in time, if no other can run them."""
+        lost: list[Future[Any]] = []
+        with self._lock:
+            self._forget_lost()
+            if not self._workers and not self._is_closed:
+                with suppress(queue.Empty):
+                    while (each := self._jobs.get_nowait()) is not None:
+                        lost.append(each[0])
+                for future in lost:
+                    self._unfinished.pop(future, None)
+        for future in lost:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(MemoryError("a new thread could not begin"))
+
+    def shutdown(self) -> None:
+        """Take no more jobs, cancel those that have not begun, and have the threads end."""
+        with self._lock:
+            self._is_closed = True
+            unfinished = tuple(self._unfinished)
+        for future in unfinished:
+            future.cancel()
+        self._jobs.put(None)
+
+    def finish(self) -> None:
+        """Shut down, and return when the jobs under way are done."""
+        self.shutdown()
+        with self._lock:
+            under_way = [each for each in self._unfinished if not each.done()]
+        while under_way and not all(each.has_ended for each in self._workers):
+            under_way = list(wait(under_way, _LOOK_SECONDS).not_done)
+
+    def _forget_lost(self) -> None:
+        self._workers = [each for each in self._workers if not each.is_lost()]
+
+    def _start_missing(self) -> None:
+        """Start a thread if there are more jobs than threads, and there may be one more."""
+        self._forget_lost()
+        if len(self._workers) >= min(len(self._unfinished), self._count_max):
+            return
+        name = self._name if self._count_max == 1 else f"{self._name}_{len(self._workers)}"
+        worker = _Worker()
+        self._workers.append(worker)  # before: once it runs, it has to be known
+        try:
+            thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+            thread._started = _NeverAwaited()  # type: ignore[attr-defined]  # for what `start` waits
+            thread.start()
+        except (RuntimeError, MemoryError):
+            self._workers.remove(worker)
+            if not self._workers:
+                raise
+
+    def _work(self, worker: _Worker) -> None:
+        try:
+            if not worker.begin():
+                return
+            while (each := self._jobs.get()) is not None:
+                self._do(*each)
+                del each  # nobody needs what it holds any more
+            self._jobs.put(None)  # for the next thread
+        finally:
+            worker.has_ended = True
+
+    def _do(self, future: Future[Any], job: Callable[[], Any]) -> None:
+        try:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001  # for those who wait for it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+        finally:
+            with self._lock:
+                self._unfinished.pop(future, None)
+
+
+def fail_lost_jobs() -> None:
+    """Fail the jobs of all threads that have not begun in time; to be called now and then."""
+    for workers in tuple(_all):
+        workers.fail_lost_jobs()
+
+
+def do_together(jobs: Sequence[Callable[[], object]], threads_max: int, name: str) -> None:
+    """Do all jobs in this thread and in others, as far as these can be started.
+
+    Raises:
+        Exception: A job has raised this. Others may not have been done.
+    """
+    waiting = iter(jobs)  # one for all: each thread takes the next
+    workers = Workers(name, threads_max - 1)
+    begun: list[Future[None]] = []
+    with suppress(RuntimeError, MemoryError):
+        for _ in range(min(threads_max, len(jobs)) - 1):
+            begun.append(workers.submit(partial(_do_next, waiting)))  # noqa: PERF401  # some may do
+    try:
+        _do_next(waiting)
+    finally:
+        workers.finish()
+    for done in begun:
+        if not done.cancelled():
+            done.result()
+
+
+def _do_next(jobs: Iterator[Callable[[], object]]) -> None:
+    for job in jobs:
+        job()
+
+
+_all: WeakSet[Workers] = WeakSet()
+
+
+_at_exit: list[None] = []
+
+
+def _finish_all() -> None:
+    _at_exit.append(None)
+    for workers in tuple(_all):
+        if workers._waits_at_exit:  # of this module
+            workers.finish()
+
+
+atexit.register(_finish_all)
+os.register_at_fork(after_in_child=_all.clear)  # the threads stay with the parent

@@ -1,0 +1,95 @@
+"""Threads that cannot be born: a limit of the system, or memory that is short for a moment.
+
+    BIRTHS.fail("FlushService", "stillborn", times=1)    the next thread of this name
+
+    refused      the system starts no thread: RuntimeError, as Python raises it
+    memory       there is no memory to start it: MemoryError
+    stillborn    it is started, and has no memory for its first steps: it never says that it runs
+    late         it begins when `may_begin` is set, and not before
+
+Programs that tests start put this before what they run; a name is a prefix of threads' names.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from functools import partial
+
+KINDS = ("refused", "memory", "stillborn")
+
+
+class Births:
+    """The births of threads in this process."""
+
+    def __init__(self):
+        self.names = []
+        """The names of all threads that were to be born, in their order."""
+        self._prefix, self._kind, self._times = None, None, 0
+        self.may_begin, self.late_has_ended = threading.Event(), threading.Event()
+        """Lets the thread that is late begin, and tells of its end."""
+        # Python 3.13 has another name for it.
+        self._starter = next(
+            name
+            for name in ("_start_joinable_thread", "_start_new_thread")
+            if hasattr(threading, name)
+        )
+        self._start = getattr(threading, self._starter)
+
+    def fail(self, prefix, kind, times):
+        """Let the next births of threads with such names fail."""
+        setattr(threading, self._starter, self._begin)
+        self._prefix, self._kind, self._times = prefix, kind, times
+
+    def heal(self):
+        """Let all births come about from now on."""
+        self._times = 0
+
+    def _wait_and_run(self, function):
+        self.may_begin.wait()
+        function()
+        self.late_has_ended.set()
+
+    def _begin(self, function, *args, **keywords):
+        thread = function.__self__
+        self.names.append(thread.name)
+        if self._times > 0 and thread.name.startswith(self._prefix):
+            self._times -= 1
+            if self._kind == "refused":
+                raise RuntimeError("can't start new thread")
+            if self._kind == "memory":
+                raise MemoryError
+            if self._kind == "late":
+                function = partial(self._wait_and_run, function)
+            else:
+                function = _end_at_once
+        return self._start(function, *args, **keywords)
+
+
+def _end_at_once():
+    pass
+
+
+BIRTHS = Births()
+
+
+def fail_by_arguments():
+    """Begin as three words of the command line say, which are taken away; report births to stderr.
+
+    Threads are given up sooner than else.
+    """
+    from rocketpoll.broker import housekeeping, threads  # noqa: PLC0415  # not for other programs
+    from rocketpoll.broker.store import checkpointing, disk  # noqa: PLC0415
+
+    threads.BIRTH_SECONDS = checkpointing.BIRTH_SECONDS = 0.3
+    housekeeping._THREADS_MS = 100
+    disk._LOOKED_INTO = 2  # so that a few directories are looked into by several threads
+    prefix, kind, times = sys.argv[1:4]
+    del sys.argv[1:4]
+    BIRTHS.fail(prefix, kind, int(times))
+
+
+def report():
+    """Print the births, to be read by the test."""
+    names = sorted({name.rstrip("_0123456789") for name in BIRTHS.names})
+    sys.stderr.write(" ".join(["births:", *names]) + "\n")

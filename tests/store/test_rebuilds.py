@@ -1,0 +1,300 @@
+"""A start that makes all queues again, killed or ended meanwhile: the next one does only the rest.
+
+Whatever stops it, and wherever, the queues and the index are in the end those of a start that
+nothing has stopped.
+"""
+
+import logging
+import shutil
+import subprocess
+import sys
+
+import pytest
+from breadth import count
+from broker_nursery import ROOT
+from disks import _WatchedDisk
+from stores import message, open_store, small_config
+
+from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store import opening, reput
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import StartEnded, StoreFailed
+from rocketpoll.broker.store.message_store import MessageStore
+
+TOPICS = "ABC"
+MESSAGES = 900
+LOG_BYTES = 1 << 13
+
+
+class Killed(BaseException):
+    """The end of a process: nothing comes after it."""
+
+
+class KillingDisk(_WatchedDisk):
+    """Ends the process before a change of the disk, counted from its first."""
+
+    def __init__(self, number):
+        super().__init__(LocalDisk())
+        self.left = number
+        self.changes = 0
+
+    def _run(self, call):
+        self.changes += 1
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+        return call.run(self._disk)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    """Progress is noted every few records, as it is every GiB of a large log."""
+    monkeypatch.setattr(opening, "_PROGRESS_BYTES", LOG_BYTES // 2)
+    monkeypatch.setattr(reput, "ONE_BY_ONE_MAX", 4)
+
+
+def settings(**others):
+    usual = {
+        "check_whole_log_bytes": 0,
+        "mapped_file_size_commit_log": LOG_BYTES,
+        "mapped_file_size_consume_queue": 16 * 20,
+    }
+    return {**usual, **others}
+
+
+def a_store_without_queues(root, **others):
+    """A store with a log that has expired in front, a hole, and topics that were deleted."""
+    store = open_store(root, **settings(**others))
+    for number in range(MESSAGES):
+        topic = "D" if number % 17 == 0 else TOPICS[number % 3]
+        store.put_message(message(f"{number}", topic, number % 2, keys=f"k{number % 9}"))
+    store.delete_topic("D")
+    store.put_message(message("of a topic that is there again", "D", 1))
+    store._log.files.delete_before(3 * LOG_BYTES)
+    store._checkpointing.expire_entries()
+    store.shutdown()
+    file = sorted((root / "commitlog").iterdir())[4]
+    with file.open("r+b") as damaged:
+        damaged.seek(LOG_BYTES // 2)
+        damaged.write(b"\xff" * 40)
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+
+
+def content(store):
+    """All that a store gives out: each queue with its bounds, and what is found by each key."""
+    queues = {}
+    for topic, queue_id, _ in store._queues:
+        first, end = store.queue_offsets(topic, queue_id)
+        bodies = {}
+        for offset in range(first, end):
+            got = store.get_message(topic, queue_id, offset, count_max=1)
+            bodies[offset] = bytes(got.buffers[0]) if got.message_count else got.status
+        queues[topic, queue_id] = first, end, bodies
+    keys = {
+        (topic, key): [decode_record(each).body for each in found]
+        for topic in TOPICS + "D"
+        for key in (f"k{number}" for number in range(9))
+        if (found := store.query_message(topic, key, 1_000, 0, 1 << 62))
+    }
+    return queues, keys
+
+
+def finished(root, **others):
+    """What the store holds after a start that nothing stops, and after one more."""
+    store = open_store(root, **settings(**others))
+    found = content(store)
+    store.shutdown()
+    again = open_store(root, **settings(**others))
+    assert content(again) == found
+    assert not again._checkpointing.manifest().is_rebuilding
+    again.shutdown()
+    return found
+
+
+@pytest.fixture(params=["async", "sync", "sync, looked at as a whole"])
+def flush(request):
+    name, _, is_whole = request.param.partition(", ")
+    kind = FlushDiskType.ASYNC_FLUSH if name == "async" else FlushDiskType.SYNC_FLUSH
+    return {"flush_disk_type": kind, "check_whole_log_bytes": 1 << 20 if is_whole else 0}
+
+
+def test_a_start_that_is_killed_at_any_change_of_the_disk_is_resumed(tmp_path, flush, caplog):
+    """Whether killed once, or again and again, each time a few changes later."""
+    caplog.set_level(logging.WARNING)
+    a_store_without_queues(tmp_path / "store", **flush)
+    shutil.copytree(tmp_path / "store", tmp_path / "whole")
+    whole = finished(tmp_path / "whole", **flush)
+    shutil.copytree(tmp_path / "store", tmp_path / "counted")
+    disk = KillingDisk(1 << 30)
+    open_store(tmp_path / "counted", disk, **settings(**flush)).shutdown()
+    step = max(disk.changes // count("ROCKETPOLL_REBUILD_KILLS", 6, wide=200), 1)
+    for number in range(0, disk.changes, step):
+        root = tmp_path / f"killed {number}"
+        shutil.copytree(tmp_path / "store", root)
+        for at in (number, number // 3, 40):
+            caplog.clear()
+            start_and_be_killed(root, at, **flush)
+            assert "its entries are not those" not in caplog.text
+        assert finished(root, **flush) == whole, number
+        shutil.rmtree(root)
+
+
+def start_and_be_killed(root, number, **others):
+    disk = KillingDisk(number)
+    try:
+        store = open_store(root, disk, **settings(**others))
+    except (Killed, StoreFailed):  # the store notices that its disk is gone as it closes files
+        return
+    disk.left = 0
+    with pytest.raises((Killed, StoreFailed)):
+        store.shutdown()
+
+
+def watched(root, end_at=None, **others):
+    """A start that is told to end at some point; what it has reported of the queues."""
+    reports = []
+
+    def watch(doing, done, total):
+        if "again" in doing and "queues" in doing:
+            reports.append((done, total))
+        return end_at is not None and len(reports) >= end_at
+
+    try:
+        store = MessageStore(small(root, **others), LocalDisk(), lambda: 0, watch=watch)
+    except StartEnded as error:
+        return reports, str(error)
+    store.shutdown()
+    return reports, None
+
+
+def small(root, **others):
+    return small_config(root, **settings(**others))
+
+
+def test_a_start_that_is_told_to_end_notes_its_progress_and_the_next_does_only_the_rest(tmp_path):
+    a_store_without_queues(tmp_path / "store")
+    shutil.copytree(tmp_path / "store", tmp_path / "whole")
+    whole = finished(tmp_path / "whole")
+    reports, error = watched(tmp_path / "store", end_at=10)
+    assert "the next start resumes it at" in error
+    done, total = reports[-1]
+    assert 0 < done < total
+    rest, error = watched(tmp_path / "store", end_at=3)
+    assert error is not None
+    assert rest[0][1] == total - done  # nothing is done a second time
+    left, error = watched(tmp_path / "store")
+    assert error is None
+    assert left[-1][0] == left[-1][1] < rest[0][1]
+    assert finished(tmp_path / "store") == whole
+
+
+def test_a_start_that_is_told_to_end_as_it_checks_the_log_changes_nothing(tmp_path):
+    a_store_without_queues(tmp_path)
+    with pytest.raises(StartEnded, match="while it checks the commit log"):
+        MessageStore(
+            small(tmp_path, check_whole_log_bytes=1 << 30),
+            LocalDisk(),
+            lambda: 0,
+            watch=lambda *_: True,
+        )
+    assert not (tmp_path / "consumequeue").exists() or not any(
+        (tmp_path / "consumequeue").iterdir()
+    )
+    assert finished(tmp_path)
+
+
+def test_a_rebuild_that_was_not_finished_is_begun_again_if_a_file_of_a_queue_is_missing(tmp_path):
+    a_store_without_queues(tmp_path / "store")
+    shutil.copytree(tmp_path / "store", tmp_path / "whole")
+    whole = finished(tmp_path / "whole")
+    watched(tmp_path / "store", end_at=10)
+    shutil.rmtree(tmp_path / "store/consumequeue/A/0")
+    assert finished(tmp_path / "store") == whole
+
+
+def test_offsets_that_were_given_are_not_given_again_after_a_start_that_was_killed(tmp_path):
+    """A queue's end may be known by the manifest alone, as its last messages are gone."""
+    store = open_store(tmp_path, **settings())
+    for number in range(200):
+        store.put_message(message(f"{number}", "A", 0))
+    store.shutdown()
+    shutil.rmtree(tmp_path / "consumequeue")
+    last = max((tmp_path / "commitlog").iterdir())
+    last.write_bytes(bytes(LOG_BYTES))  # a disk that has lost the end
+    _, error = watched(tmp_path, end_at=6)
+    assert error is not None
+    again = open_store(tmp_path, **settings())
+    assert again.put_message(message("new", "A", 0)).queue_offset == 200
+    again.shutdown()
+
+
+_BROKER = """
+import os, signal, sys
+from rocketpoll.broker import service_manager
+from rocketpoll.broker.store import opening, reput
+
+opening._PROGRESS_BYTES, reput.ONE_BY_ONE_MAX = 4096, 4
+service_manager._FIRST_REPORT_SECONDS = service_manager._REPORT_SECONDS = 0
+number, left = getattr(signal, sys.argv[1]), int(sys.argv[2])
+del sys.argv[1:3]
+report = service_manager.StartWatch.__call__
+
+def signalled(watch, doing, *numbers):
+    global left
+    if "again" in doing:
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), number)
+    return report(watch, doing, *numbers)
+
+service_manager.StartWatch.__call__ = signalled
+from rocketpoll.broker.__main__ import main
+sys.exit(main())
+"""
+
+
+def start_process(root, number, left):
+    """A broker process that gets a signal as it makes queues again: its exit code, and its log."""
+    words = {
+        "storePathRootDir": root,
+        "listenPort": 0,
+        "vipChannelEnable": "false",
+        "mappedFileSizeCommitLog": LOG_BYTES,
+        "maxMessageSize": LOG_BYTES // 2,
+        "mappedFileSizeConsumeQueue": 16 * 20,
+        "maxHashSlotNum": 64,
+        "maxIndexNum": 256,
+        "checkWholeLogBytes": 0,
+    }
+    arguments = [f"{name}={value}" for name, value in words.items()]
+    ended = subprocess.run(
+        [sys.executable, "-c", _BROKER, number, str(left), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 0), ("SIGINT", 0), ("SIGKILL", -9)])
+def test_a_broker_process_that_gets_a_signal_as_it_makes_queues_again_goes_on_from_there(
+    tmp_path, number, code
+):
+    """SIGTERM ends it in order; after a kill, what was noted last is not done again."""
+    a_store_without_queues(tmp_path / "store")
+    shutil.copytree(tmp_path / "store", tmp_path / "whole")
+    whole = finished(tmp_path / "whole")
+    for left in (60, 40):
+        found, log = start_process(tmp_path / "store", number, left)
+        assert found == code, log
+        assert "the start makes consume queues and index again: " in log
+        assert "Traceback" not in log
+        if number != "SIGKILL":
+            assert "the start was told to end; the next start resumes it at " in log
+    rest, _ = watched(tmp_path / "store")
+    assert 0 < rest[0][1] < 84_000 - 60 * 400
+    assert finished(tmp_path / "store") == whole

@@ -1,0 +1,358 @@
+"""Threads of a broker: nothing waits for one to be born, and one that dies then is replaced.
+
+The table at the end lets the birth of each thread of a broker fail, in each way, in a real process:
+the broker serves on once the shortage is over, or ends with a line that says why. It never hangs.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import CancelledError, wait
+from contextlib import suppress
+from functools import partial
+from itertools import product
+
+import pyarrow as pa
+import pytest
+from breadth import spread
+from broker_nursery import ROOT
+from failing_births import BIRTHS, KINDS
+
+from rmq_spark.client import Admin, Message, Producer, read_table
+from rmq_spark.errors import RocketPollError
+from rocketpoll.broker import threads
+from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+from rocketpoll.broker.threads import Workers, do_together
+
+THREADS = (
+    "BrokerHousekeeping",
+    "StagedBatches",
+    "StoreHousekeeping",
+    "FlushService",
+    "LoadChunkTools",
+    "LookInto",
+    "Flush_",
+    "LastCheckpoint",
+)
+"""All threads of a broker process, by the beginnings of their names."""
+_PATIENCE_SECONDS = 40.0
+
+
+@pytest.fixture
+def births(monkeypatch):
+    monkeypatch.setattr(threads, "BIRTH_SECONDS", 0.05)
+    for name in ("_start_joinable_thread", "_start_new_thread"):
+        if hasattr(threading, name):
+            monkeypatch.setattr(threading, name, getattr(threading, name))
+    BIRTHS.names.clear()
+    yield BIRTHS
+    BIRTHS.heal()
+
+
+def lost(workers):
+    """Look after threads until a job of one that was never born has failed."""
+
+    def look(future):
+        while not future.done():
+            workers.fail_lost_jobs()
+            wait([future], 0.01)
+        return future.exception()
+
+    return look
+
+
+# ---- workers
+
+
+def test_jobs_run_in_their_order_and_their_futures_tell_what_they_return_or_raise():
+    workers, order = Workers("W"), []
+    futures = [workers.submit(lambda n=n: order.append(n) or n) for n in range(20)]
+    assert [each.result() for each in futures] == order == list(range(20))
+    failed = workers.submit([].pop)
+    assert isinstance(failed.exception(), IndexError)
+    workers.finish()
+    with pytest.raises(RuntimeError, match="W takes no more jobs"):
+        workers.submit(list)
+
+
+def test_no_more_threads_than_there_may_be_run_jobs_at_once():
+    workers, together, gate = Workers("W", 3), [], threading.Barrier(3)
+
+    def job():
+        together.append(threading.get_ident())
+        gate.wait(_PATIENCE_SECONDS)
+
+    for future in [workers.submit(job) for _ in range(9)]:
+        future.result(_PATIENCE_SECONDS)
+    assert len(set(together)) == 3
+    workers.finish()
+
+
+def test_shutdown_cancels_jobs_that_have_not_begun_and_finish_waits_for_the_one_under_way():
+    workers, began, go_on = Workers("W"), threading.Event(), threading.Event()
+    under_way = workers.submit(lambda: began.set() or go_on.wait(_PATIENCE_SECONDS))
+    later = workers.submit(list)
+    began.wait(_PATIENCE_SECONDS)
+    workers.shutdown()
+    with pytest.raises(CancelledError):
+        later.result()
+    go_on.set()
+    workers.finish()
+    assert under_way.result() is True
+
+
+@pytest.mark.parametrize(("kind", "error"), [("refused", RuntimeError), ("memory", MemoryError)])
+def test_submit_raises_if_no_thread_can_be_started_and_the_next_job_starts_one(births, kind, error):
+    workers, done = Workers("W"), []
+    births.fail("W", kind, times=1)
+    with pytest.raises(error):
+        workers.submit(lambda: done.append("refused"))
+    workers.submit(lambda: done.append("done")).result(_PATIENCE_SECONDS)
+    assert done == ["done"]
+    workers.finish()
+
+
+def test_a_second_thread_that_cannot_be_started_leaves_its_jobs_to_the_first(births):
+    workers = Workers("W", 2)
+    workers.submit(list).result(_PATIENCE_SECONDS)
+    births.fail("W", "refused", times=9)
+    futures = [workers.submit(list) for _ in range(4)]
+    assert [each.result(_PATIENCE_SECONDS) for each in futures] == [[]] * 4
+    workers.finish()
+
+
+def test_a_thread_that_dies_in_its_birth_hangs_nobody_and_its_jobs_fail_for_want_of_memory(births):
+    workers = Workers("W")
+    births.fail("W", "stillborn", times=1)
+    first, second = workers.submit(list), workers.submit(list)  # returns, whatever becomes of it
+    assert isinstance(lost(workers)(first), MemoryError)
+    assert isinstance(second.exception(), MemoryError)
+    assert workers.submit(list).result(_PATIENCE_SECONDS) == []
+    assert births.names == ["W", "W"]
+    workers.finish()
+
+
+def test_a_thread_that_begins_after_it_was_given_up_runs_nothing(births):
+    """Else two threads would run jobs that must not meet."""
+    workers = Workers("W")
+    births.fail("W", "late", times=1)
+    assert isinstance(lost(workers)(workers.submit(list)), MemoryError)
+    busy = threading.Event()
+    running = workers.submit(lambda: busy.wait(_PATIENCE_SECONDS))
+    waiting = workers.submit(list)
+    births.may_begin.set()
+    has_ended, was_done = births.late_has_ended.wait(_PATIENCE_SECONDS), waiting.done()
+    busy.set()
+    assert has_ended, "it runs jobs beside the other"
+    assert not was_done
+    assert running.result(_PATIENCE_SECONDS)
+    workers.finish()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_jobs_to_be_done_together_are_all_done_with_whatever_threads_there_are(births, kind):
+    for born in range(3):
+        done = []
+        births.fail(f"T_{born}", kind, times=1)
+        do_together([partial(done.append, n) for n in range(50)], 4, "T")
+        assert sorted(done) == list(range(50))
+
+
+def test_jobs_to_be_done_together_raise_what_one_of_them_raises():
+    with pytest.raises(ZeroDivisionError):
+        do_together([list] * 20 + [lambda: 1 / 0] + [list] * 20, 4, "T")
+
+
+def test_threads_of_a_parent_are_not_waited_for_by_its_fork_as_that_ends():
+    text = (
+        "import os, threading\n"
+        "from rocketpoll.broker.threads import Workers\n"
+        "began, go_on = threading.Event(), threading.Event()\n"
+        "workers = Workers('W')\n"
+        "workers.submit(lambda: began.set() or go_on.wait())\n"
+        "began.wait()\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    print(os.waitpid(child, 0)[1], flush=True)\n"
+        "    go_on.set()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", text],
+        cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=True,
+    )  # fmt: skip
+    assert done.stdout == "0\n"
+
+
+# ---- an embedded broker
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["EmbeddedBroker", *THREADS[:4]])
+def test_an_embedded_broker_starts_or_says_why_not_and_can_be_started_again(
+    births, monkeypatch, name, kind
+):
+    monkeypatch.setattr("rocketpoll.broker.housekeeping._THREADS_MS", 50)
+    births.fail(name, kind, times=1)
+    broker = EmbeddedBroker()
+    try:
+        broker.start()
+    except EmbeddedBrokerError as error:
+        assert "no thread can be started" in str(error) or "short of memory" in str(error)
+        broker.start()
+    try:
+        again(lambda: broker.create_topic("orders"))
+        broker.send("orders", "one")
+        assert [each.body for each in broker.messages("orders")] == [b"one"]
+        broker.delete_topic("orders")
+    finally:
+        broker.stop()
+
+
+# ---- a broker process
+
+_BROKER = """
+import sys
+sys.path.insert(0, "tests")
+import failing_births
+failing_births.fail_by_arguments()
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: failing_births.BIRTHS.heal())
+from rocketpoll.broker.__main__ import main
+code = main()
+failing_births.report()
+sys.exit(code)
+"""
+_SETTINGS = {
+    "listenPort": 0,
+    "vipChannelEnable": "false",
+    "mappedFileSizeCommitLog": 1 << 20,
+    "maxMessageSize": 1 << 18,
+    "mappedFileSizeConsumeQueue": 6_000,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
+    "checkpointIntervalMills": 300,
+    "cleanResourceInterval": 300,
+    "flushConsumerOffsetInterval": 200,
+    "syncFlushTimeout": 2_000,
+}
+
+
+_TABLE = pa.table({"topic": ["T0"] * 3_000, "body": [b"y" * 500] * 3_000})
+
+
+class Process:
+    """A broker process in which births of threads fail."""
+
+    def __init__(self, root, prefix, kind, times):
+        self._log = root / "log"
+        place = f"storePathRootDir={root / 'store'}"
+        words = [f"{name}={value}" for name, value in _SETTINGS.items()]
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _BROKER, prefix, kind, str(times), place, *words],
+
+                cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        started.append(self)
+        self.line = self.process.stdout.readline()
+        self.address = f"127.0.0.1:{self.line.rpartition(':')[2].strip()}"
+
+    def log(self):
+        return self._log.read_text()
+
+    def births(self):
+        return self.log().rpartition("births: ")[2].split()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_PATIENCE_SECONDS)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+started = []
+"""The broker processes of a test."""
+
+
+@pytest.fixture(autouse=True)
+def none_left():
+    yield
+    while started:
+        started.pop().end()
+
+
+def again(action):
+    """Do something until a broker takes it, which a shortage may refuse for a while."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return action()
+        except RocketPollError:  # noqa: PERF203  # it is what this waits for
+            if time.monotonic() > until:
+                raise
+
+
+def use(address, number):
+    """Send, read, look a key up, delete a topic and write a table, as clients do."""
+    with Admin(address) as admin:
+        for each in range(20):
+            with suppress(RocketPollError):  # it may be there
+                admin.create_topic(f"T{each}", queue_nums=1)
+        with Producer("P", address) as producer:
+            for each in range(20):
+                again(
+                    lambda n=each: producer.send(Message(f"T{n}", b"x" * 2_000, keys=f"k{number}"))
+                )
+            again(lambda: producer.send_table(_TABLE))
+        again(lambda: admin.messages_by_key("T1", f"k{number}"))
+        again(lambda: read_table("T0", address))
+        again(lambda: admin.delete_topic("T19"))
+
+
+def tried(root, name, kind, times):
+    """A broker whose births fail is used, stopped, and started again: its process, and its code."""
+    broker = Process(root, name, kind, times)
+    if broker.line:
+        with suppress(RocketPollError):
+            use(broker.address, 1)
+        broker.process.send_signal(signal.SIGUSR1)  # the shortage is over
+        use(broker.address, 2)
+    return broker, broker.stop()
+
+
+@pytest.mark.parametrize(("name", "kind"), spread(3, product(THREADS, KINDS)))
+def test_a_broker_outlives_the_failing_birth_of_each_thread_or_ends_with_a_line(
+    tmp_path, name, kind
+):
+    clean = Process(tmp_path, "-", "refused", 0)
+    use(clean.address, 0)
+    assert clean.stop() == 0
+    broker, code = tried(tmp_path, name, kind, 1 << 30 if name.endswith("_") else 1)
+    assert code == 0 or (not broker.line and code == 1), broker.log()
+    if code:
+        last = broker.log().splitlines()[-2]
+        assert last.startswith("the broker cannot run: ")
+        assert "no thread can be started" in last or "short of memory" in last
+    healed = Process(tmp_path, "-", "refused", 0)
+    assert {f"T{n}" for n in range(19)} <= set(again(lambda: topics(healed.address)))
+    assert healed.stop() == 0
+
+
+def topics(address):
+    with Admin(address) as admin:
+        return [each for each in admin.topics() if each.startswith("T")]
+
+
+def test_the_table_knows_all_threads_of_a_broker(tmp_path):
+    for _ in range(2):
+        broker = Process(tmp_path, "-", "refused", 0)
+        use(broker.address, 0)
+        assert broker.stop() == 0
+    assert {f"{name}".rstrip("_") for name in THREADS} == set(broker.births()), broker.log()
