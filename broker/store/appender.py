@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import light_queue_fault
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
@@ -374,7 +375,7 @@ class MessageAppender:
         """Return why messages of these lengths can never be put into a queue, or None."""
         if queue not in self._next_offsets:
             topic, queue_id = queue
-            fault = topic_fault(topic)
+            fault = topic_fault(topic) or light_queue_fault(topic)
             if fault is not None:
                 return illegal(fault)
             if queue_id < 0:

@@ -73,7 +73,7 @@ class Checkpointing:
         Raises:
             DamagedTable: The manifest cannot be read.
         """
-        manifest = self._manifest.load(Manifest())
+        manifest = self._manifest.load(Manifest()).without_light_queues()
         self._serial = max(self._serial, manifest.serial)
         return manifest if self._manifest.is_checked else manifest.plausible()
 

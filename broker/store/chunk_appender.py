@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import light_queue_fault
 from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
@@ -149,7 +150,7 @@ class ChunkAppender:
         if len(queues) != 1:
             return illegal("the records must be of one queue")
         (queue,) = queues
-        fault = topic_fault(queue[0])
+        fault = topic_fault(queue[0]) or light_queue_fault(queue[0])
         if fault is not None:
             return illegal(fault)
         return Checked(queue, parts)

@@ -17,7 +17,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.names import SCHEDULE_TOPIC, is_light_queue
 from rmq_spark.wire.properties import TAGS
 from rmq_spark.wire.record import decode_blank
 from rmq_spark.wire.tags import tags_code
@@ -190,7 +190,11 @@ class Dispatcher:
         return self.not_deleted(self._all_at_once(chunk, physical_offset))
 
     def not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
-        """Return these entries without those of topics that were deleted behind them."""
+        """Return these entries without those of topics that were deleted after them.
+
+        Light queues are RocketMQ's alone, and get none here.
+        """
+        runs = (run for run in runs if not is_light_queue(run.topic))
         return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
 
     def _without_deleted(self, run: QueueEntries) -> QueueEntries | None:

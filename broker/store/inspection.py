@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
+from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
@@ -122,6 +123,8 @@ class StoreInspection:
         """
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
+            if is_light_queue(topic):  # RocketMQ's: the log does not say what it holds
+                continue
             for path in sorted(_directories(directory / topic), key=_number):
                 if self._disk.names(path):
                     queue = ConsumeQueue(group, path, _file_size(path))

@@ -11,6 +11,7 @@ from typing import Final
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
@@ -101,6 +102,11 @@ class Manifest:
                 numbers[::_NUMBERS], numbers[_NUMBERS - 1 :: _NUMBERS], strict=True
             )
         }
+
+    def without_light_queues(self) -> Manifest:
+        """Return a manifest without light queues, which an earlier release took for topics."""
+        spans = {topic: each for topic, each in self.spans.items() if not is_light_queue(topic)}
+        return replace(self, spans=spans)
 
     def plausible(self) -> Manifest:
         """Return a manifest without queues of more messages than the log has ever had room for."""

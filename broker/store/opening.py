@@ -29,6 +29,7 @@ from functools import partial
 from typing import NamedTuple
 
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.batch_recovery import check_batches, forget_batch
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
@@ -40,7 +41,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.parts import INDEX, StoreParts
+from rocketpoll.broker.store.parts import CONSUME_QUEUE, INDEX, StoreParts
 from rocketpoll.broker.store.recovery import (
     LogRecovery,
     RecoveredLog,
@@ -182,6 +183,14 @@ def _settle_log(
 def _load(parts: StoreParts) -> None:
     parts.log.files.load()
     parts.queues.load()
+    if parts.queues.light_queues:
+        _log.warning(
+            "%s has %d light queues of RocketMQ 5 (%s...): they are left as they are and not "
+            "served. Read their messages from the parent topics, or with RocketMQ",
+            parts.root / CONSUME_QUEUE,
+            parts.queues.light_queues,
+            LIGHT_QUEUE_PREFIX,
+        )
     if parts.index is not None:
         parts.index.load()
     parts.batches.load()
