@@ -5,9 +5,11 @@
     hold maintenance ── save manifest ── save checkpoint ── go on
 
 What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput
-does meanwhile lies behind it and comes again after a crash. It is saved when all of that is on the
-disk, and says by itself how far the log had been dispatched then; the checkpoint behind it is for
-the log, and for RocketMQ.
+does later follows it and comes again after a crash. It is saved when all of that is on the disk,
+and says by itself up to where all of the log had been dispatched then; the checkpoint after it is
+for the log, and for RocketMQ. Some queues may have entries of later records already: where another
+queue had no room for its own, or where the log is dispatched once more from an earlier place. Such
+entries are durable too, and a start compares them with the log like all others.
 
 Flushing takes the longer the more queues there are, and nobody waits for it: topics may be deleted
 and entries may expire meanwhile. Of these the manifest says what holds when it is saved.
@@ -136,6 +138,7 @@ class Checkpointing:
                 ends = parts.queues.ends()
                 holes = parts.reput.holes
                 taken_back = parts.dispatcher.taken_back.numbers(safe_offset)
+                store_timestamp = parts.log.last_timestamp
                 self._forgotten.clear()
             parts.log.flush()
             if not parts.queues.flush(is_over):
@@ -165,9 +168,8 @@ class Checkpointing:
                         newest_mark=parts.batches.newest_mark,
                     )
                 )
-                log = parts.log
                 self._save_checkpoint(
-                    Checkpoint(safe_offset, log.last_timestamp, log.sealed_from, self._serial)
+                    Checkpoint(safe_offset, store_timestamp, parts.log.sealed_from, self._serial)
                 )
                 self.noted_offset = safe_offset
                 self._noted_index_from = index_from

@@ -189,7 +189,10 @@ class IndexService:
     def names_from(self, physical_offset: PhysicalOffset) -> tuple[str, ...]:
         """Return the names of the files that `delete_before` leaves, in order."""
         expired = self._ended_before(physical_offset)
-        return tuple(file.path.name for file in self._files if file not in expired)
+        # An empty one is deleted by the next start, which must not miss it.
+        return tuple(
+            file.path.name for file in self._files if file not in expired and not file.is_empty
+        )
 
     def _last_with_entries(self) -> IndexFile | None:
         return next((file for file in reversed(self._files) if not file.is_empty), None)

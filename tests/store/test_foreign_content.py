@@ -56,10 +56,8 @@ def test_light_queues_of_rocketmq_stay_as_they_are_and_become_no_topics(
     with caplog.at_level(logging.WARNING):
         store = open_store(root)
     said = [each for each in caplog.messages if "light queues" in each]
-    assert said == [
-        f"{root / 'consumequeue'} has 2 light queues of RocketMQ 5 (%LMQ%...): they are left as "
-        "they are and not served. Read their messages from the parent topics, or with RocketMQ"
-    ]
+    (line,) = said
+    assert line.startswith(f"{root / 'consumequeue'} has 2 light queues of RocketMQ 5 (%LMQ%...)")
     assert store.queue_nums() == {"T": 1}
     put_batch(store, *map(message, range(6, 9)))
     store.reput()
