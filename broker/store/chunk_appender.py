@@ -157,9 +157,8 @@ class ChunkAppender:
 
     def _too_long(self, chunk: RecordChunk) -> str | None:
         longest = int(chunk.sizes.max())
-        if longest > min(self._appender.message_bytes_max, self._appender.file_room):
-            return f"a record of {longest} bytes is over {self._appender.message_bytes_max}"
-        return None
+        limit = min(self._appender.message_bytes_max, self._appender.record_room)
+        return f"a record of {longest} bytes is over {limit}" if longest > limit else None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
         """Return what is wrong with records that come for the first time, or None.
@@ -200,10 +199,9 @@ class ChunkAppender:
 
     def _put_batch(self, batch: LargeBatch, parts: Sequence[Part]) -> PutMessageResult:
         fault = self._appender.fault_in(batch.queue, batch.longest_body, batch.longest_properties)
+        fault = fault or self._appender.size_fault(batch.size, batch.sizes)
         if fault is not None:
             return fault
-        if batch.size > self._appender.file_room:
-            return illegal(f"a batch of {batch.size} bytes does not fit into one file of the log")
 
         def append(queue_offset: QueueOffset) -> PutMessageResult:
             many: list[ManyRecords] = []

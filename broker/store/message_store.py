@@ -151,6 +151,11 @@ class MessageStore:
 
     # ---- putting
 
+    @property
+    def record_bytes_max(self) -> int:
+        """The most bytes that the record of a client's message may have."""
+        return self._appender.record_room
+
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append a message that was stored before; `flushed` says when it counts in SYNC_FLUSH."""
         return self._appended(self._appender.put_message(message))
