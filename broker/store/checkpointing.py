@@ -138,7 +138,7 @@ class Checkpointing:
                 ends = parts.queues.ends()
                 holes = parts.reput.holes
                 taken_back = parts.dispatcher.taken_back.numbers(safe_offset)
-                store_timestamp = parts.log.last_timestamp
+                times = parts.log.times
                 self._forgotten.clear()
             parts.log.flush()
             if not parts.queues.flush(is_over):
@@ -166,10 +166,12 @@ class Checkpointing:
                             if topic not in self._forgotten
                         },
                         newest_mark=parts.batches.newest_mark,
+                        store_time_gap=times.gap_ms,
+                        store_time_steps=times.steps,
                     )
                 )
                 self._save_checkpoint(
-                    Checkpoint(safe_offset, store_timestamp, parts.log.sealed_from, self._serial)
+                    Checkpoint(safe_offset, times.last_ms, parts.log.sealed_from, self._serial)
                 )
                 self.noted_offset = safe_offset
                 self._noted_index_from = index_from

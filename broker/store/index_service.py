@@ -24,6 +24,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rocketpoll.broker.local_time import local_time
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.clock_steps import STEP_MS
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
 from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
@@ -289,13 +290,22 @@ class IndexService:
         self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> None:
         done = 0
-        while done < len(hashes):
-            file = self._growing_file()
-            done += file.append(hashes[done:], physical_offsets[done:], store_timestamps[done:])
+        # Times do not fall within a file, which counts them from its first.
+        steps = np.flatnonzero(np.diff(store_timestamps) < -STEP_MS) + 1
+        for end in (*steps.tolist(), len(hashes)):
+            while done < end:
+                file = self._growing_file(int(store_timestamps[done]))
+                rows = slice(done, end)
+                done += file.append(hashes[rows], physical_offsets[rows], store_timestamps[rows])
 
-    def _growing_file(self) -> IndexFile:
+    def _growing_file(self, store_timestamp: int) -> IndexFile:
         newest = self._files[-1] if self._files else None
-        if newest and not newest.is_full and newest.resume():
+        if (
+            newest
+            and not newest.is_full
+            and store_timestamp >= newest.header.end_timestamp - STEP_MS
+            and newest.resume()
+        ):
             return newest
         if newest:
             newest.seal()
@@ -334,7 +344,7 @@ class IndexService:
                 more, hops = file.walk(key_hash, begin_ms, end_ms, max_num - len(found), hops_left)
                 found += more
                 hops_left -= hops
-            if header.begin_timestamp < begin_ms or len(found) >= max_num or not hops_left:
+            if len(found) >= max_num or not hops_left:
                 break
         return found
 

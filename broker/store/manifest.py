@@ -13,6 +13,7 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rocketpoll.broker.store.clock_steps import StoreTimes
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
 from rocketpoll.broker.store.taken_back import NUMBERS as TAKEN_BACK_NUMBERS
@@ -48,6 +49,10 @@ class Manifest:
     taken_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Rows of each topic that were rolled back, and that no message of their queues has come behind
     yet: queue, first offset, next offset, first place and last place of each."""
+    store_time_gap: int = 0
+    """The longest time between two messages of the log, in milliseconds."""
+    store_time_steps: tuple[PhysicalOffset, ...] = ()
+    """The places before which store times were later by a minute or more."""
     newest_mark: int | None = None
     """The highest mark of a commit of staged rows; None without one that was noted."""
 
@@ -102,6 +107,10 @@ class Manifest:
                 numbers[::_NUMBERS], numbers[_NUMBERS - 1 :: _NUMBERS], strict=True
             )
         }
+
+    def store_times(self, last_ms: int) -> StoreTimes:
+        """Return what was known of store times, given the last."""
+        return StoreTimes(last_ms, self.store_time_gap, self.store_time_steps)
 
     def without_light_queues(self) -> Manifest:
         """Return a manifest without light queues, which an earlier release took for topics."""

@@ -437,6 +437,11 @@ class MessageStore:
         hindrance = self._starting.text or self._log.flushing.text or self.batches.why_stuck()
         return self._failure or self._ending or self._refusal or hindrance
 
+    @property
+    def clock_behind_ms(self) -> int:
+        """How far the clock is behind the last stored message, so that times stand still."""
+        return self._log.clock_behind_ms
+
     def _refuse(self, why: str | None) -> None:
         """Refuse messages from now on, or take them again if there is no reason not to."""
         self._refusal = why

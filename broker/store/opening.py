@@ -123,7 +123,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     if not is_newest:
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
-    recovered = _follow_log(parts, checkpoint, crashed=crashed)
+    recovered = _follow_log(parts, checkpoint, manifest if is_newest else None, crashed=crashed)
     # A power loss may have taken the log's end: what is there now is newer than the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
@@ -278,17 +278,25 @@ def _tidy_queues(
     parts.found_ends.finish()
 
 
-def _follow_log(parts: StoreParts, checkpoint: Checkpoint | None, *, crashed: bool) -> RecoveredLog:
-    """Find the end of the log and go on there; the torn tail behind it is to be wiped."""
+def _follow_log(
+    parts: StoreParts, checkpoint: Checkpoint | None, manifest: Manifest | None, *, crashed: bool
+) -> RecoveredLog:
+    """Find the end of the log and go on there; the torn tail after it is to be wiped.
+
+    The manifest, if it is the newest, knows the times of what is not followed.
+    """
     log = parts.log
     recovery = LogRecovery(log.files, checkpoint)
     is_small = _size_until(log, recovery.safe_offset) <= parts.config.check_whole_log_bytes
-    recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
+    if is_small or manifest is None:
+        recovered = recovery.follow_from(log.min_offset)
+    else:
+        known = manifest.store_times(checkpoint.store_timestamp if checkpoint else 0)
+        recovered = recovery.follow_from(recovery.safe_offset, known)
     if crashed:
         log.files.flush_found()
-    last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
     sealed_from = min(recovery.sealed_from, recovered.end_offset)
-    log.resume(recovered.end_offset, last_timestamp, sealed_from)
+    log.resume(recovered.end_offset, recovered.times, sealed_from)
     return recovered
 
 

@@ -18,7 +18,7 @@ Looking changes nothing; wiping writes zeros, behind the end only; nothing is ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmq_spark.wire import record_layout as layout
@@ -26,6 +26,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.checkpoint import Checkpoint
+from rocketpoll.broker.store.clock_steps import StoreTimes
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
@@ -48,10 +49,11 @@ _MAGICS = tuple(
 
 
 class RecoveredLog(NamedTuple):
-    """The end of the log, its latest store time, its holes, and what lies behind its blanks."""
+    """The end of the log, its store times, its holes, and what lies behind its blanks."""
 
     end_offset: PhysicalOffset
-    last_timestamp: int
+    times: StoreTimes
+    """Those of all records that were followed, after those that were known before."""
     holes: tuple[Hole, ...]
     padding: tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 
@@ -83,22 +85,26 @@ class LogRecovery:
         self.safe_offset = checkpoint.safe_offset if checkpoint else first
         self.sealed_from = checkpoint.sealed_from if checkpoint else end
         self._check = RecordCheck(self.sealed_from)
+        self._times = StoreTimes()
 
-    def follow_from(self, start: PhysicalOffset) -> RecoveredLog:
-        """Follow the log from where a record starts.
+    def follow_from(
+        self,
+        start: PhysicalOffset,
+        times: StoreTimes = StoreTimes(),  # noqa: B008  # a value
+    ) -> RecoveredLog:
+        """Follow the log from where a record starts, before which store times are known.
 
         Raises:
             UnreadableFile: The disk does not give what would tell where the log ends.
         """
         files = self._files
         position = max(start, PhysicalOffset(files.first_offset))
-        last_timestamp, looked_again_at = 0, -1
+        self._times, looked_again_at = times, -1
         holes: list[Hole] = []
         padding: list[tuple[PhysicalOffset, PhysicalOffset]] = []
         while position < files.end_offset:
             self._unreadable = None
-            good_end, timestamp = self._good_until(position)
-            last_timestamp = max(last_timestamp, timestamp)
+            good_end = self._good_until(position)
             filled = good_end > position and good_end % files.file_size == 0
             position = good_end
             blank = decode_blank(self._whole(position, BLANK_BYTES))
@@ -115,7 +121,7 @@ class LogRecovery:
                     break
                 holes.append((position, found))
                 position = found
-        return RecoveredLog(position, last_timestamp, tuple(holes), tuple(padding))
+        return RecoveredLog(position, self._times, tuple(holes), tuple(padding))
 
     def _behind_a_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
         """Return where the log goes on behind something that is no record, or None."""
@@ -152,9 +158,9 @@ class LogRecovery:
             self._unreadable, self._unreadable_at = error, position
             return b""
 
-    def _good_until(self, start: PhysicalOffset) -> tuple[PhysicalOffset, int]:
-        """Return the end of the good records of a file from a place on, and the last's time."""
-        position, timestamp = start, 0
+    def _good_until(self, start: PhysicalOffset) -> PhysicalOffset:
+        """Return the end of the good records of a file from a place on, and note their times."""
+        position = start
         file_end = start + self._files.space_left(start)
         while position < file_end:
             data = self._readable(position, CHECK_BYTES)
@@ -164,17 +170,19 @@ class LogRecovery:
                 if record is None:
                     break
                 data, sizes = record, [len(record)]
-            good, last = self._good_records(data, sizes, position)
-            position += sum(sizes[:good])
-            timestamp = max(timestamp, last)
+            good, times = self._good_records(data, sizes, position)
+            for size, time_ms in zip(sizes, times, strict=False):
+                if time_ms != self._times.last_ms:
+                    self._times = self._times.followed_by(time_ms, position)
+                position += size
             if good < len(sizes):
                 break
-        return position, timestamp
+        return position
 
     def _good_records(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
-    ) -> tuple[int, int]:
-        """Return how many of the records are whole and in place, and their latest store time."""
+    ) -> tuple[int, Sequence[int]]:
+        """Return how many of the records are whole and in place, and their store times."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
             self._checked_one_by_one += len(sizes)
             return self._check.good_one_by_one(data, sizes, physical_offset)

@@ -78,7 +78,7 @@ def test_the_end_is_behind_the_last_whole_record(tmp_path):
     places = fill(tmp_path, [f"{n}" * 200 for n in range(60)])
     found = recover(tmp_path)
     assert (found.end_offset, found.holes) == (places[-1][1], ())
-    assert found.last_timestamp == 1_700_000_000_000
+    assert found.times.last_ms == 1_700_000_000_000
 
 
 def test_a_log_cut_anywhere_in_its_last_three_records(tmp_path):
