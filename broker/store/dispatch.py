@@ -170,8 +170,14 @@ class Dispatcher:
     def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
         """Pass over the records of a topic before a place in the log, from the next run on."""
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
-        self.deleted_topics = {**self.deleted_topics, topic: before}
+        self.deleted_topics[topic] = before
         self.taken_back.forget_topic(topic, before)
+
+    def forget_deleted(self, first: PhysicalOffset) -> None:
+        """Forget deletions of topics whose messages have expired before a place in the log."""
+        for topic, before in tuple(self.deleted_topics.items()):
+            if before <= first:
+                del self.deleted_topics[topic]
 
     def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""

@@ -21,7 +21,7 @@ from rocketpoll.broker.store.directory_lock import AbortFile
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
-from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.manifest import DELETIONS, MANIFEST, Deletions, Manifest
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.recovery import (
@@ -60,9 +60,10 @@ class StoreInspection:
         )
         recovery = LogRecovery(self.log, self.checkpoint)
         self.recovered: RecoveredLog = recovery.follow_from(PhysicalOffset(self.log.first_offset))
-        self._manifest = JsonTable(self._disk, root / "config" / MANIFEST, Manifest).look(
-            Manifest()
-        )
+        config = root / "config"
+        deletions = JsonTable(self._disk, config / DELETIONS, Deletions).look(Deletions())
+        manifest = JsonTable(self._disk, config / MANIFEST, Manifest).look(Manifest())
+        self._manifest = manifest.with_deletions(deletions) if deletions.serial else manifest
 
     @property
     def was_stopped_in_order(self) -> bool:

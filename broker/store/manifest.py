@@ -1,6 +1,10 @@
 """The manifest: what a store held at a checkpoint, so that a start need not read it from the files.
 
 Kept as config/manifest.json; RocketMQ has nothing like it, and leaves it alone.
+
+The time that a deletion takes must not grow with the number of topics: config/deletions.json
+holds the deletions since the manifest was saved, up to `DELETIONS_MAX`, and only counts with that
+manifest. The next save of the manifest takes them in.
 """
 
 from __future__ import annotations
@@ -19,7 +23,22 @@ from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
 from rocketpoll.broker.store.taken_back import NUMBERS as TAKEN_BACK_NUMBERS
 
 MANIFEST: Final = "manifest.json"
+DELETIONS: Final = "deletions.json"
+DELETIONS_MAX: Final = 256
+"""Deletions beside a manifest: some ten kilobytes, which each deletion writes."""
+DELETED_TOPICS_MAX: Final = 100_000
+"""Deleted topics whose messages the log still has: 5 MB of the manifest."""
 _NUMBERS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deletions:
+    """The deletions since a manifest was saved, and all that are half done."""
+
+    serial: int = 0
+    """The number of that manifest."""
+    deleted_topics: Mapping[str, PhysicalOffset] = field(default_factory=dict)
+    half_deleted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,19 +142,15 @@ class Manifest:
         spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
         return replace(self, spans=self.spans_of(spans))
 
-    def without_topic(
-        self,
-        topic: str,
-        deleted_topics: Mapping[str, PhysicalOffset],
-        half_deleted: tuple[str, ...],
-    ) -> Manifest:
-        """Return a manifest without a topic that is about to be deleted."""
-        spans = {name: numbers for name, numbers in self.spans.items() if name != topic}
-        taken_back = {name: rows for name, rows in self.taken_back.items() if name != topic}
+    def with_deletions(self, deletions: Deletions) -> Manifest:
+        """Return the manifest without topics that were deleted since it was saved."""
+        if deletions.serial != self.serial:
+            return self
+        gone = deletions.deleted_topics
         return replace(
             self,
-            spans=spans,
-            taken_back=taken_back,
-            deleted_topics=dict(deleted_topics),
-            half_deleted=half_deleted,
+            spans={name: each for name, each in self.spans.items() if name not in gone},
+            taken_back={name: rows for name, rows in self.taken_back.items() if name not in gone},
+            deleted_topics={**self.deleted_topics, **gone},
+            half_deleted=deletions.half_deleted,
         )

@@ -37,8 +37,7 @@ class TopicDeletion:
         self._appender.wipe_refused()  # else a start would find them behind the end of the topic
         with self._checkpointing.maintenance:
             ended = self._appender.numbers_of(topic)
-            deleted = {**dispatcher.deleted_topics, topic: ended.log_end_offset}
-            self._checkpointing.forget_topic(topic, deleted)
+            self._checkpointing.forget_topic(topic, ended.log_end_offset)
             with reput.paused():  # the broker's thread may wait for this: nothing but one rename
                 has_newer = any(
                     end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
