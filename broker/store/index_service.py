@@ -25,6 +25,7 @@ from rocketpoll.broker.local_time import local_time
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.clock_steps import STEP_MS
+from rocketpoll.broker.store.disk import is_passed_over
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
 from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
@@ -140,8 +141,12 @@ class IndexService:
                 touched.
         """
         self._disk.make_directory(self._directory)
-        names = self._disk.names(self._directory)
-        sizes = {path: self._check(path) for path in map(self._directory.joinpath, names)}
+        (found,) = self._disk.look_into([self._directory])
+        sizes = {
+            self._directory / name: self._check(self._directory / name, size)
+            for name, size in found.items()
+            if not is_passed_over(name) and (size is not None or name.isdecimal())
+        }
         for path, size in sizes.items():
             if size == 0:  # a crash came between the name and the size
                 self._disk.delete(path)
@@ -162,11 +167,13 @@ class IndexService:
             self._disk.delete(path)
             return None
 
-    def _check(self, path: Path) -> int:
+    def _check(self, path: Path, size: int | None) -> int:
         """Return the size of a file that belongs here, else raise ForeignFile."""
-        size, needed = self._disk.size_of(path), self._sizes.file_bytes
+        needed = self._sizes.file_bytes
         if size is None or not _INDEX_NAME.fullmatch(path.name):
-            raise ForeignFile(f"{path}: needed an index file, named by {_NAME_DIGITS} digits")
+            raise ForeignFile(
+                f"{path}: needed an index file, named by {_NAME_DIGITS} digits. Move it away"
+            )
         if size not in {0, needed}:
             raise ForeignFile(
                 f"{path}: needed {needed} bytes for {self._sizes.hash_slot_num} slots and "

@@ -18,7 +18,7 @@ from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_chec
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.consume_queue import ConsumeQueue
 from rocketpoll.broker.store.directory_lock import AbortFile
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk, is_passed_over
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.manifest import DELETIONS, MANIFEST, Deletions, Manifest
@@ -124,6 +124,8 @@ class StoreInspection:
         """
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
+            if is_passed_over(topic) or (directory / topic).is_file():
+                continue
             if is_light_queue(topic):  # RocketMQ's: the log does not say what it holds
                 continue
             for path in sorted(_directories(directory / topic), key=_number):
@@ -136,7 +138,7 @@ class StoreInspection:
 def _directories(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise ForeignFile(f"{directory} is no directory: the queues of a topic were expected")
-    return list(directory.iterdir())
+    return [path for path in directory.iterdir() if not is_passed_over(path.name)]
 
 
 def _number(path: Path) -> int:
@@ -150,6 +152,8 @@ def _file_size(directory: Path) -> int:
     """Return the common size of the files in a directory."""
     sizes = set()
     for path in directory.iterdir() if directory.is_dir() else ():
+        if is_passed_over(path.name) or (path.is_dir() and not path.name.isdecimal()):
+            continue
         if not path.is_file():  # to open a pipe would be to wait
             raise ForeignFile(f"{path} is no file: those of a store were expected")
         sizes.add(path.stat().st_size)

@@ -57,9 +57,9 @@ class LeftTopics:
 
     def load(self) -> None:
         """Find what an earlier life has left."""
-        names = self._disk.names(self._directory)
+        names = [name for name in self._disk.names(self._directory) if name.isdecimal()]
         self._left.extend(_Left(self._directory / name, {}) for name in names)
-        self._number = max((int(name) for name in names if name.isdecimal()), default=-1)
+        self._number = max(map(int, names), default=-1)
 
     def free_place(self) -> Path:
         """Return a path to which the directory of a topic can be renamed.

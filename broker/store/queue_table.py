@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import is_light_queue
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from rocketpoll.broker.store.disk import is_passed_over
 from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, never
 from rocketpoll.broker.store.left_topics import LeftTopics, files_of
@@ -110,8 +111,12 @@ class QueueTable:
             is_topic = topic_fault(topic) is None
             for name, size in names.items():
                 path = directory / name
+                if is_passed_over(name):
+                    continue
                 if not is_topic or not name.isdecimal() or size is not None:
-                    raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
+                    raise ForeignFile(
+                        f"{path} is no consume queue: <topic>/<number> was expected. Move it away"
+                    )
                 paths[topic, int(name)] = path
         for (key, path), sizes in zip(
             paths.items(), self._disk.look_into(list(paths.values())), strict=True

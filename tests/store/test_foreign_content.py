@@ -1,14 +1,22 @@
-"""Stores that hold what other programs have put there: light queues of RocketMQ."""
+"""Stores that hold what other programs have put there: light queues of RocketMQ, and names of any
+kind in any directory.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 from stores import QUEUE_FILE_ENTRIES, message, open_store, put_batch, read_all
 
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, CHECKPOINT_BYTES
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.results import PutMessageStatus
 from rocketpoll.broker.store.verify import findings
 
@@ -117,3 +125,149 @@ def test_light_queues_in_the_manifest_of_an_earlier_release_are_not_made(with_li
     assert store.queue_nums() == {"T": 1}
     store.shutdown()
     assert light_files(root) == before
+
+
+# ---- names of any kind
+
+DIRECTORIES = (
+    ".",
+    "commitlog",
+    "consumequeue",
+    "consumequeue/T",
+    "consumequeue/T/0",
+    "consumequeue.deleted",
+    "index",
+    "config",
+    "staging",
+)
+LOST_AND_FOUND = "lost+found"
+
+
+def make_file(path):
+    path.write_bytes(b"not of a store")
+
+
+def make_link(path):
+    target = next(each for each in path.parents if each.name == "store").with_name("elsewhere")
+    target.mkdir(exist_ok=True)
+    path.symlink_to(target)
+
+
+CONTENTS = {
+    LOST_AND_FOUND: Path.mkdir,
+    ".nfs000000000001f0a200000001": make_file,
+    ".DS_Store": make_file,
+    "._notes": make_file,
+    ".Trash-1000": Path.mkdir,
+    "backup": Path.mkdir,
+    "linked": make_link,
+    "notes.txt~": make_file,
+    "#notes#": make_file,
+    f"{0:020d}.bak": make_file,
+    "gr\udcf6sse": make_file,
+    "gr\udcf6sser": Path.mkdir,
+    "n" * 255: make_file,
+    "two\nlines": make_file,
+}
+
+
+def is_served(directory, name):
+    """Whether a store with this in one of its directories starts, or is refused with its name."""
+    if name.startswith(".") or name == LOST_AND_FOUND:
+        return True
+    is_directory = CONTENTS[name] is not make_file
+    return {
+        "commitlog": is_directory,
+        "index": is_directory,
+        "consumequeue": True,  # a topic without queues, or a file, which nobody takes for one
+        "consumequeue/T": False,
+        "consumequeue/T/0": is_directory,
+    }.get(directory, True)
+
+
+class LockedDirectories(LocalDisk):
+    """Does not give the content of lost+found, as it belongs to another user."""
+
+    def look_into(self, paths):
+        for path in paths:
+            if path.name == LOST_AND_FOUND:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return super().look_into(paths)
+
+    def names(self, path):
+        assert path.name != LOST_AND_FOUND
+        return super().names(path)
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_store_with_another_name_in_it_is_served_or_refused_with_that_name(
+    tmp_path, directory, name
+):
+    root = tmp_path / "store"
+    store = open_store(root)
+    store.put_message(message("first", keys="k"))
+    store.put_message(message("gone", topic="Gone"))
+    store.delete_topic("Gone")
+    store.shutdown()
+    (root / directory).mkdir(exist_ok=True)
+    path = root / directory / name
+    CONTENTS[name](path)
+    if not is_served(directory, name):
+        with pytest.raises(ForeignFile) as refused:
+            open_store(root, LockedDirectories())
+        assert str(path) in str(refused.value)
+        assert "Move it away" in str(refused.value)
+        shutil.move(path, tmp_path / "away")
+    for number in range(2):
+        store = open_store(root, LockedDirectories())
+        store.put_message(message("more", keys="k"))
+        assert len(read_all(store, "T", 0)) == 2 + number
+        assert len(store.query_message("T", "k", 9, 0, 1 << 62)) == 2 + number
+        store.left_topics.delete_some()
+        store.clean()
+        store.shutdown()
+        assert list(findings(root)) == []
+    is_sink = directory == "staging" and CONTENTS[name] is Path.mkdir  # an empty one goes
+    assert path.exists() == is_served(directory, name) or is_sink
+
+
+PATHS = {
+    "spaces": "a b  c",
+    "two lines": "a\nb",
+    "quotes": 'it\'s "so" $HOME',
+    "no UTF-8": "gr\udcf6sse",
+    "long": "/".join(["d" * 250] * 14),
+    "a slash at its end": "store/",
+    "dots": "x/../store/.",
+}
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_a_store_at_an_odd_path_is_served(tmp_path, path):
+    (tmp_path / "x").mkdir()
+    root = Path(f"{tmp_path}/{path}")
+    for number in range(2):
+        store = open_store(root)
+        store.put_message(message("x", keys="k"))
+        assert len(read_all(store, "T", 0)) == number + 1
+        assert len(store.query_message("T", "k", 9, 0, 1 << 62)) == number + 1
+        store.shutdown()
+    assert list(findings(root)) == []
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "config", "consumequeue/T"])
+def test_a_directory_of_a_store_may_be_a_link_to_another_disk(tmp_path, name):
+    root = tmp_path / "store"
+    store = open_store(root)
+    store.put_message(message("first", keys="k"))
+    store.shutdown()
+    shutil.move(root / name, tmp_path / "disk")
+    (tmp_path / "disk" / LOST_AND_FOUND).mkdir()
+    (root / name).symlink_to(tmp_path / "disk")
+    for number in range(2):
+        store = open_store(root, LockedDirectories())
+        store.put_message(message("more", keys="k"))
+        assert len(read_all(store, "T", 0)) == 2 + number
+        store.shutdown()
+    assert (root / name).is_symlink()
