@@ -28,6 +28,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import orjson
+
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
@@ -41,7 +43,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.parts import CONSUME_QUEUE, INDEX, StoreParts
+from rocketpoll.broker.store.parts import CONFIG, CONSUME_QUEUE, INDEX, StoreParts
 from rocketpoll.broker.store.recovery import (
     LogRecovery,
     RecoveredLog,
@@ -55,6 +57,7 @@ _log = logging.getLogger(__name__)
 _IS_DAMAGED = (
     "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
 )
+_TOPICS_SHOWN_MAX = 8
 _NOT_LOOKED = Looked(None, is_index_right=True)
 
 
@@ -193,11 +196,35 @@ def _load(parts: StoreParts) -> None:
         )
     if parts.index is not None:
         parts.index.load()
+    _warn_of_timers(parts)
     parts.batches.load()
     parts.staging.load()
     under_way = parts.batches.under_way
     if under_way is not None:
         parts.reput.hold_from(under_way.log_offset)
+
+
+def _warn_of_timers(parts: StoreParts) -> None:
+    """Warn of messages that wait in the timer wheel of RocketMQ 5, by its own last count."""
+    path = parts.root / CONFIG / "timermetrics"
+    try:
+        counts = orjson.loads(parts.disk.read(path))["timingCount"]
+        waiting = {topic: int(each["count"]) for topic, each in counts.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return  # mostly, RocketMQ 5 was never here; else it makes the file again
+    waiting = {topic: count for topic, count in waiting.items() if count > 0}
+    if waiting:
+        topics = ", ".join(sorted(waiting)[:_TOPICS_SHOWN_MAX])
+        more = "" if len(waiting) <= _TOPICS_SHOWN_MAX else " and others"
+        _log.warning(
+            "%s: %d messages of %s%s wait for timers of RocketMQ 5 (TIMER_DELIVER_MS and others), "
+            "which this broker does not deliver. Open the directory with RocketMQ to have them "
+            "delivered, before their files of the log expire",
+            path,
+            sum(waiting.values()),
+            topics,
+            more,
+        )
 
 
 def _take_queues(
