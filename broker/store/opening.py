@@ -441,7 +441,7 @@ def _lasting(parts: StoreParts, holes: Sequence[Hole]) -> tuple[Hole, ...]:
     What a disk refuses it may give again one day.
     """
     log = parts.log
-    behind = ((hole, record_behind(log.files, hole[0], log.sealed_from)) for hole in holes)
+    behind = ((hole, record_behind(log.files, hole[0], hole[0], log.sealed_from)) for hole in holes)
     return tuple(hole for hole, found in behind if found is None or found >= hole[1])
 
 

@@ -429,7 +429,7 @@ class ReputMessageService:
                 return
             raise error
         place = start + sum(sizes[:good])
-        found = record_behind(self._log.files, place + 1, self._log.sealed_from)
+        found = record_behind(self._log.files, place + 1, place, self._log.sealed_from)
         hole = place, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
         _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
