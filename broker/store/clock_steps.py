@@ -30,7 +30,7 @@ PLAUSIBLE_SINCE_MS: Final = 1_577_836_800_000
 
 
 class StoreTimes(NamedTuple):
-    """What is known of the store timestamps of a log up to a place."""
+    """Facts about the store timestamps of a log up to a place."""
 
     last_ms: int = 0
     """The time of the last record."""

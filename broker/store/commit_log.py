@@ -163,7 +163,7 @@ class CommitLog:
 
     @property
     def clock_behind_ms(self) -> int:
-        """How far the clock is behind the last message, so that times stand still; mostly 0."""
+        """Milliseconds that the clock is behind the last message, whose time others get; mostly 0."""
         return max(self.times.last_ms - self._now_ms(), 0)
 
     def resume(

@@ -439,7 +439,7 @@ class MessageStore:
 
     @property
     def clock_behind_ms(self) -> int:
-        """How far the clock is behind the last stored message, so that times stand still."""
+        """Milliseconds that the clock is behind the last message, whose time others get; mostly 0."""
         return self._log.clock_behind_ms
 
     def _refuse(self, why: str | None) -> None:

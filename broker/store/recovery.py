@@ -51,7 +51,7 @@ _V6_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
 _BODY_AT_MAX = (
     layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + 2 * layout.HOST_V6_BYTES + layout.TAIL_BYTES
 )
-"""Where the body of a record begins whose two hosts have addresses of IPv6."""
+"""The position of the body in a record whose two hosts have addresses of IPv6."""
 _MAGICS = tuple(
     (magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2)
 )
@@ -62,7 +62,7 @@ class RecoveredLog(NamedTuple):
 
     end_offset: PhysicalOffset
     times: StoreTimes
-    """Those of all records that were followed, after those that were known before."""
+    """The times of all records that were followed, after what was known before."""
     holes: tuple[Hole, ...]
     padding: tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 
