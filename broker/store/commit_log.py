@@ -163,7 +163,7 @@ class CommitLog:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds that the clock is behind the last message, whose time others get; mostly 0."""
+        """Milliseconds by which the clock is behind the last message, whose time others get."""
         return max(self.times.last_ms - self._now_ms(), 0)
 
     def resume(

@@ -439,7 +439,7 @@ class MessageStore:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds that the clock is behind the last message, whose time others get; mostly 0."""
+        """Milliseconds by which the clock is behind the last message, whose time others get."""
         return self._log.clock_behind_ms
 
     def _refuse(self, why: str | None) -> None:
