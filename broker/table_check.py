@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.lost_topics import LostTopics
 from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store.config import StoreConfig
@@ -48,6 +49,7 @@ class TableCheck:
         self._tables.warn_of_damage()
         self._warn_of_missing_delay_offsets()
         _warn_of_long_delays(config)
+        _warn_of_small_files(config, self._store.record_bytes_max)
 
     def _settle_offsets(self) -> None:
         """Correct offsets that would let groups pass over messages.
@@ -95,6 +97,18 @@ class TableCheck:
                 "that were before come again",
                 table.path,
             )
+
+
+def _warn_of_small_files(config: StoreConfig, record_bytes_max: int) -> None:
+    if config.max_message_size + RECORD_BYTES_MIN > record_bytes_max:
+        _log.warning(
+            "maxMessageSize=%d is more than a file of the commit log has room for: with "
+            "mappedFileSizeCommitLog=%d, a message of more than %d bytes, topic and properties "
+            "included, is refused. Set maxMessageSize below that",
+            config.max_message_size,
+            config.mapped_file_size_commit_log,
+            record_bytes_max - RECORD_BYTES_MIN,
+        )
 
 
 def _warn_of_long_delays(config: StoreConfig) -> None:

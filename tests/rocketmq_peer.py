@@ -148,9 +148,16 @@ class RocketMQ:
         """Where brokers and clients find it."""
         return f"127.0.0.1:{self._port}"
 
-    def broker(self, name: str, port: int, config: StoreConfig, topic: str) -> Broker:
+    def broker(
+        self,
+        name: str,
+        port: int,
+        config: StoreConfig,
+        topic: str,
+        more: Mapping[str, object] = MappingProxyType({}),
+    ) -> Broker:
         """A broker on a store's directory, with a client. It is ready when its topic is known."""
-        process = self.start_broker(name, port, config)
+        process = self.start_broker(name, port, config, more)
         return Broker(self._program, process, self.address, name, port, config, topic)
 
     def start_broker(

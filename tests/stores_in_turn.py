@@ -40,8 +40,8 @@ class Place:
         """Take topics, with the number of queues that each has."""
         self._rocketmq = rocketmq
         self._name = name
-        self._port = free_broker_port()
-        self.host = parse_host(f"127.0.0.1:{self._port}")
+        self.port = free_broker_port()
+        self.host = parse_host(f"127.0.0.1:{self.port}")
         self.root = root
         self.version = rocketmq.version
         self.config = small_config(
@@ -62,8 +62,9 @@ class Place:
     def our_store(self, clock: Callable[[], int] | None = None) -> MessageStore:
         return MessageStore(self.config, LocalDisk(), clock or now_ms)
 
-    def java_broker(self) -> Broker:
-        return self._rocketmq.broker(self._name, self._port, self.config, self._first_topic)
+    def java_broker(self, **more: object) -> Broker:
+        """A broker with more settings, under RocketMQ's names."""
+        return self._rocketmq.broker(self._name, self.port, self.config, self._first_topic, more)
 
 
 def tell_of_topics(directory: Path, names: Mapping[str, int]) -> None:

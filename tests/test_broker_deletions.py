@@ -16,13 +16,15 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.store.disk import LocalDisk
 
+NOTES = "manifest.json", "deletions.json"
+"""The files in which the store notes deletions."""
 REFUSED_LATER = {
-    "offsets": ("consumerOffset.json", 0),
-    "topics": ("topics.json", 0),
-    "the end of the deletion": ("manifest.json", 1),
+    "offsets": (("consumerOffset.json",), 0),
+    "topics": (("topics.json",), 0),
+    "the end of the deletion": (NOTES, 1),
 }
-"""What cannot be saved once the store has noted the deletion: a file,
-and how many of its writes can."""
+"""What cannot be saved once the store has noted the deletion: files, and how many of their writes
+can."""
 DELETION = RemotingCommand(
     RequestCode.DELETE_TOPIC_IN_BROKER, opaque=500, ext_fields={"topic": "T"}
 )
@@ -58,7 +60,7 @@ async def commit(client, queue_offset):
 
 async def begun(broker, disk, operator):
     """Begin a deletion of T that the disk is about to refuse; it has not said so yet."""
-    disk.refuse("manifest.json")
+    disk.refuse(*NOTES)
     disk.keep_waiting()
     operator.send(DELETION)
     await broker.until(disk.is_waiting.is_set)
@@ -210,9 +212,9 @@ def test_a_delayed_message_that_falls_due_while_a_deletion_is_refused_is_deliver
     tell(story, tmp_path, disk)
 
 
-@pytest.mark.parametrize(("name", "spared"), REFUSED_LATER.values(), ids=REFUSED_LATER)
+@pytest.mark.parametrize(("names", "spared"), REFUSED_LATER.values(), ids=REFUSED_LATER)
 def test_a_deletion_that_has_begun_is_never_taken_back_and_ends_when_there_is_room(
-    tmp_path, disk, name, spared
+    tmp_path, disk, names, spared
 ):
     async def first(broker):
         broker.make_topic("T")
@@ -220,7 +222,7 @@ def test_a_deletion_that_has_begun_is_never_taken_back_and_ends_when_there_is_ro
         await client.put(*(f"old {number}" for number in range(5)))
         await commit(client, 5)
         broker.controller.tables.offsets.save()
-        disk.refuse(name, spared=spared)
+        disk.refuse(*names, spared=spared)
         answer = await drop(client)
         assert (answer.code, "T is deleted" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
         assert (await client.pull(0)).code == ResponseCode.TOPIC_NOT_EXIST

@@ -118,6 +118,21 @@ def test_max_message_size(tmp_path):
     tell(story, tmp_path, maxMessageSize=1_000)
 
 
+@pytest.mark.parametrize(("size", "is_said"), [(65_000, False), (65_536, True)])
+def test_a_start_warns_if_a_file_of_the_log_has_no_room_for_max_message_size(
+    tmp_path, size, is_said, caplog
+):
+    async def story(broker):
+        client = await broker.connect()
+        refused = await client.call(send_request("x" * 65_400))
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        await client.put("x" * 64_900)
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=65_536, maxMessageSize=size)
+    said = "maxMessageSize=65536 is more than a file of the commit log has room for"
+    assert (said in caplog.text) is is_said
+
+
 def test_the_largest_message_that_any_broker_may_take_can_be_pulled_with_all_its_properties(
     tmp_path,
 ):

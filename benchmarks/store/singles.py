@@ -121,7 +121,7 @@ def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[Physical
             now_ms,
         )
         log.files.load()
-        log.resume(ends[-1], 0, sealed_from=LOG_START)
+        log.resume(ends[-1], log.times, sealed_from=LOG_START)
         return log, ends
 
     return lambda: workspace.kept("log-singles", make)

@@ -74,6 +74,11 @@ class OwnFamilies:
             "Places in the commit log that are damaged and passed over.",
             len(state.holes),
         )
+        yield _gauge(
+            "rocketpoll_clock_behind_seconds",
+            "How far the clock is behind the last stored message, whose time others get meanwhile.",
+            observed.store.clock_behind_ms / 1000,
+        )
         uptime_seconds = max(observed.now_ms() - observed.started_ms, 0) / 1000
         yield _gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
 

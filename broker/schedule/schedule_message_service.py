@@ -23,7 +23,7 @@ from typing import Final
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
-from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
+from rmq_spark.wire.names import SCHEDULE_TOPIC, light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rocketpoll.broker.schedule.delay_level import DelayLevel, Start
 from rocketpoll.broker.schedule.delayed_message import Undeliverable, delivered, scheduled
@@ -313,7 +313,7 @@ class ScheduleMessageService:
             return True
         queues = self._queue_nums(target.topic)
         if queues == 0:  # the table of topics may be older than the message
-            fault = topic_fault(target.topic)
+            fault = topic_fault(target.topic) or light_queue_fault(target.topic)
             if fault is not None:
                 self._pass_over(message, fault)
                 return True

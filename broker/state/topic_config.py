@@ -26,6 +26,7 @@ from rmq_spark.wire.names import (
     TRACE_TOPIC,
     dlq_topic,
     is_system_topic,
+    light_queue_fault,
     retry_topic,
     topic_fault,
 )
@@ -326,7 +327,8 @@ def _queues_of(config: TopicConfig | None) -> int:
 
 def _check(config: TopicConfig) -> None:
     """Raise ValueError for an invalid topic configuration."""
-    fault = topic_fault(config.topic_name) or _fault_of_numbers(config)
+    name = config.topic_name
+    fault = topic_fault(name) or light_queue_fault(name) or _fault_of_numbers(config)
     if fault is not None:
         raise ValueError(fault)
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import LONG_TOPIC_CHARACTERS_MAX, light_queue_fault
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
@@ -40,6 +42,10 @@ from rocketpoll.broker.store.records.record_template import (
     UniformParts,
 )
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+
+DEAD_LETTER_BYTES: Final = LONG_TOPIC_CHARACTERS_MAX + 1 + layout.HOST_V6_BYTES
+"""The most by which a record grows when it becomes a dead letter: by the name of that topic, whose
+length takes another byte, and by the address of the broker."""
 
 _PUT_OK = PutMessageStatus.PUT_OK
 # The checksum is a property, too, and may need a separator before it.
@@ -76,6 +82,8 @@ class MessageAppender:
         self.message_bytes_max = message_bytes_max
         self.file_room = log.files.file_size - BLANK_BYTES
         """The bytes of records that a file of the log has room for."""
+        self.record_room = self.file_room - DEAD_LETTER_BYTES
+        """The bytes that a client's record may have, so that its dead letter fits as well."""
         self._log = log
         self._queues = queues
         self._refusal = refusal
@@ -98,16 +106,18 @@ class MessageAppender:
         except RecordError as error:
             return illegal(str(error))
         fault = self.fault_in((draft.topic, draft.queue_id), 0, len(draft.properties))
-        return fault or self._put(draft)
+        return fault or self._put(draft, self.file_room)
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are bytes already."""
         queue, lengths = (draft.topic, draft.queue_id), (len(draft.body), len(draft.properties))
-        return self.fault_in(queue, *lengths) or self._put(draft)
+        return self.fault_in(queue, *lengths) or self._put(draft, self.record_room)
 
-    def _put(self, draft: RecordDraft) -> PutMessageResult:
+    def _put(self, draft: RecordDraft, room: int) -> PutMessageResult:
         try:
             draft.prepare()
+            if draft.size > room:
+                return self._too_long(draft.size, room)
             has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
             return self._append(draft, (draft.topic, draft.queue_id), 1 if has_offset else 0, 1)
         except RecordError as error:
@@ -131,8 +141,8 @@ class MessageAppender:
                 return fault
         properties = ready_properties(properties)
         size = template.fixed_bytes + len(body) + len(properties)
-        if size > self.file_room:
-            return illegal(f"a record of {size} bytes does not fit into one file of the log")
+        if size > self.record_room:
+            return self._too_long(size, self.record_room)
         with self._lock:
             refusal = self._refusal()
             if refusal is not None:
@@ -174,6 +184,7 @@ class MessageAppender:
         if (
             run.body_bytes_max > self.message_bytes_max
             or run.properties_bytes_max > _PROPERTIES_BYTES_MAX
+            or (run.size > self.record_room and max(run.sizes) > self.record_room)
         ):
             return None
         with self._lock:
@@ -250,6 +261,9 @@ class MessageAppender:
         if fault is not None:
             return fault, []
         batch = UniformBatch(template, parts, born_timestamp)
+        fault = self.size_fault(batch.size, batch.sizes)
+        if fault is not None:
+            return fault, []
         try:
             result = self._append(batch, template.queue, len(batch.sizes), len(batch.sizes))
         except RecordError as error:
@@ -262,6 +276,7 @@ class MessageAppender:
     def put_even(self, batch: EvenBatch) -> PutMessageResult:
         """Append the messages of a batch that are all of one shape, all or none."""
         fault = self.fault_in(batch.queue, batch.body_bytes, batch.properties_bytes)
+        fault = fault or self.size_fault(batch.size, (batch.record_bytes,))
         if fault is not None:
             return fault
         result = self._append(batch, batch.queue, batch.count, batch.count)
@@ -272,9 +287,6 @@ class MessageAppender:
 
     def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take this number of its offsets."""
-        if draft.size > self.file_room:
-            what = "a record" if count == 1 else "a batch"
-            return illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
 
         def append(queue_offset: QueueOffset) -> PutMessageResult:
             given = queue_offset if offsets else FIRST_IN_QUEUE
@@ -368,13 +380,30 @@ class MessageAppender:
         found = self._queues.get(*queue)
         return found.max_offset if found is not None else FIRST_IN_QUEUE
 
+    def size_fault(self, size: int, record_sizes: Iterable[int]) -> PutMessageResult | None:
+        """Return why a batch of records of these sizes can never be put, or None."""
+        if size <= self.record_room:
+            return None
+        longest = max(record_sizes)
+        if longest > self.record_room:
+            return self._too_long(longest, self.record_room)
+        if size > self.file_room:
+            return illegal(f"a batch of {size} bytes does not fit into one file of the log")
+        return None
+
+    def _too_long(self, size: int, room: int) -> PutMessageResult:
+        return illegal(
+            f"a record of {size} bytes does not fit into one file of the log, which has room for "
+            f"{room} bytes of one message"
+        )
+
     def fault_in(
         self, queue: QueueKey, body_bytes: int, properties_bytes: int
     ) -> PutMessageResult | None:
         """Return why messages of these lengths can never be put into a queue, or None."""
         if queue not in self._next_offsets:
             topic, queue_id = queue
-            fault = topic_fault(topic)
+            fault = topic_fault(topic) or light_queue_fault(topic)
             if fault is not None:
                 return illegal(fault)
             if queue_id < 0:

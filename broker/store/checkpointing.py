@@ -5,9 +5,11 @@
     hold maintenance ── save manifest ── save checkpoint ── go on
 
 What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput
-does meanwhile lies behind it and comes again after a crash. It is saved when all of that is on the
-disk, and says by itself how far the log had been dispatched then; the checkpoint behind it is for
-the log, and for RocketMQ.
+does later follows it and comes again after a crash. It is saved when all of that is on the disk,
+and says by itself up to where all of the log had been dispatched then; the checkpoint after it is
+for the log, and for RocketMQ. Some queues may have entries of later records already: where another
+queue had no room for its own, or where the log is dispatched once more from an earlier place. Such
+entries are durable too, and a start compares them with the log like all others.
 
 Flushing takes the longer the more queues there are, and nobody waits for it: topics may be deleted
 and entries may expire meanwhile. Of these the manifest says what holds when it is saved.
@@ -23,13 +25,21 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from rocketpoll.broker.store.errors import DamagedTable, StoreFailed, UnreadableFile
 from rocketpoll.broker.store.file_pool import never
-from rocketpoll.broker.store.lacks import FlushFailed, is_lack
-from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.lacks import FlushFailed, Lacking, is_lack
+from rocketpoll.broker.store.manifest import (
+    DELETED_TOPICS_MAX,
+    DELETIONS,
+    DELETIONS_MAX,
+    MANIFEST,
+    Deletions,
+    Manifest,
+)
 from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.parts import CONFIG, StoreParts
 from rocketpoll.broker.store.queue_table import QueueSpan
@@ -50,6 +60,12 @@ class Checkpointing:
         self._parts = parts
         self._path = root / CHECKPOINT
         self._manifest = JsonTable(parts.disk, root / CONFIG / MANIFEST, Manifest)
+        self._deletions_table = JsonTable(parts.disk, root / CONFIG / DELETIONS, Deletions)
+        self._deletions = Deletions()
+        """The deletions since the manifest was saved."""
+        self._deletions_saved_in: JsonTable[Any] = self._manifest
+        self._saved_serial = 0
+        """The number of the manifest that is on the disk, as far as that is known."""
         self.maintenance = threading.RLock()
         """A lock for changes of what a manifest says, and for saving one; never held for long."""
         self._saving = threading.Lock()
@@ -76,7 +92,12 @@ class Checkpointing:
         Raises:
             DamagedTable: The manifest cannot be read.
         """
-        manifest = self._manifest.load(Manifest())
+        manifest = self._manifest.load(Manifest()).without_light_queues()
+        deletions = self._deletions_table.load(Deletions())
+        if not deletions.serial or deletions.serial != manifest.serial:
+            deletions = Deletions(serial=manifest.serial, half_deleted=manifest.half_deleted)
+        self._deletions, self._saved_serial = deletions, manifest.serial
+        manifest = manifest.with_deletions(deletions)
         self._serial = max(self._serial, manifest.serial)
         return manifest if self._manifest.is_checked else manifest.plausible()
 
@@ -145,6 +166,7 @@ class Checkpointing:
                 ends = parts.queues.ends()
                 holes = parts.reput.holes
                 taken_back = parts.dispatcher.taken_back.numbers(safe_offset)
+                times = parts.log.times
                 self._forgotten.clear()
             parts.log.flush()
             if not parts.queues.flush(is_over):
@@ -164,7 +186,7 @@ class Checkpointing:
                         index_files=index_files,
                         entries_were_confirmed=parts.is_sync,
                         holes=holes,
-                        deleted_topics=parts.dispatcher.deleted_topics,
+                        deleted_topics=dict(parts.dispatcher.deleted_topics),
                         half_deleted=self.half_deleted,
                         taken_back={
                             topic: rows
@@ -174,11 +196,12 @@ class Checkpointing:
                         newest_mark=parts.batches.newest_mark,
                         is_rebuilding=least_ends is not None,
                         least_ends=least_ends or {},
+                        store_time_gap=times.gap_ms,
+                        store_time_steps=times.steps,
                     )
                 )
-                log = parts.log
                 self._save_checkpoint(
-                    Checkpoint(safe_offset, log.last_timestamp, log.sealed_from, self._serial)
+                    Checkpoint(safe_offset, times.last_ms, parts.log.sealed_from, self._serial)
                 )
                 self.noted_offset = safe_offset
                 self._noted_index_from = index_from
@@ -192,6 +215,8 @@ class Checkpointing:
     def _save_manifest(self, manifest: Manifest) -> None:
         self._serial += 1
         self._manifest.save(replace(manifest, serial=self._serial))
+        self._saved_serial = self._serial
+        self._deletions = Deletions(serial=self._serial, half_deleted=manifest.half_deleted)
 
     def _save_checkpoint(self, checkpoint: Checkpoint) -> None:
         save_checkpoint(self._parts.disk, self._path, checkpoint)
@@ -268,8 +293,7 @@ class Checkpointing:
         with self.maintenance:
             self._kept = {key: None for key, span in spans.items() if span is None}
             dispatcher = self._parts.dispatcher
-            deleted = dispatcher.deleted_topics.items()
-            dispatcher.deleted_topics = {name: at for name, at in deleted if at > first}
+            dispatcher.forget_deleted(first)
             self.expired_offset = first
             if not self._kept:
                 queues.expired_before = first
@@ -311,24 +335,32 @@ class Checkpointing:
                 return None
             return DeletedSpan(topic, queue_id, before, queue.min_offset)
 
-    def forget_topic(self, topic: str, deleted_topics: Mapping[str, PhysicalOffset]) -> None:
-        """Note that a topic is about to be deleted, before it is.
+    def forget_topic(self, topic: str, log_end_offset: PhysicalOffset) -> None:
+        """Note that a topic is about to be deleted, before it is; its messages end there.
 
         Raises:
-            OSError: The disk refuses, and it is not noted.
+            OSError: The disk refuses, or so many topics are noted already, and it is not noted.
             StoreFailed: The disk refuses, and it is unknown whether it is noted.
         """
         with self.maintenance:
+            if len(self._parts.dispatcher.deleted_topics) >= DELETED_TOPICS_MAX:
+                raise Lacking(
+                    f"{DELETED_TOPICS_MAX} topics were deleted whose messages the log still has. "
+                    "Delete more when files of the log have expired (fileReservedTime)"
+                )
             half_deleted = tuple(dict.fromkeys((*self.half_deleted, topic)))
-            manifest = self.manifest().without_topic(topic, deleted_topics, half_deleted)
+            deletions = replace(
+                self._deletions,
+                deleted_topics={**self._deletions.deleted_topics, topic: log_end_offset},
+                half_deleted=half_deleted,
+            )
             try:
-                self._save_manifest(manifest)
+                self._save_deletions(deletions)
             except FlushFailed as error:
                 raise StoreFailed("deleting a topic failed", error) from error
             except OSError as error:
-                if not self._has_noted(manifest, error):
+                if not self._has_noted(topic, log_end_offset, error):
                     raise
-            self._note_serial()
             self._forgotten[topic] = None
             self.half_deleted = half_deleted
 
@@ -342,9 +374,21 @@ class Checkpointing:
         with self.maintenance:
             if topic in self.half_deleted:
                 half_deleted = tuple(name for name in self.half_deleted if name != topic)
-                self._save_manifest(replace(self.manifest(), half_deleted=half_deleted))
-                self._note_serial()
+                self._save_deletions(replace(self._deletions, half_deleted=half_deleted))
                 self.half_deleted = half_deleted
+
+    def _save_deletions(self, deletions: Deletions) -> None:
+        """Save deletions beside the manifest, or with it if they are many, or it is not known."""
+        is_known = self._saved_serial == self._serial == deletions.serial > 0
+        if is_known and len(deletions.deleted_topics) <= DELETIONS_MAX:
+            self._deletions_saved_in = self._deletions_table
+            self._deletions_table.save(deletions)
+            self._deletions = deletions
+        else:
+            self._deletions_saved_in = self._manifest
+            manifest = self.manifest()
+            self._save_manifest(manifest.with_deletions(replace(deletions, serial=manifest.serial)))
+            self._note_serial()
 
     def distrust(self, manifest: Manifest) -> None:
         """Note that no queue stands where a manifest says: all are about to be made again.
@@ -357,13 +401,13 @@ class Checkpointing:
         self._save_manifest(replace(manifest, safe_offset=None))
         self._note_serial()
 
-    def _has_noted(self, manifest: Manifest, error: OSError) -> bool:
-        """Return whether a manifest whose save has failed is on the disk for good."""
+    def _has_noted(self, topic: str, log_end_offset: PhysicalOffset, error: OSError) -> bool:
+        """Return whether a deletion whose save has failed is on the disk for good."""
         try:
-            return self.manifest() == replace(manifest, serial=self._serial)
+            return self.manifest().deleted_topics.get(topic) == log_end_offset
         except (OSError, DamagedTable) as second:
             if is_lack(second):
-                return self._manifest.was_replaced
+                return self._deletions_saved_in.was_replaced
             raise StoreFailed(f"deleting a topic failed: {error}", second) from error
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import light_queue_fault
 from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
@@ -149,16 +150,15 @@ class ChunkAppender:
         if len(queues) != 1:
             return illegal("the records must be of one queue")
         (queue,) = queues
-        fault = topic_fault(queue[0])
+        fault = topic_fault(queue[0]) or light_queue_fault(queue[0])
         if fault is not None:
             return illegal(fault)
         return Checked(queue, parts)
 
     def _too_long(self, chunk: RecordChunk) -> str | None:
         longest = int(chunk.sizes.max())
-        if longest > min(self._appender.message_bytes_max, self._appender.file_room):
-            return f"a record of {longest} bytes is over {self._appender.message_bytes_max}"
-        return None
+        limit = min(self._appender.message_bytes_max, self._appender.record_room)
+        return f"a record of {longest} bytes is over {limit}" if longest > limit else None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
         """Return what is wrong with records that come for the first time, or None.
@@ -199,10 +199,9 @@ class ChunkAppender:
 
     def _put_batch(self, batch: LargeBatch, parts: Sequence[Part]) -> PutMessageResult:
         fault = self._appender.fault_in(batch.queue, batch.longest_body, batch.longest_properties)
+        fault = fault or self._appender.size_fault(batch.size, batch.sizes)
         if fault is not None:
             return fault
-        if batch.size > self._appender.file_room:
-            return illegal(f"a batch of {batch.size} bytes does not fit into one file of the log")
 
         def append(queue_offset: QueueOffset) -> PutMessageResult:
             many: list[ManyRecords] = []

@@ -3,7 +3,7 @@
 Records lie as `rmq_spark.wire.record_layout` draws them. A record is never split over two files:
 where it has no room, a blank record fills the file. Appending gives a record its place, queue
 offset, physical offset and store timestamp, and seals it with the checksum that it ends with. Store
-timestamps never go back, whatever the clock does.
+timestamps do not go back, but for steps that set a wrong clock right (`clock_steps`).
 
 A flush that fails is not tried again: the kernel may have dropped what it could not write, and the
 next flush would report success. From then on nothing is appended; reading goes on. A write that
@@ -26,6 +26,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.clock_steps import STEP_MS, StoreTimes
 from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.lacks import (
@@ -126,7 +127,9 @@ class CommitLog:
         self._now_ms = now_ms
         self._look_ms = look_ms
         self._looked_ms = 0
-        self._last_timestamp = 0
+        self.times = StoreTimes()
+        """The store timestamps of the log so far."""
+        self._is_clock_behind = False
         self._to_wipe: tuple[PhysicalOffset, PhysicalOffset] | None = None
         self._later: list[Buffer] = []
         self._later_start = self._later_end = self._later_limit = LOG_START
@@ -156,20 +159,25 @@ class CommitLog:
     @property
     def last_timestamp(self) -> int:
         """The time at which the last message was stored, in milliseconds."""
-        return self._last_timestamp
+        return self.times.last_ms
+
+    @property
+    def clock_behind_ms(self) -> int:
+        """Milliseconds by which the clock is behind the last message, whose time others get."""
+        return max(self.times.last_ms - self._now_ms(), 0)
 
     def resume(
-        self, end_offset: PhysicalOffset, last_timestamp: int, sealed_from: PhysicalOffset
+        self, end_offset: PhysicalOffset, times: StoreTimes, sealed_from: PhysicalOffset
     ) -> None:
         """Go on behind what recovery has found. All before it is on the disk."""
         self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
-        self._last_timestamp = last_timestamp
+        self.times = times
 
     def append(self, draft: Draft, queue_offset: QueueOffset) -> Placed:
         """Append a prepared draft; return its place, its end, and its store timestamp."""
         position = self._place(draft.size)
-        timestamp = self._timestamp()
+        timestamp = self._timestamp(position)
         records = draft.sealed(queue_offset, position, timestamp)
         return self._write(position, len(records), (records,), timestamp)
 
@@ -184,7 +192,7 @@ class CommitLog:
         room = self._files.space_left(position) - BLANK_BYTES
         self._later_start = self._later_end = position
         self._later_limit = position + min(room, LATER_BYTES_MAX)
-        self.later_timestamp = self._timestamp()
+        self.later_timestamp = self._timestamp(position)
         return position
 
     def append_later(self, position: PhysicalOffset, size: int, seal: Seal, *parts: object) -> None:
@@ -206,7 +214,7 @@ class CommitLog:
         if later:
             self._check_failure()
             records = b"".join(later)
-            self._write(self._later_start, len(records), (records,), self._last_timestamp)
+            self._write(self._later_start, len(records), (records,), self.times.last_ms)
 
     def give_up_later(self) -> None:
         """Drop the records that wait: nobody sees them."""
@@ -226,7 +234,7 @@ class CommitLog:
         """
         size = sum(len(part.data) for part in parts)
         position = self._place(size)
-        timestamp = self._timestamp()
+        timestamp = self._timestamp(position)
         return self._write(position, size, _placed(parts, position, timestamp), timestamp)
 
     def leave_first_file(self) -> None:
@@ -356,9 +364,36 @@ class CommitLog:
             raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
         return written + self._files.space_left(written)
 
-    def _timestamp(self) -> int:
-        self._last_timestamp = max(self._now_ms(), self._last_timestamp)
-        return self._last_timestamp
+    def _timestamp(self, position: PhysicalOffset) -> int:
+        """Return the time of records that are about to be written to a place."""
+        times, now_ms = self.times, self._now_ms()
+        if now_ms == times.last_ms:
+            return now_ms
+        if now_ms < times.last_ms:
+            times = times.since(self.min_offset)
+        timestamp = times.next_ms(now_ms)
+        self.times = times.followed_by(timestamp, position)
+        if timestamp < times.last_ms:
+            _log.warning(
+                "the clock went back by %d s: messages from %d of the commit log on are stored "
+                "with its time again; those stored while it was ahead keep their times",
+                (times.last_ms - now_ms) // 1000,
+                position,
+            )
+        self._note_clock(timestamp - now_ms)
+        return timestamp
+
+    def _note_clock(self, behind_ms: int) -> None:
+        if behind_ms > STEP_MS and not self._is_clock_behind:
+            self._is_clock_behind = True
+            _log.warning(
+                "the clock is %d s behind the last message of the commit log: messages are stored "
+                "with the time of that one until the clock has caught up. Set the clock right",
+                behind_ms // 1000,
+            )
+        elif behind_ms <= 0 and self._is_clock_behind:
+            self._is_clock_behind = False
+            _log.warning("the clock has caught up with the last message of the commit log")
 
     def _write(
         self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
@@ -430,7 +465,7 @@ class CommitLog:
     def _refusal(self, error: Exception, size: int, *, is_final: bool) -> Exception:
         if not is_final:
             self.writing.begin(error)
-            self._refused = size if lacks_room(error) else 0, self._last_timestamp
+            self._refused = size if lacks_room(error) else 0, self.times.last_ms
             return Lacking(what_is_wrong(error))
         self.failure = error
         return StoreFailed("writing the commit log failed", error)

@@ -334,28 +334,39 @@ class ConsumeQueue:
         """
         self._files.delete_before(queue_offset * ENTRY_BYTES)
 
-    def search(self, key: int, key_of: Callable[[Any], int], *, side: str = "left") -> QueueOffset:
+    def search(
+        self,
+        key: int,
+        key_of: Callable[[Any], int],
+        *,
+        side: str = "left",
+        begin: QueueOffset | None = None,
+        end: QueueOffset | None = None,
+    ) -> QueueOffset:
         """Return the first offset whose entry has a key not below (right: above) the one sought.
 
-        Keys must not fall from entry to entry. Blank entries are passed over by looking behind
-        them, and so are those whose key the disk does not give.
+        Keys must not fall from entry to entry, of the whole queue or between two offsets. Blank
+        entries are passed over by looking at those that follow, and so are those whose key the disk
+        does not give.
 
         Raises:
             UnreadableFile: The answer depends on a key that the disk does not give, or too many are
                 of that kind.
         """
-        low, high = self.min_offset, self.max_offset
+        low = self.min_offset if begin is None else begin
+        high = last = self.max_offset if end is None else end
         last_below = key if side == "right" else key - 1
         refused: list[UnreadableFile] = []
         while low < high:
             middle = low + (high - low) // 2
-            probe, found = self._key_from(middle, high, key_of, refused)
-            if found is not None and found <= last_below:
+            probe, key_found = self._key_from(middle, high, key_of, refused)
+            if key_found is not None and key_found <= last_below:
                 low = probe + 1
             else:
                 high = middle
         # The entry before has a key that was read; this one may have been passed over.
-        first = self.next_entry(low) if refused else None
+        found = self._not_blank(low, last) if refused else None
+        first = None if found is None else self.entries(found, 1)[0]
         if first is not None and key_of(first) <= last_below:
             raise refused[-1]
         return low

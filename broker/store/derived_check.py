@@ -7,7 +7,7 @@ hide messages. What is done about a difference is not known here; nothing is wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmq_spark.errors import RecordError
@@ -31,6 +31,7 @@ from rocketpoll.broker.store.keyed_messages import key_columns, keyed
 from rocketpoll.broker.store.lacks import may_be_given_later
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.queue_table import QueueTable
 
 QUEUES_MAX = 1_000
 """With more queues, reading their files takes longer than reading the log."""
@@ -49,9 +50,11 @@ class Looked(NamedTuple):
 def look_at_all(
     parts: StoreParts, end_offset: PhysicalOffset, expired_before: PhysicalOffset
 ) -> Looked:
-    """Compare all that was carried from the log before a place, which must be without holes.
+    """Compare all that was carried from the log, which must be without holes.
 
-    ``expired_before`` is where the log began when the queues were last told so.
+    Everything before ``end_offset`` was. Queues may hold entries of later records as well: a
+    checkpoint notes as its place the last one before which every queue was complete, and their
+    ends at that moment. ``expired_before`` is where the log began when queues last expired.
 
     Raises:
         UnreadableFile: The disk does not give the log.
@@ -63,14 +66,18 @@ def look_at_all(
     dispatcher.deleted_topics = parts.dispatcher.deleted_topics
     wrong: ConsumeQueue | None = None
     keys: list[Keys] = []
-    for start, data, sizes in _pieces(log, end_offset):
+    for start, data, sizes in _pieces(log, log.min_offset, log.written_offset, end_offset):
         if len(sizes) <= FEW or not chunks.are_loaded():
             runs = dispatcher.entries_of_few(data, sizes, start)
-            keys.append(hashed_few(keyed(data, sizes, start)))
+            if start < end_offset:
+                keys.append(hashed_few(keyed(data, sizes, start)))
         else:
             chunk = chunks.RecordChunk(data[: sum(sizes)], sizes)
             runs = dispatcher.entries_of_chunk(chunk, start)
-            keys.append(hashed(**key_columns(chunk, start)))
+            if start < end_offset:
+                keys.append(hashed(**key_columns(chunk, start)))
+        if start >= end_offset:
+            runs = _up_to_ends(queues, runs)
         for run in runs:
             queue = queues.get_or_make(run.topic, run.queue_id)
             wrong = wrong or (None if comparison.is_right(queue, run) else queue)
@@ -97,13 +104,25 @@ def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
         return False
 
 
+def _up_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Iterator[QueueEntries]:
+    """Yield what queues hold of some entries by their ends."""
+    for run in runs:
+        queue = queues.get(run.topic, run.queue_id)
+        held = 0 if queue is None else queue.max_offset - run.queue_offset
+        if held > 0:
+            yield run._replace(entries=memoryview(run.entries)[: held * ENTRY_BYTES])
+
+
 def _pieces(
-    log: CommitLog, end_offset: PhysicalOffset
+    log: CommitLog, start: PhysicalOffset, end_offset: PhysicalOffset, border: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer, list[int]]]:
-    """Yield the records of a log without holes: their place, their bytes, their sizes."""
-    start = log.min_offset
+    """Yield the records of a log without holes: their place, their bytes, their sizes.
+
+    No piece reaches across the border, where a record begins.
+    """
     while start < end_offset:
-        data = log.files.read_up_to(start, min(end_offset - start, _RUN_BYTES))
+        stop = border if start < border else end_offset
+        data = log.files.read_up_to(start, min(stop - start, _RUN_BYTES))
         sizes = record_sizes(data)
         if not sizes and decode_blank(data) is not None:
             start += log.files.space_left(start)

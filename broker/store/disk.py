@@ -41,6 +41,15 @@ _DOERS = 16
 """Threads for jobs: flushes that run together share what the file system writes for them."""
 
 
+def is_passed_over(name: str) -> bool:
+    """Return whether a name in a directory of a store is one that systems leave anywhere.
+
+    Such are `lost+found` of a file system, `.nfs...` of an open file that was deleted, and other
+    hidden names.
+    """
+    return name.startswith(".") or name == "lost+found"
+
+
 class DiskUsage(NamedTuple):
     """Bytes of a file system, as `df` counts them; free are those that anybody may use."""
 

@@ -17,7 +17,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.names import SCHEDULE_TOPIC, is_light_queue
 from rmq_spark.wire.properties import TAGS
 from rmq_spark.wire.record import decode_blank
 from rmq_spark.wire.tags import tags_code
@@ -170,8 +170,14 @@ class Dispatcher:
     def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
         """Pass over the records of a topic before a place in the log, from the next run on."""
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
-        self.deleted_topics = {**self.deleted_topics, topic: before}
+        self.deleted_topics[topic] = before
         self.taken_back.forget_topic(topic, before)
+
+    def forget_deleted(self, first: PhysicalOffset) -> None:
+        """Forget deletions of topics whose messages have expired before a place in the log."""
+        for topic, before in tuple(self.deleted_topics.items()):
+            if before <= first:
+                del self.deleted_topics[topic]
 
     def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
@@ -190,7 +196,11 @@ class Dispatcher:
         return self.not_deleted(self._all_at_once(chunk, physical_offset))
 
     def not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
-        """Return these entries without those of topics that were deleted behind them."""
+        """Return these entries without those of topics that were deleted after them.
+
+        Light queues are RocketMQ's alone, and get none here.
+        """
+        runs = (run for run in runs if not is_light_queue(run.topic))
         return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
 
     def _without_deleted(self, run: QueueEntries) -> QueueEntries | None:

@@ -17,8 +17,8 @@
 All numbers are signed and big-endian. The table of slots lies in memory while the file grows: what
 a batch touches is scattered all over it, and one small write each would cost more than all the
 rest. Entries are written at once; a flush writes the changed pages of the table, then the header.
-So after a crash the file is what it was at the last flush, unless the crash fell into a flush: then
-slots name entries that the header does not count, which `resume` finds out.
+So after a crash the file is what it was at the last flush. If the crash fell into a flush, slots
+may lead to entries that the header does not count: `resume` restores them from the entries.
 
 It must not know keys as text, topics, or other files. One thread appends; any may query, and one
 flush.
@@ -59,6 +59,8 @@ _INT_MAX = (1 << 31) - 1
 _PAGE_SLOTS_BITS = 10  # a page of 4096 bytes
 _HEADER_SLOTS = _HEADER.size // _SLOT.size
 _RESUMED_SLOTS = 1 << 12
+_RESTORED_ENTRIES = 1 << 20
+"""Entries read at a time to restore slots, 20 MiB."""
 
 HASH_SLOT_NUM_MAX = 1 << 26
 """Slots of a quarter of a GiB, which lie in memory while a file grows."""
@@ -126,14 +128,33 @@ class IndexFile:
         return index_file
 
     def resume(self) -> bool:
-        """Get ready to grow. Return False if slots and header are at odds: the file is lost."""
+        """Get ready to grow. Return False if slots lead to entries that no append has made.
+
+        A flush writes slots before the header that counts their entries. A kill in between leaves
+        slots that lead past the counted entries: these slots are restored from the entries.
+        """
         if self._table is not None:
             return True
         table = self._read_table()
-        if table.view(np.uint32).max() >= self._header.index_count:
-            return False
+        is_ahead = table.view(np.uint32) >= self._header.index_count
+        if is_ahead.any():
+            if (table.view(np.uint32) >= self._sizes.index_num).any():
+                return False
+            self._restore(table, is_ahead)
         self._table = table
         return True
+
+    def _restore(self, table: npt.NDArray[np.int32], is_ahead: npt.NDArray[np.bool_]) -> None:
+        """Let slots lead to the last of their entries that the header counts, or to none."""
+        table[is_ahead] = 0
+        for start in range(1, self._header.index_count, _RESTORED_ENTRIES):
+            entries = self._read_entries(
+                start, min(self._header.index_count - start, _RESTORED_ENTRIES)
+            )
+            slots = entries["key_hash"].astype(np.int32) % np.int32(self._sizes.hash_slot_num)
+            rows = np.flatnonzero(is_ahead[slots])
+            table[slots[rows]] = start + rows  # of equal slots, the last counts
+        self._dirty_pages[(np.flatnonzero(is_ahead) + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS] = True
 
     def _read_table(self) -> npt.NDArray[np.int32]:
         table = np.zeros(self._sizes.hash_slot_num, np.int32)
@@ -149,9 +170,11 @@ class IndexFile:
 
     def entries(self) -> npt.NDArray[Any]:
         """Read all entries: hashes, places, times, and the entries before them in their slots."""
-        count = self._header.index_count - 1
-        data = self._file.read(self._sizes.entries_at + _ENTRY.size, count * _ENTRY.size)
-        return np.frombuffer(data, _ENTRY_FIELDS)
+        return self._read_entries(1, self._header.index_count - 1)
+
+    def _read_entries(self, first: int, count: int) -> npt.NDArray[Any]:
+        position = self._sizes.entries_at + first * _ENTRY.size
+        return np.frombuffer(self._file.read(position, count * _ENTRY.size), _ENTRY_FIELDS)
 
     def is_sound(self, entries: npt.NDArray[Any]) -> bool:
         """Return whether slots and all entries lead to each other as `append` has them do."""

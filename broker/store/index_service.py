@@ -24,6 +24,8 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rocketpoll.broker.local_time import local_time
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.clock_steps import STEP_MS
+from rocketpoll.broker.store.disk import is_passed_over
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
 from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
@@ -139,8 +141,12 @@ class IndexService:
                 touched.
         """
         self._disk.make_directory(self._directory)
-        names = self._disk.names(self._directory)
-        sizes = {path: self._check(path) for path in map(self._directory.joinpath, names)}
+        (found,) = self._disk.look_into([self._directory])
+        sizes = {
+            self._directory / name: self._check(self._directory / name, size)
+            for name, size in found.items()
+            if not is_passed_over(name) and (size is not None or name.isdecimal())
+        }
         for path, size in sizes.items():
             if size == 0:  # a crash came between the name and the size
                 self._disk.delete(path)
@@ -161,11 +167,13 @@ class IndexService:
             self._disk.delete(path)
             return None
 
-    def _check(self, path: Path) -> int:
+    def _check(self, path: Path, size: int | None) -> int:
         """Return the size of a file that belongs here, else raise ForeignFile."""
-        size, needed = self._disk.size_of(path), self._sizes.file_bytes
+        needed = self._sizes.file_bytes
         if size is None or not _INDEX_NAME.fullmatch(path.name):
-            raise ForeignFile(f"{path}: needed an index file, named by {_NAME_DIGITS} digits")
+            raise ForeignFile(
+                f"{path}: needed an index file, named by {_NAME_DIGITS} digits. Move it away"
+            )
         if size not in {0, needed}:
             raise ForeignFile(
                 f"{path}: needed {needed} bytes for {self._sizes.hash_slot_num} slots and "
@@ -189,7 +197,10 @@ class IndexService:
     def names_from(self, physical_offset: PhysicalOffset) -> tuple[str, ...]:
         """Return the names of the files that `delete_before` leaves, in order."""
         expired = self._ended_before(physical_offset)
-        return tuple(file.path.name for file in self._files if file not in expired)
+        # An empty one is deleted by the next start, which must not miss it.
+        return tuple(
+            file.path.name for file in self._files if file not in expired and not file.is_empty
+        )
 
     def _last_with_entries(self) -> IndexFile | None:
         return next((file for file in reversed(self._files) if not file.is_empty), None)
@@ -286,13 +297,22 @@ class IndexService:
         self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> None:
         done = 0
-        while done < len(hashes):
-            file = self._growing_file()
-            done += file.append(hashes[done:], physical_offsets[done:], store_timestamps[done:])
+        # Times do not fall within a file, which counts them from its first.
+        steps = np.flatnonzero(np.diff(store_timestamps) < -STEP_MS) + 1
+        for end in (*steps.tolist(), len(hashes)):
+            while done < end:
+                file = self._growing_file(int(store_timestamps[done]))
+                rows = slice(done, end)
+                done += file.append(hashes[rows], physical_offsets[rows], store_timestamps[rows])
 
-    def _growing_file(self) -> IndexFile:
+    def _growing_file(self, store_timestamp: int) -> IndexFile:
         newest = self._files[-1] if self._files else None
-        if newest and not newest.is_full and newest.resume():
+        if (
+            newest
+            and not newest.is_full
+            and store_timestamp >= newest.header.end_timestamp - STEP_MS
+            and newest.resume()
+        ):
             return newest
         if newest:
             newest.seal()
@@ -331,7 +351,7 @@ class IndexService:
                 more, hops = file.walk(key_hash, begin_ms, end_ms, max_num - len(found), hops_left)
                 found += more
                 hops_left -= hops
-            if header.begin_timestamp < begin_ms or len(found) >= max_num or not hops_left:
+            if len(found) >= max_num or not hops_left:
                 break
         return found
 

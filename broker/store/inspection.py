@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
+from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.consume_queue import ConsumeQueue
 from rocketpoll.broker.store.directory_lock import AbortFile
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk, is_passed_over
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
-from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.manifest import DELETIONS, MANIFEST, Deletions, Manifest
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.recovery import (
@@ -59,9 +60,10 @@ class StoreInspection:
         )
         recovery = LogRecovery(self.log, self.checkpoint)
         self.recovered: RecoveredLog = recovery.follow_from(PhysicalOffset(self.log.first_offset))
-        self._manifest = JsonTable(self._disk, root / "config" / MANIFEST, Manifest).look(
-            Manifest()
-        )
+        config = root / "config"
+        deletions = JsonTable(self._disk, config / DELETIONS, Deletions).look(Deletions())
+        manifest = JsonTable(self._disk, config / MANIFEST, Manifest).look(Manifest())
+        self._manifest = manifest.with_deletions(deletions) if deletions.serial else manifest
 
     @property
     def was_stopped_in_order(self) -> bool:
@@ -122,6 +124,10 @@ class StoreInspection:
         """
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
+            if is_passed_over(topic) or (directory / topic).is_file():
+                continue
+            if is_light_queue(topic):  # RocketMQ's: the log does not say what it holds
+                continue
             for path in sorted(_directories(directory / topic), key=_number):
                 if self._disk.names(path):
                     queue = ConsumeQueue(group, path, _file_size(path))
@@ -132,7 +138,7 @@ class StoreInspection:
 def _directories(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise ForeignFile(f"{directory} is no directory: the queues of a topic were expected")
-    return list(directory.iterdir())
+    return [path for path in directory.iterdir() if not is_passed_over(path.name)]
 
 
 def _number(path: Path) -> int:
@@ -146,6 +152,8 @@ def _file_size(directory: Path) -> int:
     """Return the common size of the files in a directory."""
     sizes = set()
     for path in directory.iterdir() if directory.is_dir() else ():
+        if is_passed_over(path.name) or (path.is_dir() and not path.name.isdecimal()):
+            continue
         if not path.is_file():  # to open a pipe would be to wait
             raise ForeignFile(f"{path} is no file: those of a store were expected")
         sizes.add(path.stat().st_size)

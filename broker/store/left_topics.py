@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,6 +48,8 @@ class LeftTopics:
         self._disk = disk
         self._directory = directory
         self._left: deque[_Left] = deque()
+        self._number = -1
+        """The highest number of a directory there."""
 
     def __len__(self) -> int:
         """Return how many topics have files left."""
@@ -56,9 +57,9 @@ class LeftTopics:
 
     def load(self) -> None:
         """Find what an earlier life has left."""
-        self._left.extend(
-            _Left(self._directory / name, {}) for name in self._disk.names(self._directory)
-        )
+        names = [name for name in self._disk.names(self._directory) if name.isdecimal()]
+        self._left.extend(_Left(self._directory / name, {}) for name in names)
+        self._number = max(map(int, names), default=-1)
 
     def free_place(self) -> Path:
         """Return a path to which the directory of a topic can be renamed.
@@ -66,9 +67,9 @@ class LeftTopics:
         Raises:
             OSError: The disk has no room for the directory above it.
         """
-        taken = self._disk.names(self._directory)
         self._disk.make_directory(self._directory)
-        return self._directory / str(next(n for n in count() if str(n) not in taken))
+        self._number += 1
+        return self._directory / str(self._number)
 
     def add(self, directory: Path, queues: Mapping[int, ConsumeQueue]) -> None:
         """Have the files of a topic that was moved here deleted by and by, queue by queue."""

@@ -1,6 +1,10 @@
 """The manifest: what a store held at a checkpoint, so that a start need not read it from the files.
 
 Kept as config/manifest.json; RocketMQ has nothing like it, and leaves it alone.
+
+The time that a deletion takes must not grow with the number of topics: config/deletions.json
+holds the deletions since the manifest was saved, up to `DELETIONS_MAX`, and only counts with that
+manifest. The next save of the manifest takes them in.
 """
 
 from __future__ import annotations
@@ -11,13 +15,30 @@ from typing import Final
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rocketpoll.broker.store.clock_steps import StoreTimes
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
 from rocketpoll.broker.store.taken_back import NUMBERS as TAKEN_BACK_NUMBERS
 
 MANIFEST: Final = "manifest.json"
+DELETIONS: Final = "deletions.json"
+DELETIONS_MAX: Final = 256
+"""Deletions beside a manifest: some ten kilobytes, which each deletion writes."""
+DELETED_TOPICS_MAX: Final = 100_000
+"""Deleted topics whose messages the log still has: 5 MB of the manifest."""
 _NUMBERS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deletions:
+    """The deletions since a manifest was saved, and all that are half done."""
+
+    serial: int = 0
+    """The number of that manifest."""
+    deleted_topics: Mapping[str, PhysicalOffset] = field(default_factory=dict)
+    half_deleted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +68,10 @@ class Manifest:
     taken_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Rows of each topic that were rolled back, and that no message of their queues has come behind
     yet: queue, first offset, next offset, first place and last place of each."""
+    store_time_gap: int = 0
+    """The longest time between two messages of the log, in milliseconds."""
+    store_time_steps: tuple[PhysicalOffset, ...] = ()
+    """The places before which store times were later by a minute or more."""
     newest_mark: int | None = None
     """The highest mark of a commit of staged rows; None without one that was noted."""
 
@@ -138,26 +163,31 @@ class Manifest:
             if numbers[at + 2] == is_in_files
         }
 
+    def store_times(self, last_ms: int) -> StoreTimes:
+        """Return what was known of store times, given the last."""
+        return StoreTimes(last_ms, self.store_time_gap, self.store_time_steps)
+
+    def without_light_queues(self) -> Manifest:
+        """Return a manifest without light queues, which an earlier release took for topics."""
+        spans = {topic: each for topic, each in self.spans.items() if not is_light_queue(topic)}
+        return replace(self, spans=spans)
+
     def plausible(self) -> Manifest:
         """Return a manifest without queues of more messages than the log has ever had room for."""
         count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
         spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
         return replace(self, spans=self.spans_of(spans), is_rebuilding=False, least_ends={})
 
-    def without_topic(
-        self,
-        topic: str,
-        deleted_topics: Mapping[str, PhysicalOffset],
-        half_deleted: tuple[str, ...],
-    ) -> Manifest:
-        """Return a manifest without a topic that is about to be deleted."""
-        spans = {name: numbers for name, numbers in self.spans.items() if name != topic}
-        taken_back = {name: rows for name, rows in self.taken_back.items() if name != topic}
+    def with_deletions(self, deletions: Deletions) -> Manifest:
+        """Return the manifest without topics that were deleted since it was saved."""
+        if deletions.serial != self.serial:
+            return self
+        gone = deletions.deleted_topics
         return replace(
             self,
-            spans=spans,
-            least_ends={name: ends for name, ends in self.least_ends.items() if name != topic},
-            taken_back=taken_back,
-            deleted_topics=dict(deleted_topics),
-            half_deleted=half_deleted,
+            spans={name: each for name, each in self.spans.items() if name not in gone},
+            least_ends={name: ends for name, ends in self.least_ends.items() if name not in gone},
+            taken_back={name: rows for name, rows in self.taken_back.items() if name not in gone},
+            deleted_topics={**self.deleted_topics, **gone},
+            half_deleted=deletions.half_deleted,
         )

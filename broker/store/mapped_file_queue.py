@@ -15,11 +15,21 @@ from typing import NamedTuple
 
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record_layout import FILE_NAME_DIGITS
+from rocketpoll.broker.store.disk import is_passed_over
 from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
 
 PAGE_BYTES = 4096
 """The unit in which a disk fails to give bytes."""
+
+
+def _own(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
+    """Return the content of a directory without what is no file of it, as RocketMQ loads it."""
+    return {
+        name: size
+        for name, size in sizes.items()
+        if not is_passed_over(name) and (size is not None or name.isdecimal())
+    }
 
 
 class MappedFile(NamedTuple):
@@ -87,6 +97,7 @@ class MappedFileQueue:
         """
         disk, directory = self._group.disk, self._directory
         (sizes,) = disk.look_into([directory])
+        sizes = _own(sizes)
         empty = [name for name, size in sizes.items() if size == 0]
         behind = self.adopt({**sizes, **dict.fromkeys(empty, self._file_size)})
         if behind:
@@ -109,6 +120,7 @@ class MappedFileQueue:
         """
         taken: list[MappedFile] = []
         left: list[str] = []
+        sizes = _own(sizes)
         for name, size in sizes.items():
             self._check(name, sizes)
             from_offset = int(name)
@@ -124,7 +136,10 @@ class MappedFileQueue:
     def _check(self, name: str, sizes: Mapping[str, int | None]) -> None:
         size = sizes[name]
         if len(name) != FILE_NAME_DIGITS or not name.isdecimal():
-            fault = f"is no file of this store: its name should be {FILE_NAME_DIGITS} digits"
+            fault = (
+                f"is no file of this store: its name should be {FILE_NAME_DIGITS} digits. Move it "
+                "away"
+            )
         elif size is None:
             fault = f"is a directory: a file of {self._file_size} bytes should be there"
         elif size not in (self._file_size, 0):

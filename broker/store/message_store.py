@@ -170,6 +170,11 @@ class MessageStore:
 
     # ---- putting
 
+    @property
+    def record_bytes_max(self) -> int:
+        """The most bytes that the record of a client's message may have."""
+        return self._appender.record_room
+
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append a message that was stored before; `flushed` says when it counts in SYNC_FLUSH."""
         return self._appended(self._appender.put_message(message))
@@ -466,6 +471,11 @@ class MessageStore:
         """Return why messages are refused now, or None if they are taken."""
         hindrance = self._starting.text or self._log.flushing.text or self.batches.why_stuck()
         return self._failure or self._ending or self._refusal or hindrance
+
+    @property
+    def clock_behind_ms(self) -> int:
+        """Milliseconds by which the clock is behind the last message, whose time others get."""
+        return self._log.clock_behind_ms
 
     def _refuse(self, why: str | None) -> None:
         """Refuse messages from now on, or take them again if there is no reason not to."""

@@ -32,7 +32,10 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
+import orjson
+
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.batch_recovery import check_batches, forget_batch
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
@@ -44,7 +47,7 @@ from rocketpoll.broker.store.errors import StartEnded, UnreadableFile
 from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.parts import INDEX, StoreParts
+from rocketpoll.broker.store.parts import CONFIG, CONSUME_QUEUE, INDEX, StoreParts
 from rocketpoll.broker.store.recovery import (
     LogRecovery,
     RecoveredLog,
@@ -61,6 +64,7 @@ _IS_DAMAGED = (
 _PROGRESS_BYTES = 1 << 30
 """Bytes of the log after which a start that makes all queues again notes how far it has come."""
 _ENDED = "the start was told to end"
+_TOPICS_SHOWN_MAX = 8
 _NOT_LOOKED = Looked(None, is_index_right=True)
 
 
@@ -171,7 +175,9 @@ def open_parts(
     if not is_newest:
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
-    recovered = _follow_log(parts, checkpoint, watch, crashed=crashed)
+    recovered = _follow_log(
+        parts, checkpoint, manifest if is_newest else None, watch, crashed=crashed
+    )
     # A power loss may have taken the log's end: what is there now is newer than the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
@@ -279,13 +285,45 @@ def _settle_log(
 def _load(parts: StoreParts) -> None:
     parts.log.files.load()
     parts.queues.load()
+    if parts.queues.light_queues:
+        _log.warning(
+            "%s has %d light queues of RocketMQ 5 (%s...): they are left as they are and not "
+            "served. Read their messages from the parent topics, or with RocketMQ",
+            parts.root / CONSUME_QUEUE,
+            parts.queues.light_queues,
+            LIGHT_QUEUE_PREFIX,
+        )
     if parts.index is not None:
         parts.index.load()
+    _warn_of_timers(parts)
     parts.batches.load()
     parts.staging.load()
     under_way = parts.batches.under_way
     if under_way is not None:
         parts.reput.hold_from(under_way.log_offset)
+
+
+def _warn_of_timers(parts: StoreParts) -> None:
+    """Warn of messages that wait in the timer wheel of RocketMQ 5, by its own last count."""
+    path = parts.root / CONFIG / "timermetrics"
+    try:
+        counts = orjson.loads(parts.disk.read(path))["timingCount"]
+        waiting = {topic: int(each["count"]) for topic, each in counts.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return  # mostly, RocketMQ 5 was never here; else it makes the file again
+    waiting = {topic: count for topic, count in waiting.items() if count > 0}
+    if waiting:
+        topics = ", ".join(sorted(waiting)[:_TOPICS_SHOWN_MAX])
+        more = "" if len(waiting) <= _TOPICS_SHOWN_MAX else " and others"
+        _log.warning(
+            "%s: %d messages of %s%s wait for timers of RocketMQ 5 (TIMER_DELIVER_MS and others), "
+            "which this broker does not deliver. Open the directory with RocketMQ to have them "
+            "delivered, before their files of the log expire",
+            path,
+            sum(waiting.values()),
+            topics,
+            more,
+        )
 
 
 def _take_queues(
@@ -412,20 +450,31 @@ def _tidy_queues(
 
 
 def _follow_log(
-    parts: StoreParts, checkpoint: Checkpoint | None, watch: OpeningWatch, *, crashed: bool
+    parts: StoreParts,
+    checkpoint: Checkpoint | None,
+    manifest: Manifest | None,
+    watch: OpeningWatch,
+    *,
+    crashed: bool,
 ) -> RecoveredLog:
-    """Find the end of the log and go on there; the torn tail behind it is to be wiped."""
+    """Find the end of the log and go on there; the torn tail after it is to be wiped.
+
+    The manifest, if it is the newest, knows the times of what is not followed.
+    """
     log = parts.log
     start = checkpoint.safe_offset if checkpoint else log.min_offset
     reporter = _Reporter(watch, "checks the commit log", start, log.files.end_offset)
     recovery = LogRecovery(log.files, checkpoint, reporter.report)
     is_small = _size_until(log, recovery.safe_offset) <= parts.config.check_whole_log_bytes
-    recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
+    if is_small or manifest is None:
+        recovered = recovery.follow_from(log.min_offset)
+    else:
+        known = manifest.store_times(checkpoint.store_timestamp if checkpoint else 0)
+        recovered = recovery.follow_from(recovery.safe_offset, known)
     if crashed:
         log.files.flush_found()
-    last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
     sealed_from = min(recovery.sealed_from, recovered.end_offset)
-    log.resume(recovered.end_offset, last_timestamp, sealed_from)
+    log.resume(recovered.end_offset, recovered.times, sealed_from)
     return recovered
 
 
@@ -543,7 +592,7 @@ def _lasting(parts: StoreParts, holes: Sequence[Hole]) -> tuple[Hole, ...]:
     What a disk refuses it may give again one day.
     """
     log = parts.log
-    behind = ((hole, record_behind(log.files, hole[0], log.sealed_from)) for hole in holes)
+    behind = ((hole, record_behind(log.files, hole[0], hole[0], log.sealed_from)) for hole in holes)
     return tuple(hole for hole, found in behind if found is None or found >= hole[1])
 
 

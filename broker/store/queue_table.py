@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import is_light_queue
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from rocketpoll.broker.store.disk import is_passed_over
 from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, never
 from rocketpoll.broker.store.left_topics import LeftTopics, files_of
@@ -81,6 +83,9 @@ class QueueTable:
         self._to_be_carried: list[QueueKey] = []
         """Queues with files behind their ends, which a start has found and whose
         messages come again."""
+        self.light_queues = 0
+        """Directories of RocketMQ's light queues, which are left as they are and not served: their
+        entries lead to records of other topics, and could not be made again from the log."""
         self._left: list[Path] = []
         """Files that lie behind one that is missing or has lost its bytes."""
 
@@ -92,7 +97,9 @@ class QueueTable:
         Raises:
             ForeignFile: Something is not a file of a consume queue, or has another size.
         """
-        topics = list(self._directories.found())
+        found = list(self._directories.found())
+        topics = [(topic, path) for topic, path in found if not is_light_queue(topic)]
+        self.light_queues = len(found) - len(topics)
         for start in range(0, len(topics), _TOPICS_AT_A_TIME):
             self._load_topics(topics[start : start + _TOPICS_AT_A_TIME])
         self.left_topics.load()
@@ -104,8 +111,12 @@ class QueueTable:
             is_topic = topic_fault(topic) is None
             for name, size in names.items():
                 path = directory / name
+                if is_passed_over(name):
+                    continue
                 if not is_topic or not name.isdecimal() or size is not None:
-                    raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
+                    raise ForeignFile(
+                        f"{path} is no consume queue: <topic>/<number> was expected. Move it away"
+                    )
                 paths[topic, int(name)] = path
         for (key, path), sizes in zip(
             paths.items(), self._disk.look_into(list(paths.values())), strict=True
@@ -274,7 +285,8 @@ class QueueTable:
             queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic
         }
         path = self._directories.of(topic)
-        if topic in self._disk.names(path.parent):  # else no queue of it has had an entry
+        is_there = topic in self._disk.names(path.parent)  # else no queue of it has had an entry
+        if is_there and not is_light_queue(topic):
             directory = self.left_topics.free_place()
             with self._group.lock:  # nobody opens one of its files meanwhile
                 self._move(path, directory)

@@ -6,7 +6,9 @@ is wrong, what is behind it decides what that means:
 - nothing: the end. What is left there of a record that was never acknowledged is to be wiped
   (`wipe_behind`), so that no later, shorter append brings a stale record back to life behind it;
 - a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk.
-  What is behind it stays; the hole is kept as it is, and reported.
+  What is behind it stays; the hole is kept as it is, and reported. A whole record within the bytes
+  that the damaged one claims counts only if records lead from there out of it, one after the other:
+  then its size is what is damaged. Else it is a part of a body, which its sender chose.
 
 What the disk does not give is a hole if that can be told, as it may give it again one day. If
 nothing is found behind it, nobody knows where the log ends: then there is no start, and nothing is
@@ -18,14 +20,16 @@ Looking changes nothing; wiping writes zeros, behind the end only; nothing is ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.checkpoint import Checkpoint
+from rocketpoll.broker.store.clock_steps import StoreTimes
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
@@ -42,16 +46,23 @@ _SEARCH_BYTES = 1 << 18
 _WRITE_BYTES = 1 << 18
 
 _MAGIC_AT = 4
+_V6_FLAGS = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
+_V6_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
+_BODY_AT_MAX = (
+    layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + 2 * layout.HOST_V6_BYTES + layout.TAIL_BYTES
+)
+"""The position of the body in a record whose two hosts have addresses of IPv6."""
 _MAGICS = tuple(
     (magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2)
 )
 
 
 class RecoveredLog(NamedTuple):
-    """The end of the log, its latest store time, its holes, and what lies behind its blanks."""
+    """The end of the log, its store times, its holes, and what lies behind its blanks."""
 
     end_offset: PhysicalOffset
-    last_timestamp: int
+    times: StoreTimes
+    """The times of all records that were followed, after what was known before."""
     holes: tuple[Hole, ...]
     padding: tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 
@@ -92,22 +103,26 @@ class LogRecovery:
         self.safe_offset = checkpoint.safe_offset if checkpoint else first
         self.sealed_from = checkpoint.sealed_from if checkpoint else end
         self._check = RecordCheck(self.sealed_from)
+        self._times = StoreTimes()
 
-    def follow_from(self, start: PhysicalOffset) -> RecoveredLog:
-        """Follow the log from where a record starts.
+    def follow_from(
+        self,
+        start: PhysicalOffset,
+        times: StoreTimes = StoreTimes(),  # noqa: B008  # a value
+    ) -> RecoveredLog:
+        """Follow the log from where a record starts, before which store times are known.
 
         Raises:
             UnreadableFile: The disk does not give what would tell where the log ends.
         """
         files = self._files
         position = max(start, PhysicalOffset(files.first_offset))
-        last_timestamp, looked_again_at = 0, -1
+        self._times, looked_again_at = times, -1
         holes: list[Hole] = []
         padding: list[tuple[PhysicalOffset, PhysicalOffset]] = []
         while position < files.end_offset:
             self._unreadable = None
-            good_end, timestamp = self._good_until(position)
-            last_timestamp = max(last_timestamp, timestamp)
+            good_end = self._good_until(position)
             filled = good_end > position and good_end % files.file_size == 0
             position = good_end
             blank = decode_blank(self._whole(position, BLANK_BYTES))
@@ -124,11 +139,11 @@ class LogRecovery:
                     break
                 holes.append((position, found))
                 position = found
-        return RecoveredLog(position, last_timestamp, tuple(holes), tuple(padding))
+        return RecoveredLog(position, self._times, tuple(holes), tuple(padding))
 
     def _behind_a_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
         """Return where the log goes on behind something that is no record, or None."""
-        found = self._next_record(start + 1)
+        found = self._next_record(start + 1, start)
         return self.safe_offset if found is None and start < self.safe_offset else found
 
     def _refuse_unless_all_was_given(self) -> None:
@@ -161,9 +176,9 @@ class LogRecovery:
             self._unreadable, self._unreadable_at = error, position
             return b""
 
-    def _good_until(self, start: PhysicalOffset) -> tuple[PhysicalOffset, int]:
-        """Return the end of the good records of a file from a place on, and the last's time."""
-        position, timestamp = start, 0
+    def _good_until(self, start: PhysicalOffset) -> PhysicalOffset:
+        """Return the end of the good records of a file from a place on, and note their times."""
+        position = start
         file_end = start + self._files.space_left(start)
         while position < file_end:
             data = self._readable(position, CHECK_BYTES)
@@ -173,18 +188,20 @@ class LogRecovery:
                 if record is None:
                     break
                 data, sizes = record, [len(record)]
-            good, last = self._good_records(data, sizes, position)
-            position += sum(sizes[:good])
+            good, times = self._good_records(data, sizes, position)
+            for size, time_ms in zip(sizes, times, strict=False):
+                if time_ms != self._times.last_ms:
+                    self._times = self._times.followed_by(time_ms, position)
+                position += size
             self._report(position)
-            timestamp = max(timestamp, last)
             if good < len(sizes):
                 break
-        return position, timestamp
+        return position
 
     def _good_records(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
-    ) -> tuple[int, int]:
-        """Return how many of the records are whole and in place, and their latest store time."""
+    ) -> tuple[int, Sequence[int]]:
+        """Return how many of the records are whole and in place, and their store times."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
             self._checked_one_by_one += len(sizes)
             return self._check.good_one_by_one(data, sizes, physical_offset)
@@ -205,9 +222,13 @@ class LogRecovery:
             return None
         return self._whole(physical_offset, size) or None
 
-    def _next_record(self, start: PhysicalOffset) -> PhysicalOffset | None:
-        """Return the first place from there on with a record that belongs there, or None."""
+    def _next_record(self, start: PhysicalOffset, damaged: PhysicalOffset) -> PhysicalOffset | None:
+        """Return the first place from there on with a record that belongs there, or None.
+
+        What lies within a damaged record is no record of the log, though a body may hold one.
+        """
         files = self._files
+        extent = self._extent_of(damaged)
         position = start
         while True:
             found = files.next_data(position)
@@ -218,7 +239,9 @@ class LogRecovery:
             for at in _magic_places(window):
                 place = position + at - _MAGIC_AT
                 record = self._record_at(place) if place >= start else None
-                if record is not None and self._check.decoded(record, place) is not None:
+                if record is None or self._check.decoded(record, place) is None:
+                    continue
+                if place == damaged or place >= extent.end or self._leads_out(place, extent):
                     return place
             if not window:
                 position += PAGE_BYTES - position % PAGE_BYTES
@@ -226,6 +249,60 @@ class LogRecovery:
                 position += len(window)
             else:  # a magic may lie across the edge of the window
                 position += max(len(window) - BLANK_BYTES, 1)
+
+    def _extent_of(self, damaged: PhysicalOffset) -> _Extent:
+        """Return up to where a damaged record may reach, by its size and its body's length.
+
+        Either may be what is damaged.
+        """
+        head = self._whole(damaged, _BODY_AT_MAX)
+        room = self._files.space_left(damaged)
+        claimed = int.from_bytes(head[:4], "big"), _body_end(head)
+        ends = [damaged + size for size in claimed if layout.RECORD_BYTES_MIN <= size <= room]
+        return _Extent(min(ends, default=damaged), max(ends, default=damaged), set())
+
+    def _leads_out(self, place: PhysicalOffset, extent: _Extent) -> bool:
+        """Return whether whole records, one after the other, lead from a place out of an extent.
+
+        Those of the log do: one of the two ends is wrong then. What a body holds is followed by the
+        rest of that body. Where nothing follows, the nearer end decides.
+        """
+        position, passed = place, []
+        while position < extent.end and position not in extent.dead_ends:
+            passed.append(position)
+            record = self._record_at(position)
+            if record is not None and self._check.decoded(record, position) is not None:
+                position += len(record)
+                continue
+            blank = decode_blank(self._whole(position, BLANK_BYTES))
+            if blank == self._files.space_left(position):
+                return True
+            if self._is_end(position) and place >= extent.nearer_end:
+                return True
+            extent.dead_ends.update(passed)
+            return False
+        return position >= extent.end
+
+    def _is_end(self, position: PhysicalOffset) -> bool:
+        """Return whether nothing but zeros lies from a place on."""
+        return next(pieces_behind(self._files, position), None) is None
+
+
+class _Extent(NamedTuple):
+    """The bytes that a damaged record claims, up to the nearer and the farther of its ends."""
+
+    nearer_end: PhysicalOffset
+    end: PhysicalOffset
+    dead_ends: set[PhysicalOffset]
+    """Places from which no records lead out of it."""
+
+
+def _body_end(head: Buffer) -> int:
+    """Return where the body ends, counted from the start of a record, by the body's length."""
+    flags = int.from_bytes(head[layout.SYS_FLAG_AT :][:4], "big")
+    v6_hosts = sum(bool(flags & each) for each in _V6_FLAGS)
+    body_at = _BODY_AT_MAX - (len(_V6_FLAGS) - v6_hosts) * _V6_BYTES
+    return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
 
 
 def _magic_places(window: bytes) -> list[int]:
@@ -239,11 +316,17 @@ def _magic_places(window: bytes) -> list[int]:
 
 
 def record_behind(
-    files: MappedFileQueue, start: PhysicalOffset, sealed_from: PhysicalOffset
+    files: MappedFileQueue,
+    start: PhysicalOffset,
+    damaged: PhysicalOffset,
+    sealed_from: PhysicalOffset,
 ) -> PhysicalOffset | None:
-    """Find the first place from there on where a whole record lies that belongs there."""
+    """Find the first place from there on where a whole record lies that belongs there.
+
+    It is after a damaged record, at ``damaged``, if that is not whole again.
+    """
     known = Checkpoint(PhysicalOffset(files.first_offset), 0, sealed_from)
-    return LogRecovery(files, known)._next_record(start)  # of this module
+    return LogRecovery(files, known)._next_record(start, damaged)  # of this module
 
 
 def pieces_behind(

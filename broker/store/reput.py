@@ -217,7 +217,6 @@ class ReputMessageService:
     def go_back_to(self, physical_offset: PhysicalOffset) -> None:
         """Dispatch again from a place in the log on; while this is `paused`."""
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
-        self._drop_gathered()
 
     def catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
         """Bring the index to where the consume queues are; return whether it is there.
@@ -232,7 +231,8 @@ class ReputMessageService:
         """The place in the log behind all that was carried, or gathered to come at once."""
         return max(self.reput_from_offset, self._gathered_until)
 
-    def _drop_gathered(self) -> None:
+    def drop_gathered(self) -> None:
+        """Gather entries that are to be shown at once from the start; while this is `paused`."""
         self._gathered.drop()
         self._gathered_until = LOG_START
 
@@ -429,7 +429,7 @@ class ReputMessageService:
                 return
             raise error
         place = start + sum(sizes[:good])
-        found = record_behind(self._log.files, place + 1, self._log.sealed_from)
+        found = record_behind(self._log.files, place + 1, place, self._log.sealed_from)
         hole = place, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
         _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)

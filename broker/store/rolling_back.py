@@ -105,7 +105,7 @@ def _chunks_behind(
     while position < log.written_offset:
         chunk = _records_at(log, position, check)
         if chunk is None:  # a blank, or a hole
-            found = record_behind(log.files, position + 1, log.sealed_from)
+            found = record_behind(log.files, position + 1, position, log.sealed_from)
             position = log.written_offset if found is None else found
             continue
         yield position, chunk
@@ -120,7 +120,7 @@ def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) ->
     if not sizes:  # one that is longer, perhaps
         data = log.record(position)
         sizes = [len(data)] if len(data) >= layout.RECORD_BYTES_MIN else []
-    good, _ = check.good_of_many(data, sizes, position) if sizes else (0, 0)
+    good, _ = check.good_of_many(data, sizes, position) if sizes else (0, ())
     if not good:
         return None
     try:

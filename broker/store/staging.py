@@ -30,7 +30,7 @@ from zlib import crc32
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rocketpoll.broker.store import lazy_numpy as np
-from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.disk import Disk, is_passed_over
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.lacks import Hindrance, Lacking
 
@@ -133,7 +133,10 @@ class Staging:
 
     def load(self) -> None:
         """Find what was staged before."""
-        sinks = self._disk.names(self._root)
+        (entries,) = self._disk.look_into([self._root])
+        sinks = [
+            name for name, size in entries.items() if size is None and not is_passed_over(name)
+        ]
         found = self._disk.look_into([self._root / sink for sink in sinks])
         with self._lock:
             for sink, files in zip(sinks, found, strict=True):

@@ -9,10 +9,13 @@ It reads by `MessageReader`, and hands out no messages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from rmq_spark.wire import record_layout as layout
+from rocketpoll.broker.store.clock_steps import Part, best_cut
+from rocketpoll.broker.store.consume_queue import ConsumeQueue
 from rocketpoll.broker.store.entry_check import WrongEntry, is_of_entry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
@@ -26,6 +29,10 @@ _HEAD_BYTES: Final = 128
 """Enough of a record to tell when it was stored."""
 _ANY_OFFSET: Final = range(1 << 63)
 _BEFORE_ALL: Final = -1
+
+
+def _place_of(entry: Any) -> int:
+    return int(entry["physical_offset"])
 
 
 class TimeLookup:
@@ -66,11 +73,28 @@ class TimeLookup:
                 return 1 if timestamp <= 0 else last
 
         try:
-            beyond = queue.search(timestamp, stored_at, side="right" if upper else "left")
+            beyond = self._search(queue, timestamp, stored_at, "right" if upper else "left")
         except WrongEntry as wrong:
             raise damaged(queue, "met in a search by time", wrong) from None
         self._reader.check_end(topic, queue_id, end, min(beyond + 1, least_end))
         return max(beyond - 1, queue.min_offset) if upper else beyond
+
+    def _search(
+        self, queue: ConsumeQueue, timestamp: int, stored_at: Callable[[Any], int], side: str
+    ) -> QueueOffset:
+        """Return the first offset stored at a time or later (right: later).
+
+        Where the clock went back, as it had been ahead, each part is searched on its own.
+        """
+        begin, last = queue.min_offset, queue.max_offset
+        parts: list[Part] = []
+        for place in (*self._log.times.steps, None):
+            end = last if place is None else queue.search(place, _place_of, begin=begin, end=last)
+            if begin < end or place is None:
+                cut = queue.search(timestamp, stored_at, side=side, begin=begin, end=end)
+                parts.append(Part(begin, cut, end))
+            begin = end
+        return best_cut(parts)
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
         """Return when the first message of a queue was stored, in ms; -1 if there is none.

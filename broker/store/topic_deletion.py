@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.checkpointing import Checkpointing
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE
 from rocketpoll.broker.store.parts import StoreParts
 
 
@@ -36,9 +37,12 @@ class TopicDeletion:
         self._appender.wipe_refused()  # else a start would find them behind the end of the topic
         with self._checkpointing.maintenance:
             ended = self._appender.numbers_of(topic)
-            deleted = {**dispatcher.deleted_topics, topic: ended.log_end_offset}
-            self._checkpointing.forget_topic(topic, deleted)
+            self._checkpointing.forget_topic(topic, ended.log_end_offset)
             with reput.paused():  # the broker's thread may wait for this: nothing but one rename
+                has_newer = any(
+                    end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
+                    for queue_id, end in queues.ends_of(topic).items()
+                )
                 try:
                     queues.put_aside(topic)
                 except OSError:  # what has begun is brought to its end: no restart takes it back
@@ -47,6 +51,6 @@ class TopicDeletion:
                     self._appender.forget_topic(topic, ended)
                 # None of an earlier record is offered now.
                 dispatcher.note_deleted(topic, ended.log_end_offset)
-                reput.go_back_to(
-                    ended.log_end_offset
-                )  # what was put meanwhile is of the next topic
+                reput.drop_gathered()
+                if has_newer:  # what was put and carried meanwhile belongs to the next topic
+                    reput.go_back_to(ended.log_end_offset)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.disk import Disk, is_passed_over
 
 _CAPITALS: Final = re.compile(r"\.[0-9a-f]+")
 
@@ -37,7 +37,10 @@ class TopicDirectories:
     def found(self) -> Iterator[tuple[str, Path]]:
         """Yield what is there: the name of a topic, as a rule, and its path."""
         for name in self._disk.names(self._root):
-            if not _CAPITALS.fullmatch(name):
+            is_apart = _CAPITALS.fullmatch(name)
+            if is_passed_over(name) and not is_apart:
+                continue
+            if not is_apart:
                 self._first.setdefault(name.lower(), name)
                 yield name, self._root / name
                 continue

@@ -13,7 +13,10 @@ from typing import Final
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
-"""Begins topics whose records bear the name of another."""
+"""Begins the name of a light message queue (LMQ) of RocketMQ 5.
+
+Its entries lead to records of a parent topic, so that the log alone cannot restore it.
+"""
 NAMESPACE_END: Final = "%"
 """The separator between a namespace and a name in it."""
 
@@ -80,6 +83,21 @@ def topic_characters_max(topic: str) -> int:
 def topic_fault(topic: str) -> str | None:
     """Return what is wrong with a topic's name, or None if it is valid."""
     return _fault("topic", topic, topic_characters_max(topic))
+
+
+def is_light_queue(topic: str) -> bool:
+    """Return whether a topic is a light message queue of RocketMQ 5."""
+    return topic.startswith(LIGHT_QUEUE_PREFIX)
+
+
+def light_queue_fault(topic: str) -> str | None:
+    """Return why our broker keeps no topic of this name, or None if it may."""
+    if not is_light_queue(topic):
+        return None
+    return (
+        f"the topic {topic[:_SHOWN_MAX]} is a light queue of RocketMQ 5, which this broker does "
+        "not serve. Use its parent topic, or RocketMQ"
+    )
 
 
 def group_fault(group: str) -> str | None:

@@ -6,6 +6,7 @@ by queue, offset, id, key and time, is compared with what our store says, and wi
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -14,8 +15,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from broker_clients import BrokerClients
+from broker_kinds import wait_until
 from rocketmq_peer import Broker
-from stores import message, messages_of, put_batch
+from stores import message, messages_of, put_batch, read_all
 from stores_in_turn import (
     Place,
     Queues,
@@ -189,6 +192,40 @@ def test_java_refuses_ours_in_files_of_another_size_and_they_stay_as_they_are(pl
     assert not store.state().recovered_from_crash
     check_same(all_queues(store, ALL_QUEUES), ours)
     store.shutdown()
+
+
+def test_light_queues_are_whole_when_rocketmq_is_back(place):
+    if place.version == "4.9.7":
+        pytest.skip("4.9 has no light queues")
+    light = "%LMQ%a"
+    settings = {"enableMultiDispatch": "true", "enableLmq": "true"}
+
+    async def light_bodies() -> list[str]:
+        found: list[str] = []
+        async with BrokerClients(place.port) as clients:
+            client = await clients.connect()
+            while (pulled := await client.pull(len(found), light)).bodies:
+                found += pulled.bodies
+        return found
+
+    async def send() -> None:
+        async with BrokerClients(place.port) as clients:
+            client = await clients.connect()
+            for number in range(6):
+                also = {"INNER_MULTI_DISPATCH": light} if number % 2 else {}
+                await client.put(f"m{number}", topic="Orders", properties=also)
+
+    with place.java_broker(**settings) as broker:
+        asyncio.run(send())
+        wait_until("the light queue", lambda: len(asyncio.run(light_bodies())) == 3)
+        broker.stop()
+    store = place.our_store()
+    assert [each.body for each in read_all(store, "Orders", 0)] == [b"m%d" % n for n in range(6)]
+    assert store.queue_nums() == {"Orders": 1}
+    stored(store.put_message(message("ours", "Orders")))
+    store.shutdown()
+    with place.java_broker(**settings):
+        assert asyncio.run(light_bodies()) == ["m1", "m3", "m5"]
 
 
 def without_late(queues: Queues) -> Queues:

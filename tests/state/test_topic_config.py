@@ -240,6 +240,7 @@ def test_a_topic_of_the_brokers_own_need_is_made_once(topics):
     [
         (config("../x"), "other characters"),
         (config(""), "blank"),
+        (config("%LMQ%x"), "the topic %LMQ%x is a light queue of RocketMQ 5"),
         (config("T", queues=0), "1 to 4096 read queues, not 0"),
         (replace(config("T"), write_queue_nums=1 << 31), "write queues"),
         (config("T", perm=8), "no permission 8"),

@@ -400,6 +400,35 @@ def test_a_store_that_is_shut_down_writes_what_waits(tmp_path):
     again.shutdown()
 
 
+LONG_RECORDS = {
+    "alone": lambda store, each: store.put_draft(draft_of(each)),
+    "later": lambda store, each: put_later(store, each)[0],
+    "a batch": lambda store, each: put_batch(store, each, message("short")),
+    "a chunk": lambda store, each: store.put_chunk(encoded(each), [len(encoded(each))]),
+}
+
+
+@pytest.mark.parametrize("way", LONG_RECORDS)
+def test_the_longest_record_of_a_client_leaves_room_for_its_dead_letter(tmp_path, way):
+    store = open_store(tmp_path)
+    store.put_message(message("first"))
+    body_bytes = store.record_bytes_max - len(encoded(message("")))
+    if way == "a batch":  # which lies in one file as a whole
+        store = open_store(tmp_path / "large", mapped_file_size_commit_log=2 * LOG_FILE_BYTES)
+        store.put_message(message("first"))
+        body_bytes = store.record_bytes_max - len(encoded(message("")))
+    refused = LONG_RECORDS[way](store, message("x" * (body_bytes + 1)))
+    assert refused.status is Status.MESSAGE_ILLEGAL
+    assert f"a record of {store.record_bytes_max + 1} bytes" in refused.remark
+    assert str(store.record_bytes_max) in refused.remark.replace(
+        str(store.record_bytes_max + 1), ""
+    )
+    if way != "a batch":
+        taken = LONG_RECORDS[way](store, message("x" * body_bytes))
+        assert taken is None or taken.status is Status.PUT_OK
+    store.shutdown()
+
+
 def put_together(store, *messages):
     assert put_later(store, *messages) == [None] * len(messages)
     return store.write_out()
@@ -424,9 +453,11 @@ def test_whatever_messages_would_leave_of_a_file_a_start_finds_them_and_the_next
     tmp_path, way, left
 ):
     before, last = (len(encoded(message(text))) for text in ("first", ""))
-    texts = ["first", "second", "x" * (LOG_FILE_BYTES - 2 * before - last - 1 - left)]
+    first = "first" + "x" * (LOG_FILE_BYTES // 2)
+    rest = LOG_FILE_BYTES - 2 * before - last - 1 - LOG_FILE_BYTES // 2 - left
+    texts = [first, "second", "x" * rest]
     store = open_store(tmp_path)
-    assert store.put_message(message("first")).status is Status.PUT_OK
+    assert store.put_message(message(first)).status is Status.PUT_OK
     put = WAYS[way](store, *map(message, texts[1:]))
     assert {each.status for each in put} == {Status.PUT_OK}
     assert store.put_message(message("next")).status is Status.PUT_OK

@@ -9,6 +9,7 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, encoded, message
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
+from rocketpoll.broker.store.clock_steps import STEPS_MAX
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog, ManyRecords
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreFailed
@@ -55,13 +56,56 @@ def test_a_record_gets_its_place_its_offset_and_its_time(tmp_path, clock):
     assert read.physical_offset == second.physical_offset
 
 
-def test_store_timestamps_never_go_back(tmp_path, clock):
+def times_of(log, clock, *times_ms):
+    """The store timestamps of messages that come at these times of the clock."""
+    found = []
+    for time_ms in times_ms:
+        clock.now_ms = time_ms
+        found.append(append(log, "x").store_timestamp - START_MS)
+    return found
+
+
+START_MS = 1_700_000_000_000
+MINUTE_MS, DAY_MS = 60_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("clocks", "stored"),
+    [
+        ([0, -990, 1], [0, 0, 1]),
+        ([0, DAY_MS, DAY_MS - MINUTE_MS], [0, DAY_MS, DAY_MS]),
+        ([0, DAY_MS, 5, 6], [0, DAY_MS, 5, 6]),
+        ([0, DAY_MS, -5, 6], [0, DAY_MS, DAY_MS, 6]),
+        ([0, MINUTE_MS, -DAY_MS, 2 * MINUTE_MS], [0, MINUTE_MS, MINUTE_MS, 2 * MINUTE_MS]),
+        ([0, 2 * START_MS, -START_MS], [0, 2 * START_MS, 2 * START_MS]),
+    ],
+    ids=["a little", "a minute", "ahead", "by more than it was ahead", "without a gap", "1970"],
+)
+def test_store_timestamps_go_back_only_if_the_clock_can_have_been_ahead(
+    tmp_path, clock, clocks, stored
+):
     log = log_on(tmp_path, clock)
-    assert append(log, "one").store_timestamp == 1000
-    clock.now_ms = 10
-    assert append(log, "two").store_timestamp == 1000
-    clock.now_ms = 1001
-    assert append(log, "three").store_timestamp == 1001
+    assert times_of(log, clock, *(START_MS + each for each in clocks)) == stored
+
+
+def test_a_clock_that_goes_to_and_fro_makes_so_many_steps_and_no_more(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    to_and_fro = [START_MS + at + DAY_MS * (at % 2) for at in range(2 * STEPS_MAX + 4)]
+    found = times_of(log, clock, *to_and_fro)
+    assert len(log.times.steps) == STEPS_MAX
+    assert found[2 * STEPS_MAX] == 2 * STEPS_MAX
+    assert found[2 * STEPS_MAX + 2] == found[2 * STEPS_MAX + 1]
+
+
+def test_it_is_said_when_times_stand_still_and_when_they_go_on(tmp_path, clock, caplog):
+    log = log_on(tmp_path, clock)
+    times_of(log, clock, START_MS, START_MS - DAY_MS, START_MS - DAY_MS + 1)
+    assert log.clock_behind_ms == DAY_MS - 1
+    times_of(log, clock, START_MS + 1)
+    assert log.clock_behind_ms == 0
+    first, second = caplog.messages
+    assert first.startswith("the clock is 86400 s behind the last message of the commit log")
+    assert second == "the clock has caught up with the last message of the commit log"
 
 
 def test_a_record_that_does_not_fit_starts_the_next_file_behind_a_blank(tmp_path, clock):

@@ -20,7 +20,7 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.manifest import DELETIONS, MANIFEST, Deletions, Manifest
 from rocketpoll.broker.store.queue_table import QueueSpan
 from rocketpoll.broker.store.tables import with_checksum
 
@@ -38,9 +38,11 @@ def test_what_queues_hold_is_read_as_it_was_written(found):
     again = decode_body(Manifest, encode_body(manifest))
     assert again == manifest
     assert sorted(again.queues()) == queues
-    left = again.without_topic("T", {"T": 3}, ("T",))
+    gone = Deletions(deleted_topics={"T": 3}, half_deleted=("T",))
+    left = again.with_deletions(gone)
     assert sorted(left.queues()) == [each for each in queues if each.topic != "T"]
     assert (left.safe_offset, left.deleted_topics, left.half_deleted) == (7, {"T": 3}, ("T",))
+    assert again.with_deletions(replace(gone, serial=1)) == again
 
 
 MANIFEST_OF_ALL = Manifest(
@@ -210,7 +212,10 @@ def test_an_older_release_that_counts_no_saves_may_have_deleted_topics_meanwhile
     store.finish_deletion("T")
     crash(store)
     path = tmp_path / "config" / MANIFEST
-    path.write_bytes(with_checksum(encode_body(replace(noted(tmp_path), serial=0))))
+    deletions = decode_body(Deletions, (path.parent / DELETIONS).read_bytes())
+    (path.parent / DELETIONS).unlink()
+    old = replace(noted(tmp_path).with_deletions(deletions), serial=0)
+    path.write_bytes(with_checksum(encode_body(old)))
     again = open_store(tmp_path)
     assert "made again" not in caplog.text
     assert bodies(again) == []

@@ -45,7 +45,7 @@ def mixed_up(
     store.flushed(end)  # refused
     store.was_deleted("T", first)  # refused
     log.read(first, 100)  # refused
-    log.resume(first, 0, place)  # refused
+    log.resume(first, log.times, place)  # refused
     queue.append(place, b"")  # refused
     queue.forget_before(first)  # refused
     queue.skip_to(first, first)  # refused

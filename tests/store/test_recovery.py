@@ -20,6 +20,7 @@ from stores import (
 )
 from unreadable_disks import UnreadableDisk
 
+from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.record import encode_blank, encode_record
 from rocketpoll.broker.store.checkpoint import Checkpoint, save_checkpoint
 from rocketpoll.broker.store.config import FlushDiskType
@@ -29,6 +30,7 @@ from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.records.record_draft import draft_of
 from rocketpoll.broker.store.recovery import LogRecovery
 
 LOG = "commitlog"
@@ -78,7 +80,7 @@ def test_the_end_is_behind_the_last_whole_record(tmp_path):
     places = fill(tmp_path, [f"{n}" * 200 for n in range(60)])
     found = recover(tmp_path)
     assert (found.end_offset, found.holes) == (places[-1][1], ())
-    assert found.last_timestamp == 1_700_000_000_000
+    assert found.times.last_ms == 1_700_000_000_000
 
 
 def test_a_log_cut_anywhere_in_its_last_three_records(tmp_path):
@@ -390,4 +392,81 @@ def test_an_offset_that_a_consumer_has_seen_is_not_given_again_though_its_messag
     put = store.wait_until_stored(store.put_message(message("next")))
     assert put.queue_offset == 4 * QUEUE_FILE_ENTRIES
     assert bodies(store) == [*kept, "next"]
+    store.shutdown()
+
+
+# ---- records within bodies
+
+BODY_AT = (
+    layout.HEAD_BYTES + 2 * layout.HOST_V4_BYTES + layout.STORE_TIMESTAMP_BYTES + layout.TAIL_BYTES
+)
+DAMAGED, SAME_SIZE = 2, 40
+"""The message that is damaged, and the bytes of the bodies of the others."""
+
+
+def record_in_a_body(at):
+    """A whole record of another topic, for a place in the log: what a sender may choose."""
+    draft = draft_of(message("FORGED", topic="Payments"))
+    draft.prepare()
+    return draft.sealed(1, at, 1_700_000_000_000)
+
+
+def log_with_a_record_in_a_body(root, count):
+    """Messages, the third with a record in its body; their bodies, and where each lies."""
+    store = open_store(root, mapped_file_size_commit_log=1 << 16)
+    store.put_message(message("honest", topic="Payments"))
+    sent, places = [], []
+    for number in range(count):
+        at = store.confirm_offset() + BODY_AT
+        body = f"{number}".encode().ljust(SAME_SIZE, b".")
+        if number == DAMAGED:
+            body = b"12345678" + record_in_a_body(at + 8) + b"the rest"
+        put = store.put_message(message(body))
+        sent.append(body)
+        places.append((put.physical_offset, put.end_offset))
+    store.shutdown()
+    return sent, places
+
+
+@pytest.mark.parametrize("ends", ["stopped", "killed"])
+@pytest.mark.parametrize("behind", [0, 1, 5])
+def test_whichever_bit_of_a_record_has_changed_no_record_in_its_body_is_served_and_all_others_are(
+    tmp_path, ends, behind, dice
+):
+    sent, places = log_with_a_record_in_a_body(tmp_path / "good", DAMAGED + 1 + behind)
+    start, end = places[DAMAGED]
+    head = range(start * 8, (start + BODY_AT) * 8)
+    of_size = [*range(start * 8, (start + 4) * 8), *range((start + BODY_AT - 4) * 8, head.stop)]
+    bits = sorted({*dice.sample(head, 40), *of_size, *dice.sample(range(head.stop, end * 8), 20)})
+    for bit in bits:
+        root = shutil.copytree(tmp_path / "good", tmp_path / "damaged")
+        path = root / LOG / f"{0:020d}"
+        data = bytearray(path.read_bytes())
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        if ends == "killed":
+            crashed(root)
+        store = open_store(root, mapped_file_size_commit_log=1 << 16)
+        assert bodies(store, "Payments") == ["honest"], bit
+        found = [each.body for each in read_all(store, "T", 0)]
+        assert found == sent[:DAMAGED] + sent[DAMAGED + 1 :], bit
+        store.shutdown()
+        again = open_store(root, mapped_file_size_commit_log=1 << 16)
+        assert bodies(again, "Payments") == ["honest"], bit
+        again.shutdown()
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("at", range(0, 400, 7))
+def test_the_torn_end_of_a_log_brings_no_record_in_a_body_to_life(tmp_path, at):
+    sent, places = log_with_a_record_in_a_body(tmp_path, DAMAGED + 1)
+    path = tmp_path / LOG / f"{0:020d}"
+    data = path.read_bytes()
+    cut = min(places[DAMAGED][0] + at, places[DAMAGED][1] - 1)
+    path.write_bytes(data[:cut].ljust(len(data), b"\0"))
+    crashed(tmp_path)
+    store = open_store(tmp_path, mapped_file_size_commit_log=1 << 16)
+    assert bodies(store, "Payments") == ["honest"]
+    assert [each.body for each in read_all(store, "T", 0)] == sent[:DAMAGED]
+    assert store.state().written_offset == places[DAMAGED][0]
     store.shutdown()

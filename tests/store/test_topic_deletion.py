@@ -9,12 +9,15 @@ from itertools import count
 import pytest
 from breadth import some
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
-from stores import bodies, crash, message, open_store, read_all
+from stores import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.manifest import DELETIONS_MAX
+from rocketpoll.broker.store.verify import findings
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
@@ -83,6 +86,81 @@ def test_what_is_put_while_a_topic_goes_belongs_to_the_next_of_its_name(tmp_path
     put(store, "newer")
     assert bodies(store) == ["new", "newer"]
     assert bodies(store, "U") == ["kept"]
+    store.shutdown()
+
+
+class CountingDisk(FaultyDisk):
+    """Counts the bytes that are written, and the operations."""
+
+    def __init__(self):
+        super().__init__(LocalDisk())
+        self.written_bytes = 0
+
+    def _run(self, call):
+        self.written_bytes += len(call.data)
+        return super()._run(call)
+
+
+def test_a_deletion_costs_no_more_for_those_before_it(tmp_path):
+    """Between two saves of the manifest, of which there is one for hundreds of deletions."""
+    disk = CountingDisk()
+    store = open_store(tmp_path, disk)
+    written, operations, most = [], [], 2 * DELETIONS_MAX
+    for number in range(3 * most):
+        store.put_message(message("x", f"T{number}"))
+        before = disk.written_bytes, len(disk.operations)
+        store.delete_topic(f"T{number}")
+        store.finish_deletion(f"T{number}")
+        written.append(disk.written_bytes - before[0])
+        operations.append(len(disk.operations) - before[1])
+        disk.operations.clear()
+        store.left_topics.delete_some()
+    for costs in (written, operations):  # the flusher's own operations fall among them
+        thirds = [sum(costs[at : at + most]) for at in range(0, 3 * most, most)]
+        assert thirds[2] < 1.25 * thirds[0]
+    store.shutdown()
+    again = open_store(tmp_path)
+    assert again.queue_nums() == {}
+    again.shutdown()
+
+
+def test_deletions_since_a_checkpoint_are_known_after_a_kill_and_their_topics_begin_again(tmp_path):
+    store = open_store(tmp_path)
+    for name in ("T", "U", "V"):
+        put(store, "old", topic=name)
+    store.save_checkpoint()
+    for name in ("T", "U"):
+        store.delete_topic(name)
+    put(store, "new", topic="U")
+    crash(store)
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert store.half_deleted_topics == ("T", "U")
+        assert [bodies(store, name) for name in ("T", "U", "V")] == [[], ["new"], ["old"]]
+        crash(store)
+    assert list(findings(tmp_path)) == []
+    store = open_store(tmp_path)
+    for name in ("T", "U"):
+        store.finish_deletion(name)
+    crash(store)
+    assert open_store(tmp_path).half_deleted_topics == ()
+
+
+def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.store.checkpointing.DELETED_TOPICS_MAX", 2)
+    store = open_store(tmp_path)
+    for name in ("T", "U", "V"):
+        put(store, "x" * 1000, topic=name)
+    store.delete_topic("T")
+    store.delete_topic("U")
+    with pytest.raises(Lacking, match="2 topics were deleted whose messages the log still has"):
+        store.delete_topic("V")
+    assert bodies(store, "V") == ["x" * 1000]
+    put(store, *["y" * 3000] * 3, topic="V")
+    store._log.files.delete_before(LOG_FILE_BYTES)
+    store.save_checkpoint()
+    store.clean()
+    store.delete_topic("V")
     store.shutdown()
 
 

@@ -12,6 +12,7 @@ from random import randrange
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.names import light_queue_fault
 from rocketpoll.broker.processor.queues import topic_not_exist
 from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
 from rocketpoll.broker.settings.config import BrokerConfig
@@ -104,7 +105,7 @@ class TopicAdmission:
             raise TopicNotSaved(config.topic_name)
 
     def _made(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
-        fault = topic_fault(topic)
+        fault = topic_fault(topic) or light_queue_fault(topic)
         if fault is not None:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
         if topic in NOT_TO_BE_SENT_TO:

@@ -12,6 +12,7 @@ nothing is lost.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from random import randrange
@@ -39,6 +40,7 @@ from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
+_log = logging.getLogger(__name__)
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
@@ -47,6 +49,9 @@ FIRST_RETRY_LEVEL: Final = 3
 _PLACE_DIGITS: Final = 16
 """Digits of an offset message id, at its end, that tell the place in the log."""
 
+_CAN_NEVER_BE_PUT: Final = frozenset(
+    [PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, PutMessageStatus.MESSAGE_ILLEGAL]
+)
 _INT32_MAX: Final = (1 << 31) - 1
 _WRITE = TopicPermission.WRITE.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
@@ -95,8 +100,9 @@ class MessageBackProcessor:
     ) -> RemotingCommand | None:
         """Store a message once more, for later or as a dead letter.
 
-        A message whose properties have no room for what is added to them is a
-        dead letter without that.
+        A message that has no room for what is added to it is a dead letter without that. One that
+        not even fits as a dead letter, as another broker may have stored it, stays where it is: the
+        log says so, and its group goes on.
         """
         busy = self._why_busy()
         if busy is not None:
@@ -115,12 +121,23 @@ class MessageBackProcessor:
         )
         result = self._store.put_message(back)
         origin = back.properties[RETRY_TOPIC]
-        if result.status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED:
+        if result.status in _CAN_NEVER_BE_PUT:
             dead_letters = self._retries.dead_letters(group.group_name)
             _check_writable(dead_letters)
             result = self._store.put_message(
                 redirect_to_dlq(_counted(message, back.store_host), dead_letters)
             )
+            if result.status in _CAN_NEVER_BE_PUT:
+                _log.error(
+                    "a message that group %s has failed cannot become a dead letter and stays at "
+                    "offset %d of queue %d of %s: %s",
+                    group.group_name,
+                    message.queue_offset,
+                    message.queue_id,
+                    message.topic,
+                    result.remark,
+                )
+                return answer(request)
         asked, name = request.bare(), group.group_name
         self._acknowledger.when_stored(
             result, lambda known: reply(connection, asked, self._answer(asked, name, origin, known))

@@ -9,6 +9,7 @@ knows no files; it is given what was read, and the place of that in the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
@@ -52,20 +53,21 @@ class RecordCheck:
 
     def good_one_by_one(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
-    ) -> tuple[int, int]:
-        """Return how many records in a row are good, and the latest store time among them."""
-        position = last_timestamp = 0
+    ) -> tuple[int, Sequence[int]]:
+        """Return how many records in a row are good, and their store times."""
+        position = 0
+        times: list[int] = []
         for number, size in enumerate(sizes):
             message = self.decoded(data[position : position + size], physical_offset + position)
             if message is None:
-                return number, last_timestamp
-            last_timestamp = max(last_timestamp, message.store_timestamp)
+                return number, times
+            times.append(message.store_timestamp)
             position += size
-        return len(sizes), last_timestamp
+        return len(sizes), times
 
     def good_of_many(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
-    ) -> tuple[int, int]:
+    ) -> tuple[int, Sequence[int]]:
         """Return what `good_one_by_one` returns, by columns.
 
         The tools for many are loaded for that.
@@ -77,7 +79,7 @@ class RecordCheck:
         bad = np.flatnonzero(~self._are_good(data, chunk, chunk.starts + physical_offset))
         good = int(bad[0]) if len(bad) else len(sizes)
         times = chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()[:good]
-        return good, int(times.max(initial=0))
+        return good, times.tolist()
 
     def _are_good(
         self, data: Buffer, chunk: RecordChunk, places: Positions

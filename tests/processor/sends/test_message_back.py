@@ -5,7 +5,7 @@ from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, nobody_waits, open_parts, refused, saved_at_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stores import STORE_HOST, message, read_all, small_config
+from stores import STORE_HOST, encoded, message, read_all, small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode as Code
@@ -19,6 +19,7 @@ from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.records.record_draft import draft_of
 from rocketpoll.broker.store.results import PutMessageStatus
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -211,6 +212,52 @@ def test_whatever_its_sender_says_a_message_that_is_given_back_goes_somewhere(
     )
     room.send_back(place, level, max_reconsume_times=most)
     assert given_back(room) == before + 1
+
+
+LOG_BYTES = 4096
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    spare=st.integers(0, 400) | st.just(0),
+    topic=st.sampled_from(["T", "T" * 127]),
+    group=st.sampled_from(["g", "g" * 247]),
+    host=st.sampled_from([ADVERTISED, parse_host("[2001:db8::1]:5000")]),
+    level=st.sampled_from([-1, 0, 1, 18]),
+    delay=st.sampled_from([None, "3"]),
+)
+def test_whatever_a_client_may_send_can_be_given_back(
+    tmp_path_factory, spare, topic, group, host, level, delay
+):
+    """However little room its record leaves in a file of the log."""
+    parts = open_parts(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=LOG_BYTES)
+    parts.make_topic(topic)
+    parts.groups.put(SubscriptionGroupConfig(group_name=group))
+    room = Room(parts, host=host)
+    sent = message("", topic, keys="k", DELAY=delay)
+    body = "x" * (parts.store.record_bytes_max - len(encoded(sent)) - spare)
+    stored = parts.store.put_draft(draft_of(replace(sent, body=body.encode())))
+    assert stored.status is PutMessageStatus.PUT_OK
+    room.send_back(stored.physical_offset, level, group=group)
+    queues = [(SCHEDULE, each) for each in range(18)] + [(f"%DLQ%{group}", 0)]
+    assert sum(len(read_all(parts.store, *queue)) for queue in queues) == 1
+    parts.store.shutdown()
+
+
+def test_what_fits_nowhere_stays_where_it_is_and_its_group_goes_on(tmp_path, caplog):
+    """As another broker may have stored it, up to the end of a file."""
+    parts = open_parts(tmp_path, mapped_file_size_commit_log=LOG_BYTES)
+    parts.make_topic("T")
+    room = Room(parts)
+    body = "x" * (LOG_BYTES - 8 - len(encoded(message(""))))
+    for level in (0, -1):
+        stored = parts.store.put_message(message(body))
+        assert stored.status is PutMessageStatus.PUT_OK
+        room.send_back(stored.physical_offset, level)
+        assert f"stays at offset {stored.queue_offset} of queue 0 of T" in caplog.text
+    assert given_back(room) == 0
+    assert len(read_all(parts.store, "T", 0)) == 2
+    parts.store.shutdown()
 
 
 def test_a_message_without_room_for_where_it_comes_from_is_a_dead_letter(large_room):
