@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.errors import StoreClosed, StoreError, StoreFailed
-from rocketpoll.broker.store.lacks import may_succeed_later
+from rocketpoll.broker.store.lacks import is_lack, may_succeed_later
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.threads import Workers
 
@@ -68,7 +68,7 @@ class FlushService:
 
         To be called now and then; without memory for that, the next call tries again.
         """
-        if self._working.done() and self._failure is None and not self._stopping:
+        if self._has_lacked_memory() and self._failure is None and not self._stopping:
             with suppress(RuntimeError, MemoryError):
                 self.start()
 
@@ -108,11 +108,18 @@ class FlushService:
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        if self._working.cancel() or self._working.done():  # no thread has begun, or it has failed
+        if self._working.cancel() or self._has_lacked_memory():
             self._work()
         else:
             wait([self._working])
         self._workers.shutdown()
+
+    def _has_lacked_memory(self) -> bool:
+        """Return whether the thread has ended for want of memory, or could not begin."""
+        if not self._working.done() or self._working.cancelled():
+            return False
+        error = self._working.exception()
+        return error is not None and is_lack(error)
 
     def _work(self) -> None:
         stopping = False

@@ -153,6 +153,9 @@ class MessageStore:
         """
         if self._opening.is_finished:
             return True
+        if self._starting.text is not None:
+            with suppress(OSError):  # if there is room now, nobody waits for the next cleaning
+                self._cleaning.refuse_when_full()
         try:
             self._opening.finish()
         except StartEnded:
