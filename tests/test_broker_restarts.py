@@ -177,7 +177,7 @@ def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(
     with BrokerProcess(tmp_path, **DURABLE) as broker:
         told(broker, make_again)
         end(broker)
-    for path in config.glob("manifest.json*"):
+    for path in (*config.glob("manifest.json*"), *config.glob("deletions.json*")):
         path.unlink()
     if lost == "an older copy":
         shutil.copy(tmp_path / "older" / "manifest.json", config)
