@@ -314,6 +314,38 @@ def test_a_broker_may_be_paused_or_stopped_in_a_block():
         broker.stop()
 
 
+@pytest.mark.parametrize("again", [EmbeddedBroker.restart, EmbeddedBroker.lose_power])
+def test_a_broker_that_is_paused_when_its_fault_ends_can_start_again_on_its_port(again):
+    with EmbeddedBroker() as broker:
+        for _ in range(5):
+            with broker.away(), broker.full_disk(), broker.slow(1):
+                broker.pause()
+            if again is EmbeddedBroker.lose_power:
+                broker.resume()
+            again(broker)
+            broker.send("orders", "one")
+        broker.pause()
+
+
+def test_a_broker_that_is_paused_amid_its_restart_is_paused_behind_it():
+    with EmbeddedBroker() as broker:
+        broker.send("orders", "one")
+        stop = broker._runner.stop
+        others = [threading.Thread(target=each) for each in (broker.pause, broker.resume)]
+
+        def stop_meanwhile():
+            for each in others:
+                each.start()
+            stop()
+
+        broker._runner.stop = stop_meanwhile
+        broker.restart()
+        for each in others:
+            each.join(20)
+        broker.resume()
+        assert bodies(broker, "orders") == ["one"]
+
+
 @pytest.mark.parametrize(
     "fault",
     [
