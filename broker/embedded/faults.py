@@ -204,7 +204,7 @@ class BrokerFaults(ABC):
             self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
 
     def _put_network_and_disk(self) -> None:
-        """Make the network and the disk as bad as all faults say, on the broker's loop or before it.
+        """Make the network and the disk as bad as all faults say, on the loop or before it runs.
 
         Both outlast a restart, and a stop cancels the end of a fault that a pause has delayed.
         """

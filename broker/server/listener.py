@@ -60,8 +60,6 @@ class Listener:
         self.place = address, found
         try:
             await server.start_serving()
-            if self._is_closed:
-                raise OSError(errno.ECANCELED, "the broker stopped listening meanwhile")
             for each in server.sockets:
                 own = each.dup()
                 own.setblocking(False)  # noqa: FBT003  # named by the standard library
@@ -70,6 +68,9 @@ class Listener:
         except BaseException:
             self.close()
             raise
+        if self._is_closed:
+            self.close()
+            raise OSError(errno.ECANCELED, "the broker stopped listening meanwhile")
         return found
 
     def descriptors(self) -> list[int]:
