@@ -1,10 +1,19 @@
 """What a cleaning does around `retention`: the checkpoint first,
 and a word when the disk is full."""
 
+import itertools
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from disks import FaultyDisk
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 from unreadable_disks import HesitantDisk, Refusal
@@ -175,3 +184,106 @@ def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
     assert [path for path in deleted if "consumequeue" in path.parts] == []  # none is made again
     assert bodies(again)[0] == f"body {again.queue_offsets('T', 0).first}"
     again.shutdown()
+
+
+def test_files_of_a_topic_that_was_made_again_stay_though_its_old_entries_were_to_go(tmp_path):
+    """Between a checkpoint and the end of a clean, while a disk is slow."""
+    store = with_messages(tmp_path)
+    store._log.files.delete_before(3 * LOG_FILE_BYTES)
+    store._checkpointing.expire_entries()
+    store.save_checkpoint()
+    assert store.queue_offsets("T", 0).first > 16
+    store.delete_topic("T")
+    new = [f"new {number}" for number in range(40)]
+    for text in new:
+        store.put_message(message(text))
+    store._checkpointing.delete_expired()
+    assert bodies(store) == new
+    crash(store)
+    again = open_store(tmp_path)
+    assert bodies(again) == new
+    again.shutdown()
+
+
+class ExpiryMachine(RuleBasedStateMachine):
+    """The steps of cleans and checkpoints, one by one, beside topics that go and come again.
+
+    Each queue offers all whose records the log has, and of others only those right before.
+    """
+
+    queues = st.sampled_from([("T", 0), ("T", 1), ("U", 0)])
+
+    @initialize()
+    def start(self):
+        self.root = Path(tempfile.mkdtemp(prefix="expiry-machine-"))
+        self.store = open_store(self.root)
+        self.numbers = itertools.count()
+        self.model = defaultdict(list)  # of each queue, the texts and the places of their records
+
+    @rule(queue=queues, count=st.sampled_from([1, 9, 30]))
+    def put(self, queue, count):
+        for _ in range(count):
+            text = f"{next(self.numbers)}".ljust(100)
+            stored = self.store.put_message(message(text, *queue))
+            self.model[queue].append((text, stored.physical_offset))
+
+    @rule()
+    def files_of_the_log_expire(self):
+        noted_offset = self.store._checkpointing.noted_offset  # as in a clean
+        self.store._log.files.delete_before(noted_offset)
+
+    @rule()
+    def entries_expire(self):
+        self.store._checkpointing.expire_entries()
+
+    @rule()
+    def save_checkpoint(self):
+        self.store.save_checkpoint()
+
+    @rule()
+    def files_of_queues_are_deleted(self):
+        self.store._checkpointing.delete_expired()
+
+    @rule()
+    def clean_up_to_the_files_of_queues(self):
+        self.save_checkpoint()
+        self.files_of_the_log_expire()
+        self.entries_expire()
+        self.save_checkpoint()
+
+    @rule(topic=st.sampled_from(["T", "T", "U"]))
+    def delete_topic(self, topic):
+        self.store.delete_topic(topic)
+        for queue in [queue for queue in self.model if queue[0] == topic]:
+            del self.model[queue]
+
+    @rule(is_killed=st.booleans())
+    def restart(self, is_killed):
+        if is_killed:
+            crash(self.store)
+        else:
+            self.store.shutdown()
+        self.store = open_store(self.root)
+
+    @invariant()
+    def each_queue_offers_what_the_log_has(self):
+        log_min_offset = self.store._log.min_offset
+        for queue, messages in self.model.items():
+            first, end = self.store.queue_offsets(*queue)
+            kept = sum(place >= log_min_offset for _, place in messages)
+            assert end == len(messages)
+            assert first <= end - kept
+            texts = [text for text, _ in messages]
+            if kept:
+                assert bodies(self.store, *queue)[-kept:] == texts[-kept:]
+
+    def teardown(self):
+        if hasattr(self, "store"):
+            self.store.shutdown()
+            shutil.rmtree(self.root)
+
+
+ExpiryMachine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("ROCKETPOLL_STORIES", "25")), stateful_step_count=25
+)
+TestExpiryMachine = ExpiryMachine.TestCase
