@@ -257,6 +257,11 @@ class ExpiryMachine(RuleBasedStateMachine):
         for queue in [queue for queue in self.model if queue[0] == topic]:
             del self.model[queue]
 
+    @rule(queue=queues)
+    def topic_is_made_again(self, queue):
+        self.delete_topic(queue[0])
+        self.put(queue, 30)
+
     @rule(is_killed=st.booleans())
     def restart(self, is_killed):
         if is_killed:
