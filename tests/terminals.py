@@ -31,6 +31,14 @@ def terminal_environment(**more):
     return {**ours, **LOOK, **more}
 
 
+def look_like_one(monkeypatch):
+    """Have this process see the environment of such a terminal."""
+    for name in _OF_CALLERS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in LOOK.items():
+        monkeypatch.setenv(name, value)
+
+
 def written_to_a_terminal(command, **environment):
     """Run a command to a good end; what stands on its terminal, with all escapes."""
     ours, its = new_terminal()

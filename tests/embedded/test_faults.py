@@ -315,7 +315,7 @@ def test_a_broker_may_be_paused_or_stopped_in_a_block():
 
 
 @pytest.mark.parametrize("again", [EmbeddedBroker.restart, EmbeddedBroker.lose_power])
-def test_a_broker_that_is_paused_when_its_fault_ends_can_start_again_on_its_port(again):
+def test_restart_keeps_the_port_when_a_fault_has_ended_during_a_pause(again):
     with EmbeddedBroker() as broker:
         for _ in range(5):
             with broker.away(), broker.full_disk(), broker.slow(1):
@@ -327,7 +327,7 @@ def test_a_broker_that_is_paused_when_its_fault_ends_can_start_again_on_its_port
         broker.pause()
 
 
-def test_a_broker_that_is_paused_amid_its_restart_is_paused_behind_it():
+def test_pause_waits_for_a_restart_that_is_under_way():
     with EmbeddedBroker() as broker:
         broker.send("orders", "one")
         stop = broker._runner.stop

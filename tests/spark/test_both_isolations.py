@@ -196,9 +196,7 @@ def test_a_minimum_is_compared_with_all_that_is_there_and_not_with_the_limit(
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["running", "from a checkpoint"])
-def test_available_now_reads_all_that_was_there_whatever_the_minimum(
-    source, planned, clock, is_known
-):
+def test_available_now_reads_the_last_rows_below_the_minimum(source, planned, clock, is_known):
     limits = Limits(rows=2 * source.rows, rows_min=5 * source.rows, delay_ms=HOUR_MS)
     source.put(2)
     batches = planned()
@@ -212,9 +210,7 @@ def test_available_now_reads_all_that_was_there_whatever_the_minimum(
 
 
 @pytest.mark.parametrize("rows", [2, 5, None], ids=["two units", "five units", "no limit"])
-def test_behind_units_that_have_expired_a_limit_counts_from_the_first_that_is_left(
-    source, planned, monkeypatch, rows
-):
+def test_limits_count_from_the_first_unit_that_has_not_expired(source, planned, monkeypatch, rows):
     limits = Limits(rows=None if rows is None else rows * source.rows)
     source.put(1)
     batches = planned(failOnDataLoss="false")

@@ -229,9 +229,7 @@ def refuse(_):
     raise BatchRefused("no queue takes messages")
 
 
-def test_a_rollback_amid_the_reput_of_a_committed_batch_shows_no_half_of_that(
-    tmp_path, monkeypatch
-):
+def test_rollback_during_reput_of_a_committed_batch_shows_no_part_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
     monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
     store = open_store(tmp_path, listener=Listener())
@@ -241,23 +239,23 @@ def test_a_rollback_amid_the_reput_of_a_committed_batch_shows_no_half_of_that(
     assert not store.reput(lambda: True)
     attempt = other.stage(0, [("T", 0, ["rolled back"])])
     with pytest.raises(BatchRefused):
-        other.commit(0, attempt, admit=refuse_behind(1))
+        other.commit(0, attempt, admit=refuse_after(1))
     while not store.reput(lambda: True):
         assert rows_seen(store) in ({}, ROWS)
     assert rows_seen(store) == ROWS
     store.shutdown()
 
 
-def refuse_behind(count):
+def refuse_after(count):
     """What admits so many chunks, and then refuses."""
     admissions = itertools.count()
     return lambda _: refuse(_) if next(admissions) >= count else None
 
 
 class BatchMachine(RuleBasedStateMachine):
-    """Batches, messages of others and a reput in pieces: what is seen is whole and in order.
+    """Batches, single messages and a partial reput: readers see whole batches, in order.
 
-    Each queue shows a beginning of what the log has for it, and of each batch all rows or none.
+    Each queue shows a prefix of what the log has for it, and all rows of a batch or none.
     """
 
     queues = st.sampled_from([("T", 0), ("T", 1), ("U", 0)])
@@ -306,7 +304,7 @@ class BatchMachine(RuleBasedStateMachine):
     def roll_back(self, sizes, chunks, steps):
         sink, attempt, rows = self.staged(sizes)
         with pytest.raises(BatchRefused):
-            sink.commit(self.batch_id, attempt, admit=refuse_behind(min(chunks, len(rows))))
+            sink.commit(self.batch_id, attempt, admit=refuse_after(min(chunks, len(rows))))
         self.reput_some(steps)
 
     @rule(steps=steps)

@@ -186,8 +186,8 @@ def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
     again.shutdown()
 
 
-def test_files_of_a_topic_that_was_made_again_stay_though_its_old_entries_were_to_go(tmp_path):
-    """Between a checkpoint and the end of a clean, while a disk is slow."""
+def test_delete_expired_keeps_queue_files_of_a_topic_recreated_after_the_checkpoint(tmp_path):
+    """The checkpoint noted expired entries of the deleted topic of that name."""
     store = with_messages(tmp_path)
     store._log.files.delete_before(3 * LOG_FILE_BYTES)
     store._checkpointing.expire_entries()
@@ -206,9 +206,9 @@ def test_files_of_a_topic_that_was_made_again_stay_though_its_old_entries_were_t
 
 
 class ExpiryMachine(RuleBasedStateMachine):
-    """The steps of cleans and checkpoints, one by one, beside topics that go and come again.
+    """Single steps of cleaning and checkpoints, while topics are deleted and recreated.
 
-    Each queue offers all whose records the log has, and of others only those right before.
+    Each queue offers every message whose record the log still has.
     """
 
     queues = st.sampled_from([("T", 0), ("T", 1), ("U", 0)])
@@ -258,7 +258,7 @@ class ExpiryMachine(RuleBasedStateMachine):
             del self.model[queue]
 
     @rule(queue=queues)
-    def topic_is_made_again(self, queue):
+    def recreate_topic(self, queue):
         self.delete_topic(queue[0])
         self.put(queue, 30)
 
