@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -325,6 +326,20 @@ def test_restart_keeps_the_port_when_a_fault_has_ended_during_a_pause(again):
             again(broker)
             broker.send("orders", "one")
         broker.pause()
+
+
+def test_work_on_a_broker_begins_when_the_work_before_it_has_ended(broker):
+    order = []
+
+    async def work(_):
+        order.append("begin")
+        for _turn in range(5):
+            await asyncio.sleep(0)
+        order.append("end")
+
+    for each in [broker._runner.do_soon(work) for _ in range(2)]:
+        each.result(10)
+    assert order == ["begin", "end"] * 2
 
 
 def test_pause_waits_for_a_restart_that_is_under_way():
