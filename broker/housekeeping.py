@@ -20,6 +20,7 @@ from rocketpoll.broker import threads
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rocketpoll.broker.processors import Processors
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
+from rocketpoll.broker.server.event_loop import read_first
 from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state_tables import StateTables
@@ -103,7 +104,7 @@ class Housekeeping:
         self._every(_FLUSH_EARLY_MS, self._flush_early)
         self._every(_DELETE_LEFT_MS, self._delete_left)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
-        self._every(_CLIENT_SCAN_MS, processors.expire_clients)
+        self._every(_CLIENT_SCAN_MS, partial(self._scan_clients, processors))
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
         self._every(_BUSY_LOOK_MS, processors.note_busy)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
@@ -235,6 +236,9 @@ class Housekeeping:
         jobs[future] = None
         future.add_done_callback(jobs.pop)
         future.add_done_callback(tell)
+
+    def _scan_clients(self, processors: Processors) -> None:
+        read_first(self._loop, processors.expire_clients)
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
         # At the end of the turn, in which deadlines are due as well after a standstill.

@@ -177,8 +177,8 @@ class BrokerClient(RawClient):
         """Pull once."""
         return pulled(await self.call(pull_request(queue_offset, topic, queue_id, **more)))
 
-    async def heartbeat(self, group, *subscriptions, **more):
-        """Say what a group subscribes to."""
+    def heartbeat_frame(self, group, *subscriptions, **more):
+        """The request that says what a group subscribes to."""
         consumer = ConsumerData(
             group_name=group,
             subscription_data_set=tuple(
@@ -188,7 +188,11 @@ class BrokerClient(RawClient):
             **more,
         )
         body = encode_body(HeartbeatData(client_id="client", consumer_data_set=(consumer,)))
-        answer = await self.call(RemotingCommand(RequestCode.HEART_BEAT, body=body))
+        return RemotingCommand(RequestCode.HEART_BEAT, body=body)
+
+    async def heartbeat(self, group, *subscriptions, **more):
+        """Say what a group subscribes to."""
+        answer = await self.call(self.heartbeat_frame(group, *subscriptions, **more))
         assert answer.code == 0, answer.remark
 
     async def agree(self, *extensions):

@@ -8,7 +8,9 @@ A root has Debian's smallest set of packages and its python3. build/fresh keeps 
 `bare`, as debootstrap made it, and logs; and in `downloads` what apt and pip have fetched. Each run
 makes `root`, a copy of `bare` with the committed tree, which stays there if a command fails. With a
 wheel there is no tree: pip installs the wheel, and the demo runs out of that (`make release`). All
-mounts are made in a mount namespace of the command's own, and end with it. How this machine reaches
+mounts are made in a mount namespace of the command's own, and end with it. A command has TERM=dumb
+and an empty /dev/pts, as in many containers and build jobs; one that needs pseudo-terminals mounts
+them with `mount -t devpts -o ptmxmode=666 devpts /dev/pts`. How this machine reaches
 mirrors and registries is handed on: apt's mirror and proxies, pip's settings, certificates.
 """
 
@@ -59,6 +61,7 @@ set -e
 root=$1; shift
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+if [ -d "$root/dev/pts" ]; then mount -t tmpfs tmpfs "$root/dev/pts"; fi
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 while [ "$1" != -- ]; do
@@ -209,6 +212,11 @@ def check_this_machine():
                 check=False,
             )
     program("debootstrap")
+    try:
+        for each in pty.openpty():
+            os.close(each)
+    except OSError as error:
+        raise NoRoot(f"no pseudo-terminal to show a command's output on: {error}") from error
 
 
 def make_bare(release, bare):
@@ -281,8 +289,7 @@ def remove(directory):
 
 
 def in_root(root, downloads, command):
-    """What to start for a command to run in a root, as a person would who has
-    just logged in there."""
+    """What to start for a command to run in a root, with as little as a build job has."""
     variables, binds = pip_settings(os.environ, Path.home())
     binds = {
         downloads / "apt": "/var/cache/apt/archives",
@@ -294,7 +301,7 @@ def in_root(root, downloads, command):
     environment = {
         "HOME": "/root",
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "TERM": "xterm",
+        "TERM": "dumb",
         **proxies(os.environ),
         **variables,
     }

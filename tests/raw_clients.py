@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from contextlib import suppress
@@ -36,6 +37,11 @@ class RawClient:
 
     def send(self, data):
         self._writer.write(data if isinstance(data, bytes) else data.encode())
+
+    def send_at_once(self, data):
+        """Hand bytes to the system before this returns: they have arrived in the next turn."""
+        data = data if isinstance(data, bytes) else data.encode()
+        assert os.write(self._writer.get_extra_info("socket").fileno(), data) == len(data)
 
     async def receive(self, seconds=10):
         """The next command."""

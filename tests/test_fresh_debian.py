@@ -3,11 +3,13 @@ mirrors and registries."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 import fresh_debian
 import pytest
+from terminals import new_terminal
 
 README = (fresh_debian.CLONE / "README.md").read_text(encoding="utf-8")
 
@@ -124,6 +126,8 @@ def test_certificates_that_a_configuration_file_names_are_handed_on(tmp_path):
 
 
 def run_here(code, log, seconds=60):
+    for each in new_terminal():
+        os.close(each)
     start = [sys.executable, "-c", code]
     fresh_debian.run("demo", "make demo", log, start, time.monotonic() + seconds)
 

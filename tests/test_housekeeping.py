@@ -7,6 +7,7 @@ import gc
 import json
 import threading
 
+import pytest
 from broker_clients import pull_request, pulled
 from broker_stories import run, small_broker, started, tell
 from logged_lines import lines_of
@@ -172,6 +173,26 @@ def test_a_client_without_heartbeats_is_closed(tmp_path, caplog):
 
     tell(story, tmp_path)
     assert "no heartbeat for 120000 ms" in caplog.text
+
+
+@pytest.mark.usefixtures("on_each_loop")
+def test_heartbeats_that_arrive_while_the_process_is_stopped_are_read_before_members_expire(
+    tmp_path,
+):
+    async def story(broker):
+        client = await broker.connect()
+        await client.heartbeat("G", "T")
+        broker.move(100)
+        await client.ask(0, opaque=3)
+        frame = client.heartbeat_frame("G", "T")
+        asyncio.get_running_loop().call_soon(client.send_at_once, frame)
+        broker.move(25)  # the last heartbeat that was read is 125 s old, and 120 are allowed
+        assert (await client.receive()).code == 0
+        broker.move(10)
+        await client.ask(0, opaque=3)
+        assert broker.controller.processors.consumers.group("G") is not None
+
+    tell(story, tmp_path)
 
 
 def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):

@@ -52,6 +52,8 @@ class BrokerThread:
         self._stopped: Future[None] = Future()
         self._go_on = threading.Event()
         self._go_on.set()
+        self._works: set[asyncio.Task[None]] = set()
+        self._works_in_turn = asyncio.Lock()
         self._workers = Workers("EmbeddedBroker", waits_at_exit=False)
 
     def start(self) -> int:
@@ -131,8 +133,12 @@ class BrokerThread:
     def do_soon(
         self, work: Callable[[BrokerController], Coroutine[Any, Any, None]]
     ) -> Future[None]:
-        """Have something done with the broker on its loop, as soon as that goes on."""
-        return asyncio.run_coroutine_threadsafe(work(self._controller), self._loop)
+        """Have something done with the broker on its loop, as soon as that goes on.
+
+        What is given first is done first, and two are never under way together. A stop cancels
+        what is not done by then.
+        """
+        return asyncio.run_coroutine_threadsafe(self._do_in_turn(work), self._loop)
 
     def descriptors(self) -> Iterable[int]:
         """Return the descriptors that a fork of this process must not keep open.
@@ -140,6 +146,19 @@ class BrokerThread:
         With them open in a fork, clients would not notice that the broker has ended.
         """
         return self._controller.descriptors()
+
+    async def _do_in_turn(
+        self, work: Callable[[BrokerController], Coroutine[Any, Any, None]]
+    ) -> None:
+        if self._stop.is_set():
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        if task is None:
+            raise AssertionError("a coroutine of this loop is a task")
+        self._works.add(task)
+        task.add_done_callback(self._works.discard)
+        async with self._works_in_turn:
+            await work(self._controller)
 
     def _ask_to_stop(self) -> None:
         with suppress(RuntimeError):  # the loop has ended already
@@ -160,4 +179,9 @@ class BrokerThread:
         self._stop = asyncio.Event()
         self._started.set_result(await self._controller.start())
         await self._stop.wait()
+        # A fault that ends now would open the port again after the broker has closed it.
+        works = tuple(self._works)
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
         await self._controller.stop()

@@ -219,9 +219,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         Raises:
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        self._check_owner("pause")
-        self._running().pause()
-        self._doing = "paused"
+        with self._changing:  # a broker that is paused amid its stop would never end
+            self._check_owner("pause")
+            self._running().pause()
+            self._doing = "paused"
 
     def resume(self) -> None:
         """Let a paused broker go on.
@@ -229,9 +230,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         Raises:
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        self._check_owner("resume")
-        self._running().resume()
-        self._doing = "running"
+        with self._changing:
+            self._check_owner("resume")
+            self._running().resume()
+            self._doing = "running"
 
     def kill(self) -> None:
         """Kill the broker's process with SIGKILL, as a crash would; `restart` brings it back.
@@ -240,14 +242,15 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             EmbeddedBrokerError: The broker runs in a thread, does not run, or belongs to another
                 process.
         """
-        self._check_owner("kill")
-        runner = self._running()
-        if not isinstance(runner, BrokerProcess):
-            raise EmbeddedBrokerError(
-                "a broker in a thread cannot be killed: EmbeddedBroker(own_process=True) can"
-            )
-        runner.kill()
-        self._doing = "killed"
+        with self._changing:
+            self._check_owner("kill")
+            runner = self._running()
+            if not isinstance(runner, BrokerProcess):
+                raise EmbeddedBrokerError(
+                    "a broker in a thread cannot be killed: EmbeddedBroker(own_process=True) can"
+                )
+            runner.kill()
+            self._doing = "killed"
 
     def lose_power(self) -> None:
         """End the broker at once, forget what it had not flushed to its disk, and start it again.
@@ -363,6 +366,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             if self._own_process
             else BrokerThread(self._config(texts), self._ahead, self._disk, self._network)
         )
+        self._put_network_and_disk()
         try:
             self._port = runner.start()
         except (RocketPollError, OSError) as error:

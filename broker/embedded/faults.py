@@ -203,16 +203,24 @@ class BrokerFaults(ABC):
         if fault in self._faults:
             self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
 
+    def _put_network_and_disk(self) -> None:
+        """Make the network and the disk as bad as all faults say, on the loop or before it runs.
+
+        Both outlast a restart, and a stop cancels the end of a fault that a pause has delayed.
+        """
+        faults = tuple(self._faults)
+        self._network.slow(max((fault.slow_seconds for fault in faults), default=0.0))
+        counts = [fault.cut_after for fault in faults if fault.cut_after is not None]
+        self._network.cut_after(min(counts, default=None))
+        self._disk.is_full = any(fault.is_full for fault in faults)
+
     async def _put_faults(self, controller: BrokerController) -> None:
         """Have a broker stand on what is as bad as its faults say, all together."""
-        faults = tuple(self._faults)
-        network, server = self._network, controller.server
-        network.slow(max((fault.slow_seconds for fault in faults), default=0.0))
-        counts = [fault.cut_after for fault in faults if fault.cut_after is not None]
-        network.cut_after(min(counts, default=None))
-        is_full = any(fault.is_full for fault in faults)
-        if is_full or self._disk.is_full:
-            self._disk.is_full = is_full
+        faults, server = tuple(self._faults), controller.server
+        was_full = self._disk.is_full
+        self._put_network_and_disk()
+        is_full = self._disk.is_full
+        if is_full or was_full:
             await controller.housekeeping.all_done()
             controller.housekeeping.clean()  # which looks at the disk
             await controller.housekeeping.all_done()

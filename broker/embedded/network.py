@@ -71,6 +71,10 @@ class EmbeddedNetwork:
         """Forget a connection that has ended."""
         self._lines.pop(line, None)
 
+    def closed_all(self) -> None:
+        """Forget all connections: their loop has been closed, and tells nobody of them."""
+        self._lines.clear()
+
 
 class NetworkedLoop(_Loop):
     """The part of a loop that hands out connections; mixed into a loop's class."""
@@ -91,6 +95,11 @@ class NetworkedLoop(_Loop):
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Serve a client that was accepted; its connection goes through the network."""
         return await super().connect_accepted_socket(self._shaped(protocol_factory), sock)
+
+    def close(self) -> None:
+        """Close the loop, with all connections that are left."""
+        super().close()
+        self.network.closed_all()
 
     def _shaped(self, protocol_factory: _Factory) -> _Factory:
         return lambda: _Ends(self, self.network, protocol_factory())

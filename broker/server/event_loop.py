@@ -56,6 +56,15 @@ def monotonic_ms(loop: asyncio.AbstractEventLoop) -> int:
     return round(loop.time() * 1_000_000) // 1_000
 
 
+def read_first(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    """Call a function once the loop has read what has arrived by now.
+
+    A timer that finds out who is silent needs this: after the process was stopped (SIGSTOP, a
+    suspended machine), uvloop calls timers before it reads what clients have sent meanwhile.
+    """
+    loop.call_soon(loop.call_soon, callback)  # of two calls, the second comes in the next turn
+
+
 class EarliestTimer:
     """A timer of a loop that can be planned many times, and rings once, at the earliest of them.
 

@@ -13,6 +13,7 @@ So the owner of a listener looks once in a while. It knows no client and no limi
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -51,17 +52,31 @@ class Listener:
         Raises:
             OSError: The port is in use, or the address is not this machine's.
         """
+        # A loop does not wait between binding a port and returning its server. So whoever cancels
+        # this coroutine, or closes the listener meanwhile, leaves no port open.
         server = await self._loop.create_server(
-            self._new_connection, _numeric(address), port, backlog=_AT_ONCE
+            self._new_connection,
+            _numeric(address),
+            port,
+            backlog=_AT_ONCE,
+            start_serving=False,
         )
         self._servers = [server]
-        for each in server.sockets:
-            own = each.dup()
-            own.setblocking(False)  # noqa: FBT003  # named by the standard library
-            own.listen(_BACKLOG)
-            self._sockets.append(own)
         found: int = server.sockets[0].getsockname()[1]
         self.place = address, found
+        try:
+            await server.start_serving()
+            for each in server.sockets:
+                own = each.dup()
+                own.setblocking(False)  # noqa: FBT003  # named by the standard library
+                own.listen(_BACKLOG)
+                self._sockets.append(own)
+        except BaseException:
+            self.close()
+            raise
+        if self._is_closed:
+            self.close()
+            raise OSError(errno.ECANCELED, "the broker stopped listening meanwhile")
         return found
 
     def descriptors(self) -> list[int]:

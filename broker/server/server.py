@@ -19,6 +19,7 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.server import descriptors
 from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch
+from rocketpoll.broker.server.event_loop import read_first
 from rocketpoll.broker.server.half_requests import HalfRequests
 from rocketpoll.broker.server.lanes import Lane
 from rocketpoll.broker.server.listener import Listener
@@ -94,6 +95,7 @@ class RemotingServer:
         self._accepts_at = 0.0
         self._lets_nobody_in = False
         self._sweeps = 0
+        self._is_stopping = False
         self._listeners: list[Listener] = []
         self._away: list[tuple[str, int]] = []
         """The addresses and ports that are left for a while."""
@@ -143,7 +145,7 @@ class RemotingServer:
         self._loop = asyncio.get_running_loop()
         self._accepts_at = self._loop.time()
         found = await self.listen(address, port)
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._read_and_sweep)
         return found
 
     async def listen(self, address: str, port: int) -> int:
@@ -153,9 +155,14 @@ class RemotingServer:
             CannotListen: The port is in use, or the address is not this machine's.
         """
         listener = Listener(self._loop, self._new_connection)
+        self._listeners.append(listener)  # before it opens, as the broker may stop meanwhile
         try:
             found = await listener.open(address, port)
-        except OSError as error:
+        except BaseException as error:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+            if not isinstance(error, OSError):
+                raise
             advice = (
                 "let the broker have more descriptors (ulimit -n)"
                 if error.errno in descriptors.LACKS
@@ -164,7 +171,6 @@ class RemotingServer:
             raise CannotListen(
                 f"cannot listen on {address}:{port}: {error.strerror or error}; {advice}"
             ) from error
-        self._listeners.append(listener)
         return found
 
     def pass_over(self, seconds: float) -> None:
@@ -212,6 +218,7 @@ class RemotingServer:
 
     async def stop(self) -> None:
         """Close all connections, after a short while in which clients may read their answers."""
+        self._is_stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self._connections):
@@ -264,7 +271,10 @@ class RemotingServer:
             )
         self._accepts -= 1
         self._since_new[connection] = now
-        return "the broker is away" if self._away else None  # it had been accepted before
+        if self._is_stopping:  # it had been accepted before
+            connection.abort()
+            return None
+        return "the broker is away" if self._away else None
 
     def understood(self, connection: ClientConnection) -> None:
         """Note that a client speaks the protocol."""
@@ -359,8 +369,14 @@ class RemotingServer:
                     self._halves.note(connection, 0)
                 connection.let_go_on()
 
+    def _read_and_sweep(self) -> None:
+        """Look after all clients once what they have sent is read."""
+        read_first(self._loop, self._sweep)
+
     def _sweep(self) -> None:
         """Look after all clients, in steps."""
+        if self._is_stopping:
+            return
         self._sweeps += 1
         self._turn.work(self._swept(self._loop.time()))
 
@@ -377,7 +393,7 @@ class RemotingServer:
                 yield
         except Exception:  # noqa: BLE001  # whatever it is, the next sweep has to come
             _log.exception("looking after the clients failed")
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._read_and_sweep)
 
     def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
         """Yield the connections to close, with the reasons; None for those that may stay."""

@@ -32,6 +32,7 @@ from rmq_spark.spark.errors import (
     report_losses,
 )
 from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
+from rmq_spark.spark.next_batch import BatchPace
 from rmq_spark.spark.options import Limits, ReadOptions
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import Queues
@@ -65,10 +66,9 @@ class CommittedBatches:
         self._queues = queues_of(self._commits_options)
         self._places = MicroBatches(self._commits_options, self._queues, clock)
         self._commits = CommitsReader(self._commits_options, self._queues)
-        self._clock = clock
+        self._pace = BatchPace(clock)
         self._initial: SourceOffset | None = None
         self._is_closed = False
-        self._last_batch_at: float | None = None
         self._planned: tuple[SourceOffset, tuple[Manifest, ...]] | None = None
 
     def initial(self) -> SourceOffset:
@@ -116,7 +116,7 @@ class CommittedBatches:
         found = self._commits.between(self._places.pieces(place, end))
         behind, counting = _counting(state, found)
         rows = sum(manifest.row_count for _, manifest in counting)
-        if not self._is_enough(rows, limits):
+        if not self._pace.is_enough(rows, limits, is_closed=self._is_closed):
             ends = {queue: position.next_offset for queue, position in end.positions.items()}
             self._queues.wait(ends, self._options.suspend_ms)
             return start
@@ -126,17 +126,10 @@ class CommittedBatches:
             end = self._places.latest(place, Limits(rows=cut[-1][0] + 1 - first))
             found = [(at, each) for at, each in found if at <= cut[-1][0]]
             behind, counting = _counting(state, found)
-        self._last_batch_at = self._clock()
+        self._pace.planned()
         made = replace(end, committed=Committed(behind, state if end.began else None))
         self._planned = made, tuple(manifest for _, manifest in counting)
         return made
-
-    def _is_enough(self, rows: int, limits: Limits) -> bool:
-        """Tell whether a batch is worth its while, or has been waited for long enough."""
-        if limits.rows_min is None or self._is_closed or self._last_batch_at is None:
-            return True
-        waited_seconds = self._clock() - self._last_batch_at
-        return rows >= limits.rows_min or waited_seconds >= limits.delay_ms / 1000
 
     def pieces(self, start: SourceOffset, end: SourceOffset) -> list[SpanPiece]:
         """Return what tasks read between two offsets; equal offsets give equal pieces."""

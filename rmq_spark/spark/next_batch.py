@@ -37,6 +37,30 @@ _RECORD_BYTES: Final = 300.0
 """The assumed size of a message in bytes, until the first one was seen."""
 
 
+class BatchPace:
+    """The wait for enough rows, for as long as the user allows; for use by one thread."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Take a clock that gives seconds."""
+        self._clock = clock
+        self._last_batch_at: float | None = None
+
+    def is_enough(self, rows: int, limits: Limits, *, is_closed: bool) -> bool:
+        """Tell whether a batch of so many rows is worth planning, or was waited for long enough.
+
+        A first batch, and those of a query that ends with what there was (``is_closed``), wait for
+        nothing.
+        """
+        if limits.rows_min is None or is_closed or self._last_batch_at is None:
+            return True
+        waited_seconds = self._clock() - self._last_batch_at
+        return rows >= limits.rows_min or waited_seconds >= limits.delay_ms / 1000
+
+    def planned(self) -> None:
+        """Note that a batch was planned: the wait for the next one begins."""
+        self._last_batch_at = self._clock()
+
+
 class NextBatch:
     """The choice of the ends of one query's batches; for use by one thread."""
 
@@ -55,7 +79,7 @@ class NextBatch:
         self._horizon = horizon
         self._continuity = Continuity(queues)
         self._clock = clock
-        self._last_batch_at: float | None = None
+        self._pace = BatchPace(clock)
         self._compared_at = clock()
         self._settled: dict[MessageQueue, int] = {}
         """Ends of queues that lie before what was read of them, with nothing new up to there."""
@@ -123,7 +147,7 @@ class NextBatch:
         if self._are_others(found, start, began):
             _, ends = self._horizon.look_from(start)
             return self.end_from(start, ends, limits, is_first=is_first, is_known=is_known)
-        self._last_batch_at = self._clock()
+        self._pace.planned()
         if is_first:
             # Where the first batch begins is in no log of Spark's: after a crash it asks for it
             # once more.
@@ -216,11 +240,8 @@ class NextBatch:
         """Tell whether a batch is worth its while, or has been waited for long enough."""
         if not backlogs:
             return bool(began)
-        if limits.rows_min is None or self._horizon.is_closed or self._last_batch_at is None:
-            return True
-        if sum(backlog.messages for backlog in backlogs.values()) >= limits.rows_min:
-            return True
-        return self._clock() - self._last_batch_at >= limits.delay_ms / 1000
+        rows = sum(backlog.messages for backlog in backlogs.values())
+        return self._pace.is_enough(rows, limits, is_closed=self._horizon.is_closed)
 
     def _rows(
         self,

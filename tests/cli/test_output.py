@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 import pytest
 import yaml
+from terminals import look_like_one
 
 from rmq_spark.cli.output import Bytes, cell, printable, show_document, show_rows, time_of
 
@@ -75,6 +76,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_gets_a_table_that_names_cannot_mark_up(monkeypatch):
+    look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     show_rows([{"name": "[red]x[/red]\x1b[2J"}], ["name"], "table", none="")
     assert "[red]x[/red]\\x1b[2J" in sys.stdout.getvalue()
@@ -85,6 +87,7 @@ WIDE = {f"column_{number}": f"value-{number}-of-a-row" for number in range(6)}
 
 @pytest.mark.parametrize("width", [1, 20, 80])
 def test_a_terminal_without_room_for_a_table_gets_a_line_for_each_value(monkeypatch, width):
+    look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(width))
     show_rows([WIDE, WIDE], list(WIDE), "table", none="")
@@ -94,6 +97,7 @@ def test_a_terminal_without_room_for_a_table_gets_a_line_for_each_value(monkeypa
 
 @pytest.mark.parametrize(("width", "shown"), [(90, "value-5-of-a"), (200, "value-5-of-a-row")])
 def test_one_that_has_room_gets_it_with_folded_columns_if_need_be(monkeypatch, width, shown):
+    look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(width))
     show_rows([WIDE], list(WIDE), "table", none="")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 
 import pytest
 from broker_kinds import wait_until
+from terminals import new_terminal, terminal_environment
 
 
 @pytest.fixture
@@ -135,11 +135,11 @@ def test_a_rate_is_kept(run, cluster, monkeypatch):
 
 
 def test_progress_is_shown_in_a_terminal(cluster):
-    terminal, theirs = pty.openpty()
+    terminal, theirs = new_terminal()
     arguments = ["produce", cluster.topic(), "--namesrv", cluster.name_server]
     with subprocess.Popen(
         [sys.executable, "-m", "rocketpoll", *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, env=terminal_environment(),
     ) as sending:  # fmt: skip
         os.close(theirs)
         out, _ = sending.communicate(b"1\n2\n")

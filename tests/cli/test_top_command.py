@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -64,7 +63,6 @@ def test_members_and_what_was_consumed_between_two_looks_are_counted(run, cluste
     assert (shown["members"], shown["behind"]) == (1, 0)
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
 def test_on_a_terminal_the_tables_take_the_screen_and_give_it_back(cluster):
     topic = cluster.topic()
     cluster.send(topic, *"abc")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -312,6 +313,52 @@ def test_a_broker_may_be_paused_or_stopped_in_a_block():
     broker = EmbeddedBroker().start()
     with broker.away(), broker.full_disk(), broker.slow(1):
         broker.stop()
+
+
+@pytest.mark.parametrize("again", [EmbeddedBroker.restart, EmbeddedBroker.lose_power])
+def test_restart_keeps_the_port_when_a_fault_has_ended_during_a_pause(again):
+    with EmbeddedBroker() as broker:
+        for _ in range(5):
+            with broker.away(), broker.full_disk(), broker.slow(1):
+                broker.pause()
+            if again is EmbeddedBroker.lose_power:
+                broker.resume()
+            again(broker)
+            broker.send("orders", "one")
+        broker.pause()
+
+
+def test_work_on_a_broker_begins_when_the_work_before_it_has_ended(broker):
+    order = []
+
+    async def work(_):
+        order.append("begin")
+        for _turn in range(5):
+            await asyncio.sleep(0)
+        order.append("end")
+
+    for each in [broker._runner.do_soon(work) for _ in range(2)]:
+        each.result(10)
+    assert order == ["begin", "end"] * 2
+
+
+def test_pause_waits_for_a_restart_that_is_under_way():
+    with EmbeddedBroker() as broker:
+        broker.send("orders", "one")
+        stop = broker._runner.stop
+        others = [threading.Thread(target=each) for each in (broker.pause, broker.resume)]
+
+        def stop_meanwhile():
+            for each in others:
+                each.start()
+            stop()
+
+        broker._runner.stop = stop_meanwhile
+        broker.restart()
+        for each in others:
+            each.join(20)
+        broker.resume()
+        assert bodies(broker, "orders") == ["one"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 
 import pytest
 from raw_clients import until
@@ -161,6 +163,37 @@ def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(te
             assert await reader.readexactly(5) == b"hello"
 
     tell(story)
+
+
+@pytest.mark.parametrize("kind", sorted({asyncio.SelectorEventLoop, loop_class()}, key=str))
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # as the loop closes it, and nobody else
+def test_connections_end_with_their_loop(kind):
+    network = EmbeddedNetwork()
+    loop = type("EmbeddedLoop", (EmbeddedLoop, kind), {})()
+    loop.go_by(TimeAhead())
+    loop.network = network
+
+    async def connect():
+        served = []
+
+        def new():
+            served.append(Echo())
+            return served[-1]
+
+        server = await loop.create_server(new, "127.0.0.1", 0)
+        client = socket.create_connection(server.sockets[0].getsockname())
+        await until(lambda: served and served[0].transport)
+        server.close()
+        return client
+
+    with loop.run_until_complete(connect()):
+        loop.close()  # while the connection is open
+        network.hold(is_held=True)
+        network.slow(1)
+        network.cut_after(5)
+        network.slow(0)
+        network.hold(is_held=False)
+        gc.collect()  # of what the loop has left open, within this test
 
 
 def test_a_connection_that_ends_with_something_held_back_leaves_nothing(tell):

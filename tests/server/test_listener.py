@@ -110,6 +110,23 @@ def test_what_is_no_lack_is_passed_over():
 
 
 @each_loop
+@each_loop
+def test_a_second_look_while_listening_resumes_starts_no_second_server():
+    async def story():
+        listener, port = await opened()
+        before = len(listener.descriptors())
+        listener._end_servers()
+        for _ in range(3):
+            assert listener.look() is None
+        while not listener._servers:  # noqa: ASYNC110  # nobody would set an event
+            await asyncio.sleep(0)
+        assert await greeted(port) == b"hello"
+        assert len(listener.descriptors()) == before
+        listener.close()
+
+    run(story())
+
+
 def test_a_port_that_is_in_use_is_refused():
     async def story():
         with socket.create_server(("127.0.0.1", 0)) as other:

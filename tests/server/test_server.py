@@ -154,6 +154,33 @@ def test_who_says_nothing_is_closed_and_so_is_who_stops_in_the_middle(caplog):
     ]
 
 
+@pytest.mark.usefixtures("on_each_loop")
+def test_bytes_that_arrive_while_the_process_is_stopped_are_read_before_a_client_is_closed():
+    async def story(server, clients, gone):
+        silent, halting, idle = [await clients.connect() for _ in range(3)]
+        frame = RemotingCommand(ECHO, body=bytes(1000)).encode()
+        await idle.ask(ECHO)
+        halting.send(frame[:-1])
+        await until(lambda: server.in_flight_bytes)
+        rests = ((silent, frame), (halting, frame[-1:]), (idle, frame))
+        server._sweeps = 9  # the tenth closes idle connections
+        # As when SIGCONT comes a minute after SIGSTOP: timers are due, and bytes are there
+        loop = asyncio.get_running_loop()
+        loop.call_soon(lambda: [client.send_at_once(data) for client, data in rests])
+        loop.move(60)
+        for client in (silent, halting, idle):
+            assert len((await client.receive()).body) == 1000
+        await until(lambda: server._sweeps >= 10)
+        assert server.connections == 3
+
+    serve(
+        story,
+        first_frame_timeout_ms=10_000,
+        partial_frame_timeout_ms=10_000,
+        idle_timeout_ms=10_000,
+    )
+
+
 @pytest.mark.parametrize("codec", [0, 1])
 def test_who_sends_a_first_request_slowly_has_said_something_when_its_header_is_here(codec, caplog):
     async def story(server, clients, gone):
@@ -524,6 +551,16 @@ def test_the_client_is_asked_and_answers_or_does_not():
         client.abort()
         await until(lambda: len(answers) == 3)
         assert answers[2] is None
+
+    serve(story)
+
+
+@pytest.mark.usefixtures("on_each_loop")
+def test_a_client_that_was_accepted_while_the_server_stopped_is_closed():
+    async def story(server, clients, gone):
+        await server.stop()
+        late = await clients.connect()
+        assert await late.closed() == b""
 
     serve(story)
 

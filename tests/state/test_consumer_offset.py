@@ -255,6 +255,7 @@ class OffsetMachine(RuleBasedStateMachine):
             for key, queues in wrapper.items()
             for queue_id, number in queues.items()
         } == self.model
+        assert self.offsets.count == len(self.model)
         for group, topic, queue_id in self.model:
             assert self.offsets.query(group, topic, queue_id) == self.model[group, topic, queue_id]
             assert topic in self.offsets.topics_of(group)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import random
 import shutil
+import tempfile
 import threading
+from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
+from pathlib import Path
 from zlib import crc32
 
 import pytest
 from breadth import some
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from lacking_disks import LackingDisk
 from logged_lines import lines_of
 from slow_disks import SlowDisk
@@ -216,6 +223,146 @@ def test_a_reput_in_pieces_shows_all_rows_in_its_last(tmp_path, pieces, monkeypa
         ("U", 0, 3),
     ]
     store.shutdown()
+
+
+def refuse(_):
+    raise BatchRefused("no queue takes messages")
+
+
+def test_rollback_during_reput_of_a_committed_batch_shows_no_part_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
+    store = open_store(tmp_path, listener=Listener())
+    store._wake_reput = lambda: None
+    committed, other = Sink(store), Sink(store, "other", "other")
+    committed.commit(0, committed.stage(0, CHUNKS))
+    assert not store.reput(lambda: True)
+    attempt = other.stage(0, [("T", 0, ["rolled back"])])
+    with pytest.raises(BatchRefused):
+        other.commit(0, attempt, admit=refuse_after(1))
+    while not store.reput(lambda: True):
+        assert rows_seen(store) in ({}, ROWS)
+    assert rows_seen(store) == ROWS
+    store.shutdown()
+
+
+def refuse_after(count):
+    """What admits so many chunks, and then refuses."""
+    admissions = itertools.count()
+    return lambda _: refuse(_) if next(admissions) >= count else None
+
+
+class BatchMachine(RuleBasedStateMachine):
+    """Batches, single messages and a partial reput: readers see whole batches, in order.
+
+    Each queue shows a prefix of what the log has for it, and all rows of a batch or none.
+    """
+
+    queues = st.sampled_from([("T", 0), ("T", 1), ("U", 0)])
+    batches = st.dictionaries(queues, st.integers(1, 5), min_size=1)
+    steps = st.integers(0, 3)
+
+    @initialize(flush=st.sampled_from(FlushDiskType))
+    def start(self, flush):
+        self.patches = pytest.MonkeyPatch()
+        for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
+            self.patches.setattr(f"rocketpoll.broker.store.reput.{name}", 2)
+        self.patches.setattr(batch_journal, "JOURNAL_BYTES", 4 * 4_096)
+        self.root = Path(tempfile.mkdtemp(prefix="batch-machine-"))
+        self.flush = flush
+        self.numbers = itertools.count()
+        self.batch_id = 0
+        self.log = []  # what each append has put, by queue
+        self.open()
+
+    def open(self):
+        self.store = open_store(self.root, listener=Listener(), flush_disk_type=self.flush)
+        self.store._wake_reput = lambda: None
+
+    def staged(self, sizes):
+        rows = {key: [f"{next(self.numbers)}" for _ in range(size)] for key, size in sizes.items()}
+        sink = Sink(self.store)
+        chunks = [(*key, texts) for key, texts in rows.items()]
+        return sink, sink.stage(self.batch_id, chunks, f"{next(self.numbers)}"), rows
+
+    @rule(queue=queues, count=st.integers(1, 4))
+    def put(self, queue, count):
+        for _ in range(count):
+            text = f"{next(self.numbers)}"
+            put(self.store, text, *queue)
+            self.log.append({queue: [text]})
+
+    @rule(sizes=batches, steps=steps)
+    def commit(self, sizes, steps):
+        sink, attempt, rows = self.staged(sizes)
+        sink.commit(self.batch_id, attempt)
+        self.batch_id += 1
+        self.log.append(rows)
+        self.reput_some(steps)
+
+    @rule(sizes=batches, chunks=st.integers(0, 3), steps=steps)
+    def roll_back(self, sizes, chunks, steps):
+        sink, attempt, rows = self.staged(sizes)
+        with pytest.raises(BatchRefused):
+            sink.commit(self.batch_id, attempt, admit=refuse_after(min(chunks, len(rows))))
+        self.reput_some(steps)
+
+    @rule(steps=steps)
+    def reput_some(self, steps):
+        for _ in range(steps):
+            self.store.reput(lambda: True)
+            self.all_or_nothing()
+
+    @rule()
+    def reput(self):
+        self.store.reput()
+        assert sum(self.seen().values()) == sum(
+            len(rows) for put in self.log for rows in put.values()
+        )
+
+    @rule()
+    def checkpoint(self):
+        self.store.save_checkpoint()
+
+    @rule(is_killed=st.booleans())
+    def restart(self, is_killed):
+        if is_killed:
+            crash(self.store)
+        else:
+            self.store.shutdown()
+        self.open()
+        self.reput()
+
+    def seen(self):
+        """How many messages of each queue are seen; they are the first that the log has."""
+        counts = {}
+        for queue in {queue for put in self.log for queue in put}:
+            expected = [text for put in self.log for text in put.get(queue, ())]
+            found = bodies(self.store, *queue)
+            counts[queue] = len(found)
+            assert found == expected[: len(found)]
+        return counts
+
+    @invariant()
+    def all_or_nothing(self):
+        seen, place = self.seen(), Counter()
+        for each in self.log:
+            shown = {queue: seen[queue] - place[queue] for queue in each}
+            is_whole = all(shown[queue] >= len(texts) for queue, texts in each.items())
+            assert is_whole or all(count <= 0 for count in shown.values())
+            place.update({queue: len(texts) for queue, texts in each.items()})
+
+    def teardown(self):
+        if hasattr(self, "store"):
+            self.store.shutdown()
+            shutil.rmtree(self.root)
+            self.patches.undo()
+
+
+BatchMachine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("ROCKETPOLL_STORIES", "20")), stateful_step_count=20
+)
+TestBatchMachine = BatchMachine.TestCase
 
 
 class Killed(BaseException):

@@ -1,10 +1,19 @@
 """What a cleaning does around `retention`: the checkpoint first,
 and a word when the disk is full."""
 
+import itertools
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from disks import FaultyDisk, usage_of_large_disk
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 from unreadable_disks import HesitantDisk, Refusal
@@ -204,3 +213,111 @@ def test_a_start_on_a_disk_that_is_too_full_refuses_messages_from_the_first_on(t
     store = open_store(tmp_path, NearlyFullDisk(), disk_space_warning_level_ratio=0.96)
     assert store.why_nothing_is_taken() is None
     store.shutdown()
+
+
+def test_delete_expired_keeps_queue_files_of_a_topic_recreated_after_the_checkpoint(tmp_path):
+    """The checkpoint noted expired entries of the deleted topic of that name."""
+    store = with_messages(tmp_path)
+    store._log.files.delete_before(3 * LOG_FILE_BYTES)
+    store._checkpointing.expire_entries()
+    store.save_checkpoint()
+    assert store.queue_offsets("T", 0).first > 16
+    store.delete_topic("T")
+    new = [f"new {number}" for number in range(40)]
+    for text in new:
+        store.put_message(message(text))
+    store._checkpointing.delete_expired()
+    assert bodies(store) == new
+    crash(store)
+    again = open_store(tmp_path)
+    assert bodies(again) == new
+    again.shutdown()
+
+
+class ExpiryMachine(RuleBasedStateMachine):
+    """Single steps of cleaning and checkpoints, while topics are deleted and recreated.
+
+    Each queue offers every message whose record the log still has.
+    """
+
+    queues = st.sampled_from([("T", 0), ("T", 1), ("U", 0)])
+
+    @initialize()
+    def start(self):
+        self.root = Path(tempfile.mkdtemp(prefix="expiry-machine-"))
+        self.store = open_store(self.root)
+        self.numbers = itertools.count()
+        self.model = defaultdict(list)  # of each queue, the texts and the places of their records
+
+    @rule(queue=queues, count=st.sampled_from([1, 9, 30]))
+    def put(self, queue, count):
+        for _ in range(count):
+            text = f"{next(self.numbers)}".ljust(100)
+            stored = self.store.put_message(message(text, *queue))
+            self.model[queue].append((text, stored.physical_offset))
+
+    @rule()
+    def files_of_the_log_expire(self):
+        noted_offset = self.store._checkpointing.noted_offset  # as in a clean
+        self.store._log.files.delete_before(noted_offset)
+
+    @rule()
+    def entries_expire(self):
+        self.store._checkpointing.expire_entries()
+
+    @rule()
+    def save_checkpoint(self):
+        self.store.save_checkpoint()
+
+    @rule()
+    def files_of_queues_are_deleted(self):
+        self.store._checkpointing.delete_expired()
+
+    @rule()
+    def clean_up_to_the_files_of_queues(self):
+        self.save_checkpoint()
+        self.files_of_the_log_expire()
+        self.entries_expire()
+        self.save_checkpoint()
+
+    @rule(topic=st.sampled_from(["T", "T", "U"]))
+    def delete_topic(self, topic):
+        self.store.delete_topic(topic)
+        for queue in [queue for queue in self.model if queue[0] == topic]:
+            del self.model[queue]
+
+    @rule(queue=queues)
+    def recreate_topic(self, queue):
+        self.delete_topic(queue[0])
+        self.put(queue, 30)
+
+    @rule(is_killed=st.booleans())
+    def restart(self, is_killed):
+        if is_killed:
+            crash(self.store)
+        else:
+            self.store.shutdown()
+        self.store = open_store(self.root)
+
+    @invariant()
+    def each_queue_offers_what_the_log_has(self):
+        log_min_offset = self.store._log.min_offset
+        for queue, messages in self.model.items():
+            first, end = self.store.queue_offsets(*queue)
+            kept = sum(place >= log_min_offset for _, place in messages)
+            assert end == len(messages)
+            assert first <= end - kept
+            texts = [text for text, _ in messages]
+            if kept:
+                assert bodies(self.store, *queue)[-kept:] == texts[-kept:]
+
+    def teardown(self):
+        if hasattr(self, "store"):
+            self.store.shutdown()
+            shutil.rmtree(self.root)
+
+
+ExpiryMachine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("ROCKETPOLL_STORIES", "25")), stateful_step_count=25
+)
+TestExpiryMachine = ExpiryMachine.TestCase

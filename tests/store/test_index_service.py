@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq_spark.wire.flags import MessageSysFlag
@@ -169,6 +169,20 @@ def test_a_query_goes_through_files_newest_first_as_far_as_its_time_goes(tmp_pat
         100 * n for n in range(17, 4, -1)
     ]
     assert found(service, "k", end=NOON - 1) == found(service, "k", begin=NOON + 30_000) == []
+
+
+@given(st.lists(st.integers(0, 3), max_size=40).map(sorted), st.integers(-1, 4), st.integers(-1, 4))
+@settings(max_examples=200)
+def test_a_query_by_time_finds_what_a_look_at_every_message_finds(seconds, first, last):
+    """Equal times lie on both sides of the edges of files, and are those that are asked for."""
+    times = [NOON + 1000 * second for second in seconds]
+    begin, end = NOON + 1000 * first, NOON + 1000 * last
+    expected = [100 * n for n, each in enumerate(times) if begin <= each <= end]
+    with tempfile.TemporaryDirectory() as directory:
+        service = load(directory)
+        dispatch(service, *[message(100 * n, "k", timestamp=at) for n, at in enumerate(times)])
+        assert found(service, "k", begin=begin, end=end) == expected[::-1]
+        service.close()
 
 
 def test_a_query_looks_at_no_more_entries_than_it_may_in_all_files_together(tmp_path):

@@ -1,7 +1,5 @@
-import os
 import sys
 
-import pytest
 from terminals import written_to_a_terminal
 
 from rmq_spark.cli.demo.display import Lines, save_picture
@@ -42,7 +40,6 @@ def test_a_picture_shows_the_panel_and_the_summary_and_loads_nothing(tmp_path):
     assert "url(http" not in drawn
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
 def test_on_a_terminal_one_panel_is_drawn_anew_and_stays():
     program = (
         "from rmq_spark.cli.demo.display import Terminal\n"
