@@ -4,12 +4,15 @@
                        in a terminal without room for it, a line for each value
 
 Times are shown as this machine's (TZ says which), and with their zone for programs. Texts come from
-others: a table shows what would steer a terminal as escapes. This module must not know brokers.
+others. A table shows what would steer a terminal as escapes; so does every other output in a
+terminal, and JSON, whose escapes mean the same, everywhere. This module must not know brokers.
 """
 
 from __future__ import annotations
 
 import csv
+import io
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -31,6 +34,7 @@ _READABLE: Final = 12
 _BETWEEN: Final = 3
 _LISTED: Final = 10
 """So many of a list are shown to people, as the topics of a group; programs get all."""
+_CONTROLS: Final = re.compile("[\x7f-\x9f]")
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -72,6 +76,12 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def for_terminal(text: str) -> str:
+    """Return lines of text with escapes for what would steer a terminal, tabs excepted."""
+    lines = text.split("\n")
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines)
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, none: str) -> None:
@@ -173,7 +183,7 @@ def cell(value: object) -> str:
 
 def json_line(row: Row) -> bytes:
     """Return a row as one line of JSON."""
-    return orjson.dumps(_plain(row)) + b"\n"
+    return _json_text(orjson.dumps(_plain(row))).encode() + b"\n"
 
 
 def _title(name: str) -> str:
@@ -216,10 +226,12 @@ def _laid_out(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[list[st
 
 
 def _show_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         writer.writerow([_csv_cell(row[name]) for name in columns])
+    _write(lines.getvalue())
 
 
 def _csv_cell(value: object) -> object:
@@ -233,11 +245,20 @@ def _csv_cell(value: object) -> object:
 
 def _show_plain(plain: object, output: str) -> None:
     if output == "json":
-        sys.stdout.write(orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode() + "\n")
+        _write(_json_text(orjson.dumps(plain, option=orjson.OPT_INDENT_2)) + "\n")
         return
     import yaml  # noqa: PLC0415  # seldom asked for
 
-    yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True)
+    _write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)
+
+
+def _json_text(document: bytes) -> str:
+    """Return JSON with DEL and the C1 controls escaped, which JSON itself leaves as they are."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", document.decode())
 
 
 def _plain(value: object) -> Any:

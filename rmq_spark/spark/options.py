@@ -40,6 +40,7 @@ from rmq_spark.spark.positions import (
 )
 from rmq_spark.spark.sink_columns import RowIds
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.names import NAMESPACE_END, in_namespace, topic_fault
 
 DEFAULT_GROUP: Final = "rocketpoll-spark"
@@ -100,6 +101,7 @@ class ReadOptions:
     """The present names of brokers, by their former names."""
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     checks_crc: bool = True
+    max_body_bytes: int = PLAIN_BYTES_MAX
     reads_files: bool = True
     """True if tasks may read the files of a broker's log, where they have them."""
     limits: Limits = Limits()
@@ -213,6 +215,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             options.choice("onBadRecord", *(how.value for how in OnBadRecord))
         ),
         checks_crc=options.get("checkCrc", values.truth, default=True),
+        max_body_bytes=options.get(
+            "maxBodyBytes",
+            partial(values.size_in_bytes, most=PLAIN_BYTES_LIMIT_MAX),
+            PLAIN_BYTES_MAX,
+        ),
         reads_files=options.get("localFiles", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
@@ -234,7 +241,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     )
     is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
     sink_name = sink_name_of(options, topic, namespace, is_exactly_once=is_exactly_once)
-    max_message_bytes = options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX)
+    max_message_bytes = options.get(
+        "maxMessageBytes", partial(values.size_in_bytes, most=PLAIN_BYTES_MAX), BODY_BYTES_MAX
+    )
     write_name = options.get("writeName", _write_name)
     if is_exactly_once:
         name, is_staged = sink_name or write_name, sink_name is not None

@@ -380,6 +380,7 @@ def calls_of(world):
                 "connect_timeout_ms": 3_000,
                 "route_interval_ms": 30_000,
                 "heartbeat_interval_ms": 30_000,
+                "max_body_bytes": 1 << 20,
             },
             world.instance_of,
         ),

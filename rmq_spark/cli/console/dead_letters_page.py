@@ -26,7 +26,6 @@ from rmq_spark.cli.console.parts import (
     table,
     when,
 )
-from rmq_spark.cli.console.reads import message_in
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
@@ -154,7 +153,7 @@ def _chosen(
         )
     pairs = []
     for queue, queue_offset in places:
-        letter = message_in(visit.admin, queue, queue_offset)
+        letter = visit.admin.message_at(queue, queue_offset)
         if letter is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND,

@@ -24,7 +24,6 @@ from rmq_spark.cli.console.parts import (
     table,
     when,
 )
-from rmq_spark.cli.console.reads import message_in
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
@@ -88,7 +87,7 @@ def body_of(visit: Visit) -> Response:
 def _found(visit: Visit) -> MessageExt:
     _, topic, broker, queue, queue_offset, *_ = visit.request.segments
     place = place_in(topic, broker, queue, queue_offset)
-    found = message_in(visit.admin, *place)
+    found = visit.admin.message_at(*place)
     if found is None:
         raise Refused(
             HTTPStatus.NOT_FOUND,

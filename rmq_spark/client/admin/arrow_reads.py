@@ -61,7 +61,9 @@ def table_of(
     batches: list[pa.RecordBatch] = []
     for span in spans_to_read(instance, topic, start, end):
         bad = Refused(span.address)
-        rows = RecordBatches(schema, bad, tags=wanted.tags_set)
+        rows = RecordBatches(
+            schema, bad, tags=wanted.tags_set, max_body_bytes=instance.api.max_body_bytes
+        )
         is_filtered = bool(wanted.tags_set)
         at = span.start
         pulled = _pull(instance, span, rules)
