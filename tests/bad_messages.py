@@ -46,11 +46,11 @@ UNREADABLE = {
 """Body and sysFlag of messages that brokers take and nobody can read."""
 
 DAMAGED = {
-    "a changed body": lambda record, body: (body, b"?"),
-    "no magic": lambda record, body: (record + 4, b"\xa7\xa7"),
-    "a body length without sense": lambda record, body: (body - 4, b"\x7f"),
+    "a changed body": ("body", 0, b"?"),
+    "no magic": ("record", 4, b"\xa7\xa7"),
+    "a body length without sense": ("body", -4, b"\x7f"),
 }
-"""Damages that are done to sound records in the log: where, and what is written."""
+"""Damages of sound records in the log: the part, the distance from its begin, what is written."""
 
 ODD = {
     "no properties": ("", 0),
@@ -81,7 +81,6 @@ class BadTopic:
         self.bad: dict[int, str] = {}
         """Names of those that cannot, by offset."""
         broker.create_topic(topic, 1)
-        damages = {}
         with ClientInstance(broker.address) as instance:
             self._api = instance.api
             for name, (body, flags) in UNREADABLE.items():
@@ -91,13 +90,14 @@ class BadTopic:
                 self._put_sound()
                 self.sound[self._put(name.encode(), text, flags)] = name.encode()
             self._put_batch()
-            for name, change in DAMAGED.items():
+            for name in DAMAGED:
                 self._put_sound()
-                damages[name] = change
                 self.bad[self._put(f"damaged: {name}".encode(), properties(KEYS=KEY), 0)] = name
             self._put_sound()
-        for name, change in damages.items():
-            _damage(directory, f"damaged: {name}".encode(), change)
+        count = len(self.sound) + len(self.bad)
+        broker.wait_until_arrived(topic, count)  # else the broker would find the damages itself
+        for name, damage in DAMAGED.items():
+            _damage(directory, f"damaged: {name}".encode(), *damage)
 
     def _put(self, body, text, flags, *, is_batch=False):
         header = SendMessageRequestHeader(
@@ -122,14 +122,13 @@ class BadTopic:
         self.sound |= {first + at: entry.body for at, entry in enumerate(entries)}
 
 
-def _damage(directory, body, change):
+def _damage(directory, body, part, distance, noise):
     [path] = (directory / "commitlog").iterdir()
     with path.open("r+b") as log:
         data = log.read(1 << 20)
         body_at = data.index(body)
         record_at = data.rindex(b"\xda\xa3\x20\xa7", 0, body_at) - 4
-        at, noise = change(record_at, body_at)
-        os.pwrite(log.fileno(), noise, at)
+        os.pwrite(log.fileno(), noise, (body_at if part == "body" else record_at) + distance)
 
 
 @contextmanager

@@ -187,6 +187,7 @@ class BrokerHelpers(ABC):
         end: Bound = LATEST,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        on_bad_record: str = "fail",
     ) -> pa.Table:
         """Return the messages of a topic as a pyarrow Table; no offset is committed.
 
@@ -199,15 +200,20 @@ class BrokerHelpers(ABC):
                 them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
+            on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
+                ``"null"`` gives a row without its body, ``"skip"`` leaves it out.
 
         Raises:
             RouteNotFound: There is no such topic.
             MessageRejected: An argument means nothing.
             OffsetOutOfRange: A queue does not hold an offset that is given for it.
+            MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         admin = self._connected().admin
-        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
+        return admin.read_table(
+            topic, start=start, end=end, columns=columns, tags=tags, on_bad_record=on_bad_record
+        )
 
     def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:
         """Wait until at least ``count`` messages have ever arrived in a topic.

@@ -161,6 +161,16 @@ class ProtocolError(ClientError, page=_NOBODY_ANSWERS):
         return f"{self.address} does not answer as a broker does: {self.why}"
 
 
+class MessageUnreadable(ProtocolError, page="troubleshooting.md#bytes-that-cannot-be-read"):
+    """A message cannot be read, and ended a read; the text has its place."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.why}. Set on_bad_record to 'null' for a row without its body, or to 'skip' to "
+            "leave it out"
+        )
+
+
 CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError)
 
 

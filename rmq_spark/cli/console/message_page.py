@@ -52,7 +52,7 @@ def message(visit: Visit) -> Page:
     """Return the page of the message at a place."""
     found = _found(visit)
     queue, queue_offset = found.queue, found.queue_offset
-    body = view(found.body)
+    body = view(found.body, found.fault)
     cut = "" if body.shown_bytes is None else f", of which the first {size(body.shown_bytes)} stand"
     aside = el(
         "span.hint",

@@ -159,6 +159,7 @@ class MessageLookups:
         end: Bound = LATEST,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        on_bad_record: str = "fail",
     ) -> pa.Table:
         """Return the messages of a topic as a pyarrow Table; no group's offsets change.
 
@@ -177,17 +178,23 @@ class MessageLookups:
                 them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
+            on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
+                ``"null"`` gives a row without its body, ``"skip"`` leaves it out. The last two log
+                a warning with its place. Of a broken record nothing but the place is known, and
+                its other columns are null.
 
         Raises:
             RouteNotFound: There is no such topic.
             MessageRejected: An argument means nothing.
             OffsetOutOfRange: A queue does not hold an offset that is given for it.
             OffsetMoved: The broker has deleted messages before they were read.
-            ProtocolError: A message cannot be read; the error names it.
+            MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``; the
+                error has its place.
+            ProtocolError: The broker leaves out messages that it should hold.
         """
         from rmq_spark.client.admin.arrow_reads import table_of  # noqa: PLC0415  # brings pyarrow
 
-        return table_of(self.instance, topic, start, end, columns, tags)
+        return table_of(self.instance, topic, start, end, columns, tags, on_bad_record)
 
     def read_committed(
         self,
