@@ -17,7 +17,7 @@ from typing import Any, Final
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
-from rmq_spark.client.subscriptions import by_tag, subscription_data
+from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.bad_records import OnBadRecord
@@ -183,8 +183,6 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         check_committed(options, selection.topics, starting, ending)
     else:
         _check_topics_read(selection, starting, ending)
-    if expression == "tags":
-        _tags("tags", options.text("tags") or "")
     suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
     if suspend_ms > SUSPEND_MS_MAX:
         raise OptionError(
@@ -196,7 +194,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         selection=selection,
         waits_for_topic=_waits_for_topic(options, selection),
         consumer_group=group,
-        expression=(options.text(expression) or "*") if expression else "*",
+        expression=_expression(options, expression),
         is_sql=expression == "sql",
         key=options.text("key"),
         columns=tuple(options.get("columns", _names, ())),
@@ -410,6 +408,18 @@ def _broker_names(option: str, text: str) -> Mapping[str, str]:
         if new in found:
             raise OptionError(option, f"{new} is an old name and a new one: name it once")
     return found
+
+
+def _expression(options: Given, name: str | None) -> str:
+    """Return tags or a condition as brokers are told it: without blanks around it, * for all."""
+    if name is None:
+        return "*"
+    text = options.text(name) or ""
+    select = by_sql if name == "sql" else by_tag
+    try:
+        return subscription_data("any", select(text), 0).sub_string
+    except MessageRejected as error:
+        raise OptionError(name, str(error)) from None
 
 
 def _tags(option: str, text: str) -> frozenset[str]:

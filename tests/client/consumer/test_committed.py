@@ -42,8 +42,8 @@ def test_committed_of_a_broker_that_has_stopped_is_an_error(broker):
 
 def test_committed_in_asyncio_of_a_broker_that_has_stopped_is_an_error(broker):
     async def story():
-        instance = ClientInstance(broker.address, request_timeout_ms=300, connect_timeout_ms=300)
-        async with aio.Consumer("G", settings=SETTINGS, instance=instance) as consumer:
+        client = aio.Client(broker.address, request_timeout_ms=300, connect_timeout_ms=300)
+        async with aio.Consumer("G", client, SETTINGS) as consumer:
             await consumer.subscribe("T")
             [message] = await consumer.poll(10_000)
             assert await consumer.committed(message.queue) in (None, 0)
