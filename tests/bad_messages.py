@@ -11,13 +11,14 @@ import zlib
 from contextlib import contextmanager
 
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.manifest import commits_topic
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.flags import MessageSysFlag as Flag
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 ZLIB, LZ4, ZSTD = (
     int(Flag.COMPRESSED | kind)
@@ -98,6 +99,21 @@ class BadTopic:
         broker.wait_until_arrived(topic, count)  # else the broker would find the damages itself
         for name, damage in DAMAGED.items():
             _damage(directory, f"damaged: {name}".encode(), *damage)
+
+    def read_as_commits(self):
+        """Read the committed rows of a topic whose commits topic has a manifest like them."""
+        topic = f"{self.topic}-committed"
+        commits = commits_topic(topic)
+        self.broker.create_topic(topic, 1)
+        self.broker.create_topic(commits, 1)
+        with ClientInstance(self.broker.address) as instance:
+            for body, flags in ((b"not a manifest", 0), (b"this is no stream", ZLIB)):
+                header = SendMessageRequestHeader(
+                    *("a foreign client", commits, "TBW102", 4, 0, flags, now_ms(), 0, "")
+                )
+                instance.api.send(self.broker.address, header, body, "")
+        with Admin(self.broker.address) as admin:
+            admin.read_committed(topic)
 
     def _put(self, body, text, flags, *, is_batch=False):
         header = SendMessageRequestHeader(

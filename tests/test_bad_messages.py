@@ -20,7 +20,7 @@ from console_stage import served
 from source_parts import options_for, schema_of
 
 from rmq_spark.cli.main import main
-from rmq_spark.client.errors import MessageRejected, MessageUnreadable
+from rmq_spark.client.errors import ManifestError, MessageRejected, MessageUnreadable
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.read_bounds import Span
 from rmq_spark.client.reading.stored_messages import stored_messages
@@ -371,6 +371,17 @@ def test_dead_letters_that_can_be_read_are_shown_and_resent_beside_one_that_cann
     before = len(bad.broker.messages(bad.topic))
     assert run("dlq", "resend", "failing", chosen["id"], "--dry-run")[0] == 0
     assert len(bad.broker.messages(bad.topic)) == before
+
+
+# ---- commits
+
+
+def test_a_manifest_that_cannot_be_read_is_named_by_its_place(bad):
+    with pytest.raises(
+        ManifestError,
+        match=r"the message at offset 1 of .*queue_id=0\) \(\w+\) cannot be read: comp",
+    ):
+        bad.read_as_commits()
 
 
 # ---- groups and the console

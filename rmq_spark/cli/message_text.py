@@ -21,7 +21,7 @@ from typing import Final
 import click
 
 from rmq_spark.cli.failures import Failure, complain
-from rmq_spark.cli.output import cell, for_terminal, json_line, printable, time_of
+from rmq_spark.cli.output import cell, json_line, printable, time_of, write_text
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import counted
 from rmq_spark.wire.properties import RESERVED_NAMES
@@ -100,7 +100,7 @@ def place_of(message: MessageExt) -> str:
 def write(data: bytes) -> None:
     """Write to stdout; in a terminal, show what would steer it."""
     if sys.stdout.isatty():
-        sys.stdout.write(for_terminal(data.decode(errors="backslashreplace")))
+        write_text(data.decode(errors="backslashreplace"))
     else:
         binary = getattr(sys.stdout, "buffer", None)
         if binary is None:  # a stdout that a program has put in place

@@ -34,7 +34,8 @@ _READABLE: Final = 12
 _BETWEEN: Final = 3
 _LISTED: Final = 10
 """So many of a list are shown to people, as the topics of a group; programs get all."""
-_CONTROLS: Final = re.compile("[\x7f-\x9f]")
+_NOT_ASCII: Final = re.compile(r"[^\n -~]")
+_ESCAPED_BLANKS: Final = "\x85\xa0\u2028\u2029"
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -174,7 +175,9 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={cell(each)}" for name, each in value.items()) or "-"
+        return (
+            ", ".join(f"{printable(str(name))}={cell(each)}" for name, each in value.items()) or "-"
+        )
     if isinstance(value, (list, tuple, frozenset)):
         more = f" and {len(value) - _LISTED:,} more" if len(value) > _LISTED else ""
         return ", ".join(map(cell, islice(value, _LISTED))) + more or "-"
@@ -187,7 +190,7 @@ def json_line(row: Row) -> bytes:
 
 
 def _title(name: str) -> str:
-    return name.replace("_", " ")
+    return printable(name.replace("_", " "))
 
 
 def _numeric(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
@@ -231,7 +234,7 @@ def _show_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
     writer.writerow(columns)
     for row in rows:
         writer.writerow([_csv_cell(row[name]) for name in columns])
-    _write(lines.getvalue())
+    write_text(lines.getvalue())
 
 
 def _csv_cell(value: object) -> object:
@@ -245,20 +248,31 @@ def _csv_cell(value: object) -> object:
 
 def _show_plain(plain: object, output: str) -> None:
     if output == "json":
-        _write(_json_text(orjson.dumps(plain, option=orjson.OPT_INDENT_2)) + "\n")
+        write_text(_json_text(orjson.dumps(plain, option=orjson.OPT_INDENT_2)) + "\n")
         return
     import yaml  # noqa: PLC0415  # seldom asked for
 
-    _write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+    write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
-def _write(text: str) -> None:
+def write_text(text: str) -> None:
+    """Write text to stdout; in a terminal, show what would steer it."""
     sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)
 
 
 def _json_text(document: bytes) -> str:
-    """Return JSON with DEL and the C1 controls escaped, which JSON itself leaves as they are."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", document.decode())
+    """Return JSON with escapes for what would steer a terminal; they mean the same.
+
+    JSON itself escapes the controls up to U+001F and no others.
+    """
+    return _NOT_ASCII.sub(lambda found: _json_character(found[0]), document.decode())
+
+
+def _json_character(character: str) -> str:
+    if character.isprintable() or character.isspace():
+        return character if character not in _ESCAPED_BLANKS else f"\\u{ord(character):04x}"
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _plain(value: object) -> Any:

@@ -20,7 +20,7 @@ from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure, line_of
 from rmq_spark.cli.message_input import Settings, messages_of, property_of, texts_of
 from rmq_spark.cli.numbers import Positive
-from rmq_spark.cli.output import json_line
+from rmq_spark.cli.output import json_line, write_text
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.errors import ClientError, PartlySent
 from rmq_spark.client.message import Message
@@ -99,7 +99,7 @@ def produce(
             text = line_of(error) if isinstance(error, ClientError) else error.format_message()
             raise Failure(f"{text}; {sent} before") from error
     if output == "text":
-        sys.stdout.write(f"{sent}{sent.where}\n")
+        write_text(f"{sent}{sent.where}\n")
 
 
 class Sent:
