@@ -107,7 +107,7 @@ class BadTopic:
         self.broker.create_topic(topic, 1)
         self.broker.create_topic(commits, 1)
         with ClientInstance(self.broker.address) as instance:
-            for body, flags in ((b"not a manifest", 0), (b"this is no stream", ZLIB)):
+            for body, flags in ((b"this is no stream", ZLIB), (b"not a manifest", 0)):
                 header = SendMessageRequestHeader(
                     *("a foreign client", commits, "TBW102", 4, 0, flags, now_ms(), 0, "")
                 )

@@ -379,7 +379,7 @@ def test_dead_letters_that_can_be_read_are_shown_and_resent_beside_one_that_cann
 def test_a_manifest_that_cannot_be_read_is_named_by_its_place(bad):
     with pytest.raises(
         ManifestError,
-        match=r"the message at offset 1 of .*queue_id=0\) \(\w+\) cannot be read: comp",
+        match=r"the message at offset 0 of .*queue_id=0\) \(\w+\) cannot be read: comp",
     ):
         bad.read_as_commits()
 

@@ -7,6 +7,7 @@
     ├── ConnectionClosed             ended under way; the broker may have acted on the request
     ├── RequestTimeout               no answer in time; the broker may have acted on the request
     ├── ProtocolError                not a broker's answer: another program listens there
+    │   └── MessageUnreadable        a message ended a read; see ``on_bad_record``
     ├── RouteNotFound                the name servers know no such topic: create it
     │   └── TopicNotUsable           not writable, or readable: change its perm, start its masters
     ├── BrokerNotFound               no route leads to the broker, or it has no master now
