@@ -578,6 +578,8 @@ def test_committed_is_what_the_broker_has_stored_not_what_was_polled(cluster, li
     stored = cluster.stored_offset(group, topic)
     assert consumer.committed(queue) == stored
     assert stored in (None, 0)
+    consumer._member._offset_store.update_offset(queue, 7, increase_only=True)  # to be persisted
+    assert consumer.committed(queue) == cluster.stored_offset(group, topic) == stored
     consumer.commit({queue: 3})
     assert consumer.committed(queue) == cluster.stored_offset(group, topic) == 3
     consumer.seek(queue, 1)
