@@ -5,7 +5,8 @@
         ├── FrameError    a length word is wrong: there is no next frame, close the connection
         ├── HeaderError   one frame's header: the frames behind it are still readable
         ├── BodyError     one frame's body (JSON, batch, compressed bytes)
-        │   └── CodecMissing   a module is not installed that inflates such bodies
+        │   ├── CodecMissing   a module is not installed that inflates such bodies
+        │   └── BodyTooLarge   a compressed body is sound, and inflates to more than a limit
         └── RecordError   a stored message, or a chunk of them
 
 This module must not import anything of the project: every room imports it.
@@ -92,6 +93,10 @@ class BodyError(WireError):
 
 class CodecMissing(BodyError):
     """A module that decompresses such bodies is not installed; all other bodies can be read."""
+
+
+class BodyTooLarge(BodyError):
+    """A compressed body inflates to more bytes than the reader's limit; it need not be damaged."""
 
 
 class RecordError(WireError):

@@ -18,6 +18,7 @@ from rmq_spark.client.errors import (
     ManifestError,
     MessageIllegal,
     MessageRejected,
+    MessageUnreadable,
     NoNameServer,
     NoPermission,
     NotAssigned,
@@ -43,6 +44,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.errors import (
     BodyError,
+    BodyTooLarge,
     CodecMissing,
     FrameError,
     HeaderError,
@@ -53,6 +55,7 @@ from rmq_spark.errors import (
 
 __all__ = [
     "BodyError",
+    "BodyTooLarge",
     "BrokerNotFound",
     "BrokerRefused",
     "ClientError",
@@ -66,6 +69,7 @@ __all__ = [
     "ManifestError",
     "MessageIllegal",
     "MessageRejected",
+    "MessageUnreadable",
     "NoNameServer",
     "NoPermission",
     "NotAssigned",

@@ -25,10 +25,10 @@ from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
 from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.message import Message, MessageExt, decode_messages
+from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.reading.bulk_pull import BulkPull
-from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound, Span
+from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, SendResult
 from rmq_spark.errors import RocketPollError, excerpt
@@ -165,7 +165,8 @@ class BrokerHelpers(ABC):
     def messages(self, topic: str) -> Messages:
         """Return all messages that a topic holds, in the order in which they were stored.
 
-        No offset is committed: the messages stay for all consumers.
+        No offset is committed: the messages stay for all consumers. A message that cannot be read
+        has a ``fault``, and its body as it is stored.
 
         Raises:
             RouteNotFound: There is no such topic.
@@ -174,16 +175,8 @@ class BrokerHelpers(ABC):
         found: list[MessageExt] = []
         with _Reader(address) as reader:
             for queue, span in self._connected().admin.topic_offsets(topic).items():
-                low, high = span.min_offset, span.max_offset
-                for chunk in BulkPull(
-                    api=reader.api,
-                    address=address,
-                    group=READER_GROUP,
-                    queue=queue,
-                    start=low,
-                    end=high,
-                ):
-                    found += decode_messages(chunk.records, queue.broker_name)
+                held = Span(queue, address, span.min_offset, span.max_offset)
+                found += stored_messages(reader.api, held)
         return Messages(sorted(found, key=lambda message: message.commit_log_offset))
 
     def read_table(
@@ -194,6 +187,7 @@ class BrokerHelpers(ABC):
         end: Bound = LATEST,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        on_bad_record: str = "fail",
     ) -> pa.Table:
         """Return the messages of a topic as a pyarrow Table; no offset is committed.
 
@@ -206,15 +200,20 @@ class BrokerHelpers(ABC):
                 them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
+            on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
+                ``"null"`` gives a row without its body, ``"skip"`` leaves it out.
 
         Raises:
             RouteNotFound: There is no such topic.
             MessageRejected: An argument means nothing.
             OffsetOutOfRange: A queue does not hold an offset that is given for it.
+            MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         admin = self._connected().admin
-        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
+        return admin.read_table(
+            topic, start=start, end=end, columns=columns, tags=tags, on_bad_record=on_bad_record
+        )
 
     def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:
         """Wait until at least ``count`` messages have ever arrived in a topic.

@@ -15,6 +15,7 @@ from math import copysign, inf, isnan
 from typing import Any, TypeAlias, TypeVar
 
 from rmq_spark.wire.java_numbers import parse_int32, parse_int64
+from rmq_spark.wire.tags import BLANKS
 
 Value: TypeAlias = "bool | int | float | str | None"
 
@@ -26,7 +27,6 @@ _DIGITS_MAX = 40  # of what java_numbers reads
 _BASIC_PLANE_LAST = (
     "\uffff"  # Java looks at a digit beyond it as two characters, neither of them a digit
 )
-_BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
 _DECIMAL_CHARACTERS = "0123456789.eE+-"
 
 
@@ -108,7 +108,7 @@ def parse_double(text: str) -> float:
     Python's own ``float`` knows more names for these, digits of other scripts and underscores; Java
     knows hexadecimal numbers, and letters for the type behind the digits.
     """
-    text = text.strip(_BLANKS)
+    text = text.strip(BLANKS)
     if text and not text.strip(_DECIMAL_CHARACTERS):  # nothing but these: nearly always
         return float(text)
     negative = text.startswith("-")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
-from rmq_spark.wire.tags import TAG_SEPARATOR, tags_code
+from rmq_spark.wire.tags import BLANKS, TAG_SEPARATOR, tags_code
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
 from rocketpoll.broker.filter.tags_filter import TagsFilter
@@ -23,8 +23,6 @@ TAGS_BYTES_MAX = 65_536
 """The maximum length of the text of a TAG subscription, as each character costs a step."""
 TAGS_MAX = 4_096
 """The maximum number of tags of a TAG subscription, which take some 8 ms. RocketMQ has no limit."""
-
-_BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
 
 
 def build_subscription_data(
@@ -121,4 +119,4 @@ def _tags(topic: str, sub_string: str) -> frozenset[str]:
     pieces = sub_string.split(TAG_SEPARATOR)
     if not any(pieces):
         raise FilterError(subject, needed="a tag beside ||", found=sub_string)
-    return frozenset(tag for piece in pieces if (tag := piece.strip(_BLANKS)))
+    return frozenset(tag for piece in pieces if (tag := piece.strip(BLANKS)))

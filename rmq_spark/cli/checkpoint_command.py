@@ -6,7 +6,6 @@ its own, with the settings that Spark finds.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -27,7 +26,7 @@ from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.group_command import show_moves
 from rmq_spark.cli.group_seek import carry_out
 from rmq_spark.cli.group_state import is_unknown
-from rmq_spark.cli.output import output_option, show_document, show_rows, time_of
+from rmq_spark.cli.output import output_option, show_document, show_rows, time_of, write_text
 from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
@@ -89,7 +88,7 @@ def checkpoint(directory: str, *, output: str, access: Access, **how: Any) -> No
     source = None if how["source"] is None else _source(how["source"])
     try:
         if how["start"]:
-            sys.stdout.write(f"{_start(directory, how['batch'], source or 0)}\n")
+            write_text(f"{_start(directory, how['batch'], source or 0)}\n")
         elif how["lag"]:
             _show_lag(_read(directory), access, output)
         elif how["group"]:
@@ -201,9 +200,9 @@ def _list(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) ->
         return
     if len(shown) < len(batches):
         hidden = counted(len(batches) - len(shown), "earlier batch is", "earlier batches are")
-        sys.stdout.write(f"{hidden} not shown: --all\n")
+        write_text(f"{hidden} not shown: --all\n")
     for batch in shown:
-        sys.stdout.writelines(f"{line}\n" for line in _lines_of(batch))
+        write_text("".join(f"{line}\n" for line in _lines_of(batch)))
 
 
 def _positions(batch: CheckpointedBatch) -> Iterator[tuple[int | str, MessageQueue, QueuePosition]]:

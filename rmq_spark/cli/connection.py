@@ -32,6 +32,7 @@ from rmq_spark.client.errors import (
     TopicNotUsable,
 )
 from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -58,6 +59,7 @@ _BOOLEANS: Final = {
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_BODY_BYTES: Final = click.IntRange(1, PLAIN_BYTES_LIMIT_MAX)
 _option: Final = functools.partial(click.option, cls=ConnectionOption)
 
 _OPTIONS: Final = (
@@ -75,9 +77,12 @@ _OPTIONS: Final = (
                  help="Check the brokers' certificates (they are)."),
     _option("--tls-server-name", metavar="NAME",
                  help="Name that the certificates bear, if not the address."),
+    _option("--max-body-bytes", type=_BODY_BYTES, metavar="N",
+                 help="Most bytes that a compressed body may inflate to (16 MiB)."),
     _option("--profile", metavar="NAME", help="Section of the file of settings "
                  f"({PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
 )  # fmt: skip
+_NUMBERS: Final = {"max-body-bytes": _BODY_BYTES}
 _FLAGS: Final = frozenset({"tls", "tls-verify"})
 _FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
 _SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
@@ -85,7 +90,7 @@ _OTHERS_MAY_READ: Final = stat.S_IRGRP | stat.S_IROTH
 _PROFILES_CHARACTERS_MAX: Final = 1 << 20
 KEYS: Final = (
     *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
-    *("tls-key-password", "tls-verify", "tls-server-name"),
+    *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes"),
 )
 """The settings of a profile: the options, and the password of a key, which is no option."""
 
@@ -118,8 +123,9 @@ class Access:
         except TlsRejected as error:
             option = f"--tls-{error.setting.replace('_', '-')}"
             raise click.UsageError(f"{option}: {error.problem}") from error
+        limits = {"max_body_bytes": given["max-body-bytes"]} if "max-body-bytes" in given else {}
         return ClientInstance(
-            self.name_servers, credentials=credentials, tls=tls, request_timeout_ms=5_000
+            self.name_servers, credentials=credentials, tls=tls, request_timeout_ms=5_000, **limits
         )
 
     def _tls(self) -> TlsSettings | None:
@@ -235,6 +241,13 @@ def read_profile(name: str) -> Mapping[str, Any]:
             if text.lower() not in _BOOLEANS:
                 raise click.UsageError(f"--profile {name}: {key} is true or false, not {text!r}")
             found[key] = _BOOLEANS[text.lower()]
+        elif key in _NUMBERS:
+            try:
+                found[key] = _NUMBERS[key](text)
+            except click.BadParameter as error:
+                raise click.UsageError(
+                    f"--profile {name}: {path} has {key} = {text}: {error.message}"
+                ) from error
         else:
             found[key] = _at_home(text) if key in _FILES else text
     if others_may_read and not _SECRETS.isdisjoint(found):

@@ -7,8 +7,7 @@ which their messages were stored, or followed by a consumer of RocketMQ's own gr
 from __future__ import annotations
 
 import heapq
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,11 +16,11 @@ import click
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import warnings_shown
-from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, Renderer, renderer, write
+from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, renderer, show
 from rmq_spark.cli.places import PLACE, Kind, Place
 from rmq_spark.cli.queues import QUEUE, QueueName, spans_from, stored_order
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     MessageSelector,
     by_sql,
@@ -112,11 +111,11 @@ def consume(
     render = renderer(output, text_format)
     with access.admin() as admin:
         if follow:
-            _show(_followed(admin, wish), render, wish, at_once=True)
+            show(islice(_followed(admin, wish), count), render, at_once=True)
         elif key is not None:
-            _show(_with_key(admin, wish, key), render, wish)
+            show(islice(_with_key(admin, wish, key), count), render)
         else:
-            _show(_stored(admin, wish), render, wish)
+            show(islice(_stored(admin, wish), count), render)
 
 
 @click.command(
@@ -141,22 +140,13 @@ def tail(
     wish = Wish(topics, Place(Kind.END), _selector(tags, sql), None, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
-        _show(_followed(admin, wish), render, wish, at_once=True)
+        show(islice(_followed(admin, wish), count), render, at_once=True)
 
 
 def _selector(tags: str | None, sql: str | None) -> MessageSelector:
     if tags is not None and sql is not None:
         raise click.UsageError("give --tags or --sql, not both: a condition may name TAGS")
     return by_sql(sql) if sql is not None else by_tag(tags or "*")
-
-
-def _show(
-    messages: Iterable[MessageExt], render: Renderer, wish: Wish, *, at_once: bool = False
-) -> None:
-    for message in islice(messages, wish.limit):
-        write(render(message))
-        if at_once:
-            sys.stdout.flush()
 
 
 def _stored(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
@@ -176,8 +166,8 @@ def _stored(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
 
 
 def _messages_of(admin: Admin, span: Span, wish: Wish) -> Iterator[MessageExt]:
-    from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules  # noqa: PLC0415  # not to follow
-    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+    from rmq_spark.client.reading.bulk_pull import PullRules  # noqa: PLC0415  # not to follow
+    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415
 
     subscription = subscription_data(span.queue.topic, wish.selector, 0)
     rules = PullRules(
@@ -187,12 +177,10 @@ def _messages_of(admin: Admin, span: Span, wish: Wish) -> Iterator[MessageExt]:
         chunk_bytes=_CHUNK_BYTES,
         chunk_messages=min(wish.limit or 10_000, 10_000),
     )
-    pull = BulkPull(
-        admin.instance.api, span.address, READER_GROUP, span.queue, span.start, span.end, rules
-    )
-    for chunk in pull:
-        found = decode_messages(chunk.records, span.queue.broker_name)
-        yield from wanted(found, subscription)
+    for message in stored_messages(admin.instance.api, span, rules):
+        # The tag of a damaged record may be damaged: the broker has taken it for wanted.
+        if message.fault is not None or wanted([message], subscription):
+            yield message
 
 
 def _with_key(admin: Admin, wish: Wish, key: str) -> Iterator[MessageExt]:

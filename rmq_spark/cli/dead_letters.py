@@ -23,7 +23,8 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotUsable,
 )
-from rmq_spark.client.message import Message, MessageExt, decode_messages
+from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
 
 if TYPE_CHECKING:
@@ -78,9 +79,11 @@ def resend_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> It
     One that cannot be sent holds up no other, unless no broker can be reached: the rest is not
     tried then.
     """
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not to look
+    from rmq_spark.client.producer.outgoing import SendRules  # noqa: PLC0415  # not to look
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415
 
-    with Producer(_GROUP, instance=admin.instance) as producer:
+    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
+    with Producer(_GROUP, instance=admin.instance, rules=rules) as producer:
         for letter in chosen:
             try:
                 result = producer.send(original(letter, group))
@@ -95,14 +98,13 @@ def resend_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> It
 
 
 def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
-    """Yield all dead letters of a group, the oldest first.
+    """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault.
 
     Raises:
         Failure: The group has none.
         BrokerNotFound: The cluster has no broker.
     """
-    from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415  # not for help
-    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
 
     try:
         spans = spans_from(admin.instance, dlq_topic(group), Place(Kind.START), None)
@@ -114,12 +116,7 @@ def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
             f"{group} has no dead letters; {hint}rocketpoll dlq list shows who has"
         ) from None
 
-    def of_queue(index: int) -> Iterator[MessageExt]:
-        queue, address, start, end = spans[index]
-        for chunk in BulkPull(admin.instance.api, address, READER_GROUP, queue, start, end):
-            yield from decode_messages(chunk.records, queue.broker_name)
-
-    queues = [of_queue(index) for index in range(len(spans))]
+    queues = [stored_messages(admin.instance.api, span) for span in spans]
     return heapq.merge(*queues, key=stored_order)
 
 
@@ -151,8 +148,16 @@ def original(letter: MessageExt, group: str) -> Message:
     """Return the message that a dead letter was, to be sent once more.
 
     Raises:
-        Failure: The dead letter does not say which topic it came from.
+        Failure: The dead letter does not state which topic it came from, or cannot be read.
     """
+    if letter.fault is not None:
+        queue = letter.queue
+        raise Failure(
+            f"the dead letter {letter.message_id} of {group} at {queue.broker_name}:"
+            f"{queue.queue_id}@{letter.queue_offset} cannot be read: {letter.fault}; print it with "
+            "rocketpoll dlq show -o json, which has its stored bytes, and send it with rocketpoll "
+            "produce"
+        )
     properties = letter.properties
     topic = properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
     if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):

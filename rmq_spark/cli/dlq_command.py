@@ -21,7 +21,8 @@ from rmq_spark.cli.dead_letters import (
     resend_letters,
 )
 from rmq_spark.cli.failures import Failure
-from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, renderer, write
+from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, renderer
+from rmq_spark.cli.message_text import show as show_messages
 from rmq_spark.cli.output import output_option, show_rows, time_of
 from rmq_spark.cli.topic_command import confirm
 from rmq_spark.cli.tree import Noun
@@ -60,8 +61,7 @@ def show(
     """Print a group's dead letters, the oldest first."""
     render = renderer(output, text_format)
     with access.admin() as admin:
-        for letter in islice(letters(admin, group), count):
-            write(render(letter))
+        show_messages(islice(letters(admin, group), count), render)
 
 
 @dlq.command(example="rocketpoll dlq resend billing --all --yes")

@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 import click
 
+from rmq_spark.cli.output import printable
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
@@ -79,7 +80,7 @@ def complain(program: str, message: str) -> None:
     """Write one line to stderr, in the name of a command; where there is no room, none."""
     sys.stdout.flush()
     try:
-        sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
+        sys.stderr.write(f"{program}: {printable(' '.join(message.split()))}\n")
         sys.stderr.flush()
     except OSError:
         forget(sys.stderr)
@@ -96,7 +97,7 @@ def forget(stream: TextIO) -> None:
 def warnings_shown() -> Iterator[None]:
     """Show on stderr what the client warns of, while it goes on: outages, above all."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("rocketpoll: %(message)s"))
+    handler.setFormatter(_OneLine("rocketpoll: %(message)s"))
     handler.setLevel(logging.WARNING)
     log = logging.getLogger("rmq_spark")
     log.addHandler(handler)
@@ -104,6 +105,13 @@ def warnings_shown() -> Iterator[None]:
         yield
     finally:
         log.removeHandler(handler)
+
+
+class _OneLine(logging.Formatter):
+    """A formatter that escapes what would steer a terminal: names and ids are others' texts."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        return printable(super().formatMessage(record))
 
 
 def _cause_of(error: RocketPollError) -> RocketPollError:

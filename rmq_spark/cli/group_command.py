@@ -24,7 +24,7 @@ from rmq_spark.cli.group_state import (
     read_group,
     topics_of,
 )
-from rmq_spark.cli.output import output_option, show_document, show_rows, time_of
+from rmq_spark.cli.output import output_option, show_document, show_rows, time_of, write_text
 from rmq_spark.cli.places import PLACE, Place
 from rmq_spark.cli.queues import QUEUE, QueueName
 from rmq_spark.cli.topic_command import confirm
@@ -184,7 +184,7 @@ def delete(name: str, *, yes: bool, access: Access) -> None:
         dead = counted(messages_in(admin, dlq_topic(name)), "dead letter")
         confirm(f"delete {name} with its offsets and {dead}", yes=yes)
         admin.delete_group(name)
-    sys.stdout.write(f"deleted {name} with its offsets and {dead}\n")
+    write_text(f"deleted {name} with its offsets and {dead}\n")
 
 
 def show_moves(moves: Sequence[Move], output: str, *, is_dry: bool, none: str) -> None:

@@ -28,12 +28,14 @@ _FIELDS: Final = (
     "properties",
     "sharding_key",
     "delay_level",
+    "flag",
 )
 _ANY_ID: Final = "0" * 32
 _TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
 """A limit for what one message is read from: in JSON, a body takes several times its bytes."""
 _OF_CONSUME: Final = frozenset(
-    {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host", "reconsume_times"}
+    {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host"}
+    | {"reconsume_times", "fault"}
 )
 """Fields by which ``consume -o json`` tells of a stored message; they are not sent again."""
 
@@ -131,6 +133,11 @@ def _of_json(line: bytes, settings: Settings) -> Message:
         raise ValueError(f"no JSON: {error}") from None
     if not isinstance(given, dict):
         raise TypeError('needed an object, as {"body": "text", "keys": ["order-42"]}')
+    if given.get("fault") is not None:
+        raise ValueError(
+            f"fault: this message could not be read ({given['fault']}), and body_base64 has its "
+            "stored bytes; leave fault out to send these as the body"
+        )
     unknown = [name for name in given if name not in _FIELDS and name not in _OF_CONSUME]
     if unknown:
         raise ValueError(f"{unknown[0]!r} means nothing; there are {', '.join(_FIELDS)}")
@@ -142,6 +149,7 @@ def _of_json(line: bytes, settings: Settings) -> Message:
         properties={**settings.properties, **_properties_of(given)},
         sharding_key=given.get("sharding_key") or settings.sharding_key,
         delay_level=given.get("delay_level", settings.delay_level),
+        flag=given.get("flag", 0),
     )
 
 

@@ -4,7 +4,9 @@ r"""Messages as text: a line for people, a format like kcat's, JSON lines, bodie
     %s body    %S its size in bytes   %h properties of the user   %% percent   \n \t \r \0 \\ \xHH
 
 What others have written may hold escapes that steer a terminal: in a terminal they are shown
-instead; programs get every byte. This module must not know where messages come from.
+instead; programs get every byte. Each message that cannot be read is named on stderr; JSON has its
+stored body and the fault, and what prints bodies alone leaves it out. This module must not know
+where messages come from.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from __future__ import annotations
 import base64
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import click
 
-from rmq_spark.cli.output import cell, json_line, printable, time_of
+from rmq_spark.cli.failures import Failure, complain
+from rmq_spark.cli.output import cell, json_line, printable, time_of, write_text
 from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import counted
 from rmq_spark.wire.properties import RESERVED_NAMES
 
 TEXT: Final = "text"
@@ -53,14 +58,49 @@ def renderer(output: str, text_format: str | None) -> Renderer:
     """
     if text_format is not None:
         return _formatted(text_format)
-    return {TEXT: _line, "json": _json, "raw": _raw, "hex": _hex}[output]
+    return {TEXT: _line, "json": _json, "raw": _of_body(_raw), "hex": _of_body(_hex)}[output]
+
+
+def show(messages: Iterable[MessageExt], render: Renderer, *, at_once: bool = False) -> None:
+    """Write messages to stdout, and name on stderr those that cannot be read.
+
+    Args:
+        messages: The messages.
+        render: What makes text of each.
+        at_once: Whether to flush stdout after each message.
+
+    Raises:
+        Failure: Messages that cannot be read were left out, as the output has bodies alone.
+    """
+    left_out = 0
+    for message in messages:
+        text = render(message)
+        if message.fault is not None:
+            complain("rocketpoll", f"{place_of(message)} cannot be read: {message.fault}")
+            left_out += not text
+        write(text)
+        if at_once:
+            sys.stdout.flush()
+    if left_out:
+        raise Failure(
+            f"{counted(left_out, 'message')} left out, as named above: their bodies cannot be "
+            "read; use -o json to print their stored bytes"
+        )
+
+
+def place_of(message: MessageExt) -> str:
+    """Return the place and the id of a message, in words."""
+    queue = message.queue
+    return (
+        f"the message of {queue.topic} at {queue.broker_name}:{queue.queue_id}"
+        f"@{message.queue_offset} ({message.message_id})"
+    )
 
 
 def write(data: bytes) -> None:
     """Write to stdout; in a terminal, show what would steer it."""
     if sys.stdout.isatty():
-        lines = data.decode(errors="backslashreplace").split("\n")
-        sys.stdout.write("\n".join("\t".join(map(printable, line.split("\t"))) for line in lines))
+        write_text(data.decode(errors="backslashreplace"))
     else:
         binary = getattr(sys.stdout, "buffer", None)
         if binary is None:  # a stdout that a program has put in place
@@ -76,10 +116,12 @@ def user_properties(message: MessageExt) -> dict[str, str]:
 
 def json_of(message: MessageExt) -> dict[str, object]:
     """Return a message as JSON has it; ``produce --json`` takes it again."""
-    try:
-        body: dict[str, object] = {"body": message.body.decode()}
-    except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode()}
+    body: dict[str, object] = {"body_base64": base64.b64encode(message.body).decode()}
+    if message.fault is not None:
+        body["fault"] = message.fault
+    else:
+        with suppress(UnicodeDecodeError):
+            body = {"body": message.body.decode()}
     sharding_key = message.properties.get("__SHARDINGKEY")
     return {
         "topic": message.topic,
@@ -95,6 +137,7 @@ def json_of(message: MessageExt) -> dict[str, object]:
         "keys": list(message.keys),
         "properties": user_properties(message),
         "sharding_key": sharding_key,
+        "flag": message.flag,
         **body,
     }
 
@@ -104,13 +147,16 @@ def _line(message: MessageExt) -> bytes:
     marks = [f"tags={printable(message.tags)}"] if message.tags else []
     marks += [f"keys={printable(','.join(message.keys))}"] if message.keys else []
     head = (
-        f"{cell(time_of(message.store_timestamp))}  {message.topic} "
-        f"{message.queue.broker_name}:{message.queue.queue_id}@{message.queue_offset}"
+        f"{cell(time_of(message.store_timestamp))}  {printable(message.topic)} "
+        f"{printable(message.queue.broker_name)}:{message.queue.queue_id}@{message.queue_offset}"
     )
-    try:
-        body = printable(message.body.decode())
-    except UnicodeDecodeError:
-        body = repr(message.body)
+    if message.fault is not None:
+        body = f"cannot be read: {printable(message.fault)}"
+    else:
+        try:
+            body = printable(message.body.decode())
+        except UnicodeDecodeError:
+            body = repr(message.body)
     return _bytes("  ".join([head, *marks, body]) + "\n")
 
 
@@ -126,6 +172,11 @@ def _hex(message: MessageExt) -> bytes:
     return message.body.hex().encode() + b"\n"
 
 
+def _of_body(render: Renderer) -> Renderer:
+    """Return a renderer of bodies; it gives nothing for a message whose body cannot be read."""
+    return lambda message: render(message) if message.fault is None else b""
+
+
 def _formatted(text_format: str) -> Renderer:
     pieces: list[bytes | Callable[[MessageExt], bytes]] = []
     at = 0
@@ -138,7 +189,8 @@ def _formatted(text_format: str) -> Renderer:
     def render(message: MessageExt) -> bytes:
         return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in pieces)
 
-    return render
+    has_body = _FIELDS["s"] in pieces or _FIELDS["S"] in pieces
+    return _of_body(render) if has_body else render
 
 
 def _meant(found: re.Match[str]) -> bytes | Callable[[MessageExt], bytes]:

@@ -4,12 +4,15 @@
                        in a terminal without room for it, a line for each value
 
 Times are shown as this machine's (TZ says which), and with their zone for programs. Texts come from
-others: a table shows what would steer a terminal as escapes. This module must not know brokers.
+others. A table shows what would steer a terminal as escapes; so does every other output in a
+terminal, and JSON, whose escapes mean the same, everywhere. This module must not know brokers.
 """
 
 from __future__ import annotations
 
 import csv
+import io
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -31,6 +34,8 @@ _READABLE: Final = 12
 _BETWEEN: Final = 3
 _LISTED: Final = 10
 """So many of a list are shown to people, as the topics of a group; programs get all."""
+_NOT_ASCII: Final = re.compile(r"[^\n -~]")
+_ESCAPED_BLANKS: Final = "\x85\xa0\u2028\u2029"
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -72,6 +77,12 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def for_terminal(text: str) -> str:
+    """Return lines of text with escapes for what would steer a terminal, tabs excepted."""
+    lines = text.split("\n")
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines)
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, none: str) -> None:
@@ -164,7 +175,9 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={cell(each)}" for name, each in value.items()) or "-"
+        return (
+            ", ".join(f"{printable(str(name))}={cell(each)}" for name, each in value.items()) or "-"
+        )
     if isinstance(value, (list, tuple, frozenset)):
         more = f" and {len(value) - _LISTED:,} more" if len(value) > _LISTED else ""
         return ", ".join(map(cell, islice(value, _LISTED))) + more or "-"
@@ -173,11 +186,11 @@ def cell(value: object) -> str:
 
 def json_line(row: Row) -> bytes:
     """Return a row as one line of JSON."""
-    return orjson.dumps(_plain(row)) + b"\n"
+    return _json_text(orjson.dumps(_plain(row))).encode() + b"\n"
 
 
 def _title(name: str) -> str:
-    return name.replace("_", " ")
+    return printable(name.replace("_", " "))
 
 
 def _numeric(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
@@ -216,10 +229,12 @@ def _laid_out(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[list[st
 
 
 def _show_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         writer.writerow([_csv_cell(row[name]) for name in columns])
+    write_text(lines.getvalue())
 
 
 def _csv_cell(value: object) -> object:
@@ -233,11 +248,31 @@ def _csv_cell(value: object) -> object:
 
 def _show_plain(plain: object, output: str) -> None:
     if output == "json":
-        sys.stdout.write(orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode() + "\n")
+        write_text(_json_text(orjson.dumps(plain, option=orjson.OPT_INDENT_2)) + "\n")
         return
     import yaml  # noqa: PLC0415  # seldom asked for
 
-    yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True)
+    write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+def write_text(text: str) -> None:
+    """Write text to stdout; in a terminal, show what would steer it."""
+    sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)
+
+
+def _json_text(document: bytes) -> str:
+    """Return JSON with escapes for what would steer a terminal; they mean the same.
+
+    JSON itself escapes the controls up to U+001F and no others.
+    """
+    return _NOT_ASCII.sub(lambda found: _json_character(found[0]), document.decode())
+
+
+def _json_character(character: str) -> str:
+    if character.isprintable() or character.isspace():
+        return character if character not in _ESCAPED_BLANKS else f"\\u{ord(character):04x}"
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _plain(value: object) -> Any:

@@ -20,7 +20,7 @@ from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure, line_of
 from rmq_spark.cli.message_input import Settings, messages_of, property_of, texts_of
 from rmq_spark.cli.numbers import Positive
-from rmq_spark.cli.output import json_line
+from rmq_spark.cli.output import json_line, write_text
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.errors import ClientError, PartlySent
 from rmq_spark.client.message import Message
@@ -43,7 +43,7 @@ _GROUP: Final = "rocketpoll-produce"
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--json", "is_json", is_flag=True, help="Lines are JSON objects: body or "
-              "body_base64, keys, tags, properties, sharding_key, delay_level.")  # fmt: skip
+              "body_base64, keys, tags, properties, sharding_key, delay_level, flag.")  # fmt: skip
 @click.option("--whole", is_flag=True, help="Each file is one message, not each line.")
 @click.option("-t", "--tags", metavar="TAG", help="Tag that consumers filter by.")
 @click.option("-k", "--key", "keys", multiple=True, metavar="KEY", help="Key to look it up by; may "
@@ -79,7 +79,7 @@ def produce(
     """Send each line of stdin, or of files, as a message.
 
     Empty lines are passed over, as RocketMQ takes no empty bodies. What "consume -o json" prints,
-    --json sends again, with keys, tags and properties.
+    --json sends again, with keys, tags, properties, sharding key and flag.
     """
     if whole and (is_json or not files):
         raise click.UsageError("--whole is for files, and not for JSON lines")
@@ -99,7 +99,7 @@ def produce(
             text = line_of(error) if isinstance(error, ClientError) else error.format_message()
             raise Failure(f"{text}; {sent} before") from error
     if output == "text":
-        sys.stdout.write(f"{sent}{sent.where}\n")
+        write_text(f"{sent}{sent.where}\n")
 
 
 class Sent:

@@ -6,14 +6,13 @@ brokers of ours, which know the last batch of each sink that stages its rows wit
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
-from rmq_spark.cli.output import output_option, show_rows, time_of
+from rmq_spark.cli.output import output_option, show_rows, time_of, write_text
 from rmq_spark.cli.topic_command import confirm
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import RouteNotFound
@@ -151,7 +150,7 @@ def forget(name: str, *, yes: bool, access: Access) -> None:
         brokers = forget_sink(admin, name)
     if not brokers:
         raise Failure(f"no broker knows sink {name}: rocketpoll sink list")
-    sys.stdout.write(f"{name} is forgotten on {', '.join(brokers)}\n")
+    write_text(f"{name} is forgotten on {', '.join(brokers)}\n")
 
 
 def _nothing_in(topic: str) -> str:

@@ -15,7 +15,7 @@ import click
 import orjson
 
 from rmq_spark.cli.failures import UNHEALTHY, Failure
-from rmq_spark.cli.output import Bytes, output_option, show_document, time_of
+from rmq_spark.cli.output import Bytes, output_option, show_document, time_of, write_text
 from rmq_spark.cli.tree import Noun
 
 _PROGRAM: Final = Path(__file__).resolve().parents[2] / "rocketpoll" / "start_store.py"
@@ -42,7 +42,8 @@ def dump(directory: Path, limit: int) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as tool:
-        sys.stdout.writelines(tool.stdout or ())
+        for line in tool.stdout or ():
+            write_text(line)
         _, said = tool.communicate()
     _check(tool.returncode, said)
 
@@ -57,7 +58,7 @@ def verify(directory: Path) -> int:
     done = subprocess.run(  # noqa: S603  # our own program
         [*_tool("verify"), str(directory)], capture_output=True, text=True, check=False
     )
-    sys.stdout.write(done.stdout)
+    write_text(done.stdout)
     if done.returncode and done.stdout and not done.stderr:
         return UNHEALTHY
     _check(done.returncode, done.stderr)

@@ -14,7 +14,15 @@ import click
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
-from rmq_spark.cli.output import Bytes, Row, output_option, show_document, show_rows, time_of
+from rmq_spark.cli.output import (
+    Bytes,
+    Row,
+    output_option,
+    show_document,
+    show_rows,
+    time_of,
+    write_text,
+)
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import counted
@@ -81,7 +89,7 @@ def create(
             )
         admin.create_topic(name, cluster=cluster, config=config)
     places = ", ".join(masters)
-    sys.stdout.write(f"created {name} with {counted(queues, 'queue')} on {places}\n")
+    write_text(f"created {name} with {counted(queues, 'queue')} on {places}\n")
 
 
 @topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")
@@ -205,7 +213,7 @@ def delete(name: str, *, yes: bool, cluster: str | None, access: Access) -> None
         held = sum(each.max_offset - each.min_offset for each in offsets)
         confirm(f"delete {name} with {counted(held, 'message')}", yes=yes)
         admin.delete_topic(name, cluster)
-    sys.stdout.write(f"deleted {name} with {counted(held, 'message')}\n")
+    write_text(f"deleted {name} with {counted(held, 'message')}\n")
 
 
 def confirm(what: str, *, yes: bool) -> None:

@@ -7,6 +7,7 @@
     ├── ConnectionClosed             ended under way; the broker may have acted on the request
     ├── RequestTimeout               no answer in time; the broker may have acted on the request
     ├── ProtocolError                not a broker's answer: another program listens there
+    │   └── MessageUnreadable        a message ended a read; see ``on_bad_record``
     ├── RouteNotFound                the name servers know no such topic: create it
     │   └── TopicNotUsable           not writable, or readable: change its perm, start its masters
     ├── BrokerNotFound               no route leads to the broker, or it has no master now
@@ -159,6 +160,16 @@ class ProtocolError(ClientError, page=_NOBODY_ANSWERS):
 
     def __str__(self) -> str:
         return f"{self.address} does not answer as a broker does: {self.why}"
+
+
+class MessageUnreadable(ProtocolError, page="troubleshooting.md#bytes-that-cannot-be-read"):
+    """A message cannot be read, and ended a read; the text has its place."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.why}. Set on_bad_record to 'null' for a row without its body, or to 'skip' to "
+            "leave it out"
+        )
 
 
 CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError)

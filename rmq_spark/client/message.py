@@ -18,8 +18,11 @@ from rmq_spark.client.arguments import INT32_MAX, check_kind, check_number, chec
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.serializers import SERIALIZERS, Serializer, chosen, decoded
-from rmq_spark.errors import RecordError
+from rmq_spark.client.stored_records import damaged_record, size_at
+from rmq_spark.errors import BodyError, RecordError, Verbatim
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.java_numbers import parse_int32
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import (
@@ -108,7 +111,11 @@ class Message:
                 "body", "at least one byte: RocketMQ's consumers fail on empty ones", "none"
             )
         if len(body) > body_bytes_max:
-            raise MessageRejected("body", f"at most {body_bytes_max} bytes", f"{len(body)} bytes")
+            raise MessageRejected(
+                "body",
+                f"at most {body_bytes_max} bytes{_too_large(body_bytes_max)}",
+                f"{len(body)} bytes",
+            )
         if not -(1 << 31) <= flag < 1 << 31:
             raise MessageRejected("flag", "a 32-bit integer", flag)
         if not 0 <= delay_level <= INT32_MAX:
@@ -186,6 +193,14 @@ class Message:
         return KEY_SEPARATOR.join(keys)
 
 
+def _too_large(body_bytes_max: int) -> str:
+    """Return what to do about a body over a limit, to append to what an error needed."""
+    split = "split it, or send a reference to a file"
+    if body_bytes_max >= PLAIN_BYTES_MAX:
+        return f" before compression, which consumers inflate it to ({split})"
+    return f" before compression ({split}; where brokers take more, raise max_message_bytes)"
+
+
 BUFFERS: Final = (bytes, bytearray, memoryview)
 """The types of bodies that are sent as they are."""
 
@@ -220,7 +235,8 @@ class MessageExt:
 
     Attributes:
         topic: Topic that the message was received from.
-        body: Payload as the sender wrote it; decompressed, if it was sent compressed.
+        body: Payload as the sender wrote it; decompressed, if it was sent compressed. With a
+            ``fault``, the bytes as the broker stores them.
         properties: All properties, RocketMQ's own included.
         queue: Queue that the message is in.
         queue_offset: Offset in that queue.
@@ -236,6 +252,8 @@ class MessageExt:
         sys_flag: RocketMQ's own bits: compression, transaction state, IPv6 addresses.
         prepared_transaction_offset: Position of the half message of a transaction in the commit
             log.
+        fault: Reason why the message cannot be read, as a compressed body that cannot be inflated;
+            None for all others. Consumers never return a message with a fault.
     """
 
     topic: str
@@ -254,6 +272,7 @@ class MessageExt:
     flag: int
     sys_flag: int
     prepared_transaction_offset: int
+    fault: str | None = None
 
     @property
     def tags(self) -> str | None:
@@ -263,13 +282,18 @@ class MessageExt:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys by which the message can be looked up."""
-        return tuple(self.properties.get(KEYS, "").split())
+        return tuple(filter(None, self.properties.get(KEYS, "").split(KEY_SEPARATOR)))
 
     @property
     def delay_level(self) -> int:
-        """The delay level with which the message was sent; 0 if it was not delayed."""
-        text = self.properties.get(DELAY, "")
-        return int(text) if text.isascii() and text.isdigit() else 0
+        """The delay level with which the message was sent; 0 if it was not delayed.
+
+        A foreign client's text that is not a 32-bit integer counts as 0.
+        """
+        try:
+            return max(parse_int32(self.properties.get(DELAY, "0")), 0)
+        except ValueError:
+            return 0
 
     def json(self) -> Any:
         """Return what the body says as JSON.
@@ -288,8 +312,8 @@ class MessageExt:
         """Return the value of the body, by the serializer that it was sent with.
 
         Raises:
-            BodyError: It is none of the serializer's; the error names topic, broker, queue and
-                offset.
+            BodyError: It is none of the serializer's, or the message has a ``fault``; the error
+                names topic, broker, queue and offset.
             TypeError: ``serializer`` is none.
         """
         by = chosen(serializer)
@@ -297,7 +321,10 @@ class MessageExt:
             raise TypeError("serializer: needed one, as 'json', found None")
         queue = self.queue
         where = f"the message of queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
-        return decoded(self.body, by, where, f"offset {self.queue_offset}")
+        at = f"offset {self.queue_offset}"
+        if self.fault is not None:
+            raise BodyError(where, at=at, needed="one that can be read", found=Verbatim(self.fault))
+        return decoded(self.body, by, where, at)
 
     @property
     def real_topic(self) -> str:
@@ -308,22 +335,59 @@ class MessageExt:
 _host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messages
 
 
-def received(stored: StoredMessage, broker_name: str, *, is_readable: bool = True) -> MessageExt:
+def received(
+    stored: StoredMessage, broker_name: str, *, max_body_bytes: int = PLAIN_BYTES_MAX
+) -> MessageExt:
     """Return the message that a stored record holds.
 
     Args:
         stored: The decoded record.
         broker_name: Name of the broker that it was read from.
-        is_readable: Whether to decompress the body; otherwise it is returned as it is stored.
+        max_body_bytes: Most bytes that a compressed body may inflate to.
 
     Raises:
         BodyError: The body was compressed, and cannot be decompressed.
     """
+    return _received(stored, broker_name, stored.plain_body(max_body_bytes), None)
+
+
+def received_with_fault(
+    stored: StoredMessage, broker_name: str, *, max_body_bytes: int = PLAIN_BYTES_MAX
+) -> MessageExt:
+    """Return the message that a stored record holds, with a fault if its body cannot be inflated.
+
+    Args:
+        stored: The decoded record.
+        broker_name: Name of the broker that it was read from.
+        max_body_bytes: Most bytes that a compressed body may inflate to.
+    """
+    try:
+        return received(stored, broker_name, max_body_bytes=max_body_bytes)
+    except BodyError as error:
+        return unreadable(stored, broker_name, str(error))
+
+
+def unreadable(stored: StoredMessage, broker_name: str, fault: str) -> MessageExt:
+    """Return the message of a record that cannot be read, with its body as it is stored."""
+    try:
+        return _received(stored, broker_name, stored.body, fault)
+    except RecordError:  # its hosts cannot be read either
+        bare = StoredMessage(
+            *(stored.topic, stored.body, stored.properties_text, stored.queue_id),
+            queue_offset=stored.queue_offset,
+            flag=stored.flag,
+        )
+        return _received(bare, broker_name, stored.body, fault)
+
+
+def _received(
+    stored: StoredMessage, broker_name: str, body: bytes, fault: str | None
+) -> MessageExt:
     properties = stored.properties
     offset_message_id = stored.offset_message_id
     return MessageExt(
         topic=stored.topic,
-        body=stored.plain_body() if is_readable else stored.body,
+        body=body,
         properties=properties,
         queue=MessageQueue(stored.topic, broker_name, stored.queue_id),
         queue_offset=stored.queue_offset,
@@ -338,6 +402,7 @@ def received(stored: StoredMessage, broker_name: str, *, is_readable: bool = Tru
         flag=stored.flag,
         sys_flag=stored.sys_flag,
         prepared_transaction_offset=stored.prepared_transaction_offset,
+        fault=fault,
     )
 
 
@@ -345,11 +410,25 @@ _Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(Messa
 """A message before it is frozen: then its fields are set in a seventh of the time."""
 
 
-def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
+def decode_messages(
+    records: Buffer,
+    broker_name: str,
+    *,
+    max_body_bytes: int = PLAIN_BYTES_MAX,
+    with_faults: bool = False,
+) -> Iterator[MessageExt]:
     """Yield the messages of records that lie back to back, as a pull returns them.
 
+    Args:
+        records: The stored records.
+        broker_name: Name of the broker that they were read from.
+        max_body_bytes: Most bytes that a compressed body may inflate to.
+        with_faults: Whether to yield a message that cannot be read as well, with its ``fault``, and
+            go on with the next; otherwise it ends the iteration with an error.
+
     Raises:
-        RecordError: The bytes are not records, or a record was damaged on its way.
+        RecordError: The bytes are not records, or a record was damaged on its way; with faults,
+            only where the next record begins at an unknown place.
         BodyError: A compressed body cannot be decompressed.
     """
     data = bytes(records)  # pieces of bytes are cheaper than those of views
@@ -358,8 +437,17 @@ def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
     while position < len(data):
         usual = usual_record(data, position)
         if usual is None:
-            size = record_size(data, position)
-            yield received(decode_record(data, position), broker_name)
+            size = size_at(data, position) if with_faults else record_size(data, position)
+            try:
+                stored = decode_record(data, position)
+                yield (received_with_fault if with_faults else received)(
+                    stored, broker_name, max_body_bytes=max_body_bytes
+                )
+            except RecordError as error:
+                if not with_faults:
+                    raise
+                record = data[position : position + size]
+                yield unreadable(damaged_record(record), broker_name, str(error))
             position += size
             continue
         (
@@ -388,6 +476,7 @@ def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
             flag,
             sys_flag,
             prepared_offset,
+            None,
         )
         message.__class__ = MessageExt
         yield message

@@ -1,5 +1,6 @@
 """Subscriptions to topics: tags, or a condition in SQL92, as brokers are told them.
 
+Tags are trimmed as by Java: of U+0020 and the controls below it, and of no other white space.
 Brokers compare tags by their hashes, which different tags can share: so the consumer compares the
 texts again.
 
@@ -21,7 +22,7 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
-from rmq_spark.wire.tags import TAG_SEPARATOR, tags_code
+from rmq_spark.wire.tags import BLANKS, TAG_SEPARATOR, tags_code
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
             be sent.
     """
     check_topic(topic)
-    expression = selector.expression.strip()
+    expression = selector.expression.strip(BLANKS)
     check_utf8("subscription", expression)
     if selector.expression_type != TAG_EXPRESSION:
         if not expression:
@@ -111,7 +112,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
         )
     if expression in {"", ALL}:
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=sub_version)
-    tags = frozenset(tag for part in expression.split(TAG_SEPARATOR) if (tag := part.strip()))
+    tags = frozenset(tag for part in expression.split(TAG_SEPARATOR) if (tag := part.strip(BLANKS)))
     if not tags:
         raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
     for tag in tags:

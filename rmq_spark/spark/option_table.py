@@ -88,6 +88,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _READ, "what becomes of messages that cannot be read: fail, null, or skip"
     ),
     "checkCrc": Option(_READ, "whether bodies are checked against their CRC"),
+    "maxBodyBytes": Option(_READ, "how many bytes a compressed body may inflate to"),
     "localFiles": Option(_READ, "whether tasks read a broker's files themselves, where they can"),
     "onBrokerAway": Option(_STREAM, "what becomes of brokers that are away: wait, or skip"),
     "isolation": Option(

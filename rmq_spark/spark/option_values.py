@@ -78,8 +78,8 @@ def duration(text: str) -> int | None:
     return None if factor is None else int(match[1]) * factor
 
 
-def size_in_bytes(option: str, text: str) -> int:
-    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``."""
+def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
+    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``, up to ``most`` bytes."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     unit = (
         (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
@@ -88,7 +88,10 @@ def size_in_bytes(option: str, text: str) -> int:
         raise OptionError(
             option, f"needed a size above 0 as 1000000, 64k, 8m or 1g, found {text!r}"
         )
-    return int(match[1]) * _BYTES_OF_UNIT[unit]
+    found = int(match[1]) * _BYTES_OF_UNIT[unit]
+    if most is not None and found > most:
+        raise OptionError(option, f"needed a size up to {most}, found {text!r}")
+    return found
 
 
 def time_in_ms(text: str) -> int | None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
-from rmq_spark.client.subscriptions import by_tag, subscription_data
+from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.bad_records import OnBadRecord
@@ -40,6 +40,7 @@ from rmq_spark.spark.positions import (
 )
 from rmq_spark.spark.sink_columns import RowIds
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.names import NAMESPACE_END, in_namespace, topic_fault
 
 DEFAULT_GROUP: Final = "rocketpoll-spark"
@@ -100,6 +101,7 @@ class ReadOptions:
     """The present names of brokers, by their former names."""
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     checks_crc: bool = True
+    max_body_bytes: int = PLAIN_BYTES_MAX
     reads_files: bool = True
     """True if tasks may read the files of a broker's log, where they have them."""
     limits: Limits = Limits()
@@ -181,8 +183,6 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         check_committed(options, selection.topics, starting, ending)
     else:
         _check_topics_read(selection, starting, ending)
-    if expression == "tags":
-        _tags("tags", options.text("tags") or "")
     suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
     if suspend_ms > SUSPEND_MS_MAX:
         raise OptionError(
@@ -194,7 +194,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         selection=selection,
         waits_for_topic=_waits_for_topic(options, selection),
         consumer_group=group,
-        expression=(options.text(expression) or "*") if expression else "*",
+        expression=_expression(options, expression),
         is_sql=expression == "sql",
         key=options.text("key"),
         columns=tuple(options.get("columns", _names, ())),
@@ -213,6 +213,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             options.choice("onBadRecord", *(how.value for how in OnBadRecord))
         ),
         checks_crc=options.get("checkCrc", values.truth, default=True),
+        max_body_bytes=options.get(
+            "maxBodyBytes",
+            partial(values.size_in_bytes, most=PLAIN_BYTES_LIMIT_MAX),
+            PLAIN_BYTES_MAX,
+        ),
         reads_files=options.get("localFiles", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
@@ -234,7 +239,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     )
     is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
     sink_name = sink_name_of(options, topic, namespace, is_exactly_once=is_exactly_once)
-    max_message_bytes = options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX)
+    max_message_bytes = options.get(
+        "maxMessageBytes", partial(values.size_in_bytes, most=PLAIN_BYTES_MAX), BODY_BYTES_MAX
+    )
     write_name = options.get("writeName", _write_name)
     if is_exactly_once:
         name, is_staged = sink_name or write_name, sink_name is not None
@@ -401,6 +408,18 @@ def _broker_names(option: str, text: str) -> Mapping[str, str]:
         if new in found:
             raise OptionError(option, f"{new} is an old name and a new one: name it once")
     return found
+
+
+def _expression(options: Given, name: str | None) -> str:
+    """Return tags or a condition as brokers are told it: without blanks around it, * for all."""
+    if name is None:
+        return "*"
+    text = options.text(name) or ""
+    select = by_sql if name == "sql" else by_tag
+    try:
+        return subscription_data("any", select(text), 0).sub_string
+    except MessageRejected as error:
+        raise OptionError(name, str(error)) from None
 
 
 def _tags(option: str, text: str) -> frozenset[str]:

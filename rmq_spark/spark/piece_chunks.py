@@ -63,7 +63,7 @@ def chunks_of(
         MadeAgain: The topic was deleted and made again.
     """
     queue, at, end = piece.queue, piece.start, piece.end
-    is_filtered = options.expression.strip() != "*"
+    is_filtered = options.expression != "*"
     pulled = _pull(addresses, options, piece)
     for chunk in readable_chunks(pulled, queue, at, is_filtered=is_filtered):
         records, next_offset, fault, stated_crc = chunk

@@ -74,6 +74,7 @@ def batches_of(
         bad,
         tags=tags,
         checks_crc=options.checks_crc,
+        max_body_bytes=options.max_body_bytes,
         namespace=options.selection.namespace,
     )
     return batches if typed is None else TypedBatches(batches, typed)

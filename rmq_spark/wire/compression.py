@@ -13,12 +13,15 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from rmq_spark.errors import BodyError, CodecMissing, Verbatim
+from rmq_spark.errors import BodyError, BodyTooLarge, CodecMissing, Verbatim
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
 PLAIN_BYTES_MAX = 16_777_216
-"""The most bytes that a body may inflate to: four times a broker's default message limit."""
+"""The most bytes that a body may inflate to, unless a reader allows more: those of a frame."""
+
+PLAIN_BYTES_LIMIT_MAX = 1 << 30
+"""The most bytes that a reader may allow: Arrow's columns of bytes have 32-bit offsets."""
 
 DEFAULT_LEVEL = 5
 
@@ -33,6 +36,7 @@ LEVELS: Mapping[MessageSysFlag, range] = {
 
 _ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
+_LIMIT = "the reader's limit: raise max_body_bytes, option maxBodyBytes or --max-body-bytes"
 _FIRST_STEP_BYTES = 65_536
 _USUAL_RATIO = 4
 
@@ -74,7 +78,13 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
 
 
 def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MAX) -> Buffer:
-    """Return the body as its sender wrote it, by the flags of its message."""
+    """Return the body as its sender wrote it, by the flags of its message.
+
+    Raises:
+        CodecMissing: A module is not installed that inflates such bodies.
+        BodyTooLarge: It inflates to more than ``bytes_max`` bytes.
+        BodyError: It is not a stream of the compression that its flags state.
+    """
     if not sys_flag & _COMPRESSED:
         return body
     name, inflate = _INFLATERS.get(sys_flag & _TYPE_MASK, ("", None))
@@ -90,11 +100,11 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
     except _damages(RuntimeError) as error:  # the last is what lz4 raises
         raise _damaged(name, body) from error
     if len(plain) > bytes_max:
-        raise BodyError(
+        raise BodyTooLarge(
             "compressed body",
-            at=f"{len(body)} bytes in",
-            needed=f"at most {bytes_max} bytes inflated",
-            found=f"more than {bytes_max}",
+            at="its inflated size",
+            needed=f"at most {bytes_max} bytes inflated ({_LIMIT})",
+            found=Verbatim("more"),
         )
     if not is_whole:
         raise _damaged(name, body)

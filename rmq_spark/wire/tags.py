@@ -15,6 +15,9 @@ from typing import Final
 TAG_SEPARATOR: Final = "||"
 """Text between the tags of a subscription."""
 
+BLANKS: Final = "".join(map(chr, range(0x21)))
+"""Characters that Java's ``trim()`` removes, as around a tag: U+0000 to U+0020, and no others."""
+
 _REMEMBERED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 codecs.lookup(

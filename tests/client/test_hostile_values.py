@@ -202,6 +202,7 @@ def calls_of(world):
     bulk = {"queue": QUEUE, "in_flight": 2, "chunk_bytes": 1 << 16, "timeout_ms": 3_000}
     send = {"message": MESSAGE, "queue": QUEUE, "timeout_ms": 3_000}
     span = {"start": {QUEUE: 0}, "end": {QUEUE: 1}, "columns": ["body"], "tags": "red"}
+    span["on_bad_record"] = "skip"
     consumer = {"group": "Made", "instance": world.instance}
     producer, admin, lite, push = world.producer, world.admin, world.assigned, world.push
     files = {
@@ -380,6 +381,7 @@ def calls_of(world):
                 "connect_timeout_ms": 3_000,
                 "route_interval_ms": 30_000,
                 "heartbeat_interval_ms": 30_000,
+                "max_body_bytes": 1 << 20,
             },
             world.instance_of,
         ),

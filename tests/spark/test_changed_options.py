@@ -95,6 +95,7 @@ CHANGES = {
     "failOnDataLoss": _more(failOnDataLoss="false"),
     "onBadRecord": _more(onBadRecord="skip"),
     "checkCrc": _more(checkCrc="false"),
+    "maxBodyBytes": _more(maxBodyBytes="64m"),
     "localFiles": _more(localFiles="false"),
     "onBrokerAway": _more(onBrokerAway="skip"),
     "isolation": _more(isolation="committed"),

@@ -414,6 +414,7 @@ _READ = [
     ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
     ({"onBadRecord": "ignore"}, "onBadRecord: needed fail, null or skip, found 'ignore'"),
     ({"checkCrc": "1"}, "checkCrc: needed true or false, found '1'"),
+    ({"maxBodyBytes": "2g"}, "maxBodyBytes: needed a size up to 1073741824, found '2g'"),
     ({"onBrokerAway": "fail"}, "onBrokerAway: needed wait or skip, found 'fail'"),
     (
         {"brokerNames": "a=b"},
@@ -509,6 +510,10 @@ _WRITE = [
         "topic: topic: needed one that is not the broker's own, found 'SCHEDULE_TOPIC_XXXX'",
     ),
     ({"topic": ""}, "topic: it is empty: leave it out, or give it a value"),
+    (
+        {"maxMessageBytes": "17m"},
+        "maxMessageBytes: needed a size up to 16777216, found '17m'",
+    ),
     (
         {"maxMessageBytes": "four"},
         "maxMessageBytes: needed a size above 0 as 1000000, 64k, 8m or 1g, found 'four'",

@@ -68,6 +68,7 @@ def test_the_defaults_are_those_of_the_code():
         "failOnDataLoss": READ.fail_on_data_loss,
         "onBadRecord": READ.on_bad_record.value,
         "checkCrc": READ.checks_crc,
+        "maxBodyBytes": f"{READ.max_body_bytes >> 20}m",
         "localFiles": READ.reads_files,
         "waitForTopic": READ.waits_for_topic,
         "isolation": "committed" if READ.is_committed else "uncommitted",

@@ -11,7 +11,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rmq_spark.cli.console.html import Child, Html, el
+from rmq_spark.cli.console.html import Child, Html, el, join
 
 SHOWN_BYTES: Final = 64 * 1024
 _JSON_BYTES_MAX: Final = 1024 * 1024
@@ -35,8 +35,13 @@ class BodyView(NamedTuple):
     shown_bytes: int | None
 
 
-def view(body: bytes) -> BodyView:
-    """Return a body as a page shows it."""
+def view(body: bytes, fault: str | None = None) -> BodyView:
+    """Return a body as a page shows it; of a message with a fault, the fault and the bytes."""
+    if fault is not None:
+        shown = None if len(body) <= _HEX_BYTES else _HEX_BYTES
+        lines = "\n".join(_hex(body[:_HEX_BYTES]))
+        said = el("p.notice", f"This message cannot be read: {fault}. These are its stored bytes:")
+        return BodyView("stored bytes", join(said, el("pre.body.hex", lines)), shown)
     document = _json_of(body)
     if document is not None:
         pieces, is_whole = _indented(document)
@@ -49,8 +54,10 @@ def view(body: bytes) -> BodyView:
     return BodyView("bytes", el("pre.body.hex", "\n".join(_hex(body[:_HEX_BYTES]))), shown)
 
 
-def preview(body: bytes) -> str:
-    """Return the beginning of a body on one line."""
+def preview(body: bytes, fault: str | None = None) -> str:
+    """Return the beginning of a body on one line; of a message with a fault, the fault."""
+    if fault is not None:
+        return f"cannot be read: {fault}"
     head = body[: 4 * _PREVIEW_CHARACTERS]
     text = text_of(head, is_whole=len(head) == len(body))
     if text is None:

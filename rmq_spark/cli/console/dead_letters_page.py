@@ -26,7 +26,6 @@ from rmq_spark.cli.console.parts import (
     table,
     when,
 )
-from rmq_spark.cli.console.reads import message_in
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
@@ -36,8 +35,9 @@ from rmq_spark.cli.console.visit import (
     topic_path,
 )
 from rmq_spark.cli.dead_letters import Resent, groups_with_letters, original, resend_letters
+from rmq_spark.cli.failures import Failure
 from rmq_spark.client.errors import RouteNotFound
-from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import counted
 from rmq_spark.wire.names import dlq_topic
 
@@ -111,15 +111,15 @@ def letters(visit: Visit) -> Page:
 def resend_plan(visit: Visit) -> Page:
     """Return what would be sent once more, and the form that does so. Nothing is sent."""
     group = visit.request.segments[1]
-    pairs = _chosen(visit, group, visit.request.query)
-    count = counted(len(pairs), "message")
+    chosen = _chosen(visit, group, visit.request.query)
+    count = counted(len(chosen), "message")
     content = join(
         el("p", badge("dry run"), " Nothing has been sent. These would be:"),
-        table(_RESENT, [_plan_row(letter, message) for letter, message in pairs]),
-        _confirmation(visit, group, pairs, count),
+        table(_RESENT, [_plan_row(letter, group) for letter in chosen]),
+        _confirmation(visit, group, chosen, count),
         card(
             "On the command line",
-            el("pre.command", "\n".join(_commands(group, [letter for letter, _ in pairs]))),
+            el("pre.command", "\n".join(_commands(group, chosen))),
         ),
     )
     return _page(group, content, f"Resend {count}")
@@ -128,22 +128,20 @@ def resend_plan(visit: Visit) -> Page:
 def resend(visit: Visit) -> Page:
     """Send dead letters to where they came from, and return the page that says where they are."""
     group = visit.request.segments[1]
-    pairs = _chosen(visit, group, visit.request.form)
-    done = list(resend_letters(visit.admin, group, [letter for letter, _ in pairs]))
+    chosen = _chosen(visit, group, visit.request.form)
+    done = list(resend_letters(visit.admin, group, chosen))
     sent = sum(each.result is not None for each in done)
-    state = badge("sent", "good") if sent == len(pairs) else badge("not all", "bad")
+    state = badge("sent", "good") if sent == len(chosen) else badge("not all", "bad")
     content = join(
-        el("div.card.notice", state, f" {sent} of {counted(len(pairs), 'was', 'were')} sent."),
+        el("div.card.notice", state, f" {sent} of {counted(len(chosen), 'was', 'were')} sent."),
         table(_RESENT, list(map(_resent_row, done))),
         el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
     )
     return _page(group, content, "Resent")
 
 
-def _chosen(
-    visit: Visit, group: str, given: Sequence[tuple[str, str]]
-) -> list[tuple[MessageExt, Message]]:
-    """Return the dead letters at the given places, each with what would be sent."""
+def _chosen(visit: Visit, group: str, given: Sequence[tuple[str, str]]) -> list[MessageExt]:
+    """Return the dead letters at the given places."""
     topic = dlq_topic(group)
     places = list(dict.fromkeys(place_of(topic, text) for name, text in given if name == "at"))
     if not places or len(places) > _LETTERS_MAX:
@@ -152,23 +150,21 @@ def _chosen(
             "No dead letter is chosen." if not places else "Those are too many at once.",
             f"Tick 1 to {_LETTERS_MAX} of them first.",
         )
-    pairs = []
+    chosen = []
     for queue, queue_offset in places:
-        letter = message_in(visit.admin, queue, queue_offset)
+        letter = visit.admin.message_at(queue, queue_offset)
         if letter is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
                 f"There is no dead letter at {place_text(queue, queue_offset)}.",
                 "It was deleted since: load the list again.",
             )
-        pairs.append((letter, original(letter, group)))
-    return pairs
+        chosen.append(letter)
+    return chosen
 
 
-def _confirmation(
-    visit: Visit, group: str, pairs: Sequence[tuple[MessageExt, Message]], count: str
-) -> Html:
-    places = [("at", place_text(letter.queue, letter.queue_offset)) for letter, _ in pairs]
+def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count: str) -> Html:
+    places = [("at", place_text(letter.queue, letter.queue_offset)) for letter in chosen]
     if not visit.writes:
         says = "This console only reads: start it with --writes, or use the command below."
         return el("p.hint", says)
@@ -200,7 +196,7 @@ def _row(letter: MessageExt) -> Row:
             el("a", moment(letter.store_timestamp), href=href),
             el("a", origin, href=topic_path(origin)),
             [el("code.chip", key[:40]) for key in letter.keys[:3]],
-            el("span.preview", preview(letter.body)),
+            el("span.preview", preview(letter.body, letter.fault)),
         ),
         href,
     )
@@ -210,17 +206,26 @@ def _resent_row(resent: Resent) -> Row:
     letter, result, fault = resent
     href = None if result is None else message_path(result.queue, result.queue_offset)
     goes_to = fault if result is None else el("a", result.queue.topic, href=href)
-    cells = moment(letter.store_timestamp), goes_to, " ".join(letter.keys), preview(letter.body)
+    cells = (
+        moment(letter.store_timestamp),
+        goes_to,
+        " ".join(letter.keys),
+        preview(letter.body, letter.fault),
+    )
     return Row(cells, href)
 
 
-def _plan_row(letter: MessageExt, message: Message) -> Row:
+def _plan_row(letter: MessageExt, group: str) -> Row:
+    try:
+        goes_to = original(letter, group).topic
+    except Failure as error:
+        goes_to = error.message
     return Row(
         (
             moment(letter.store_timestamp),
-            message.topic,
+            goes_to,
             " ".join(letter.keys),
-            el("span.preview", preview(letter.body)),
+            el("span.preview", preview(letter.body, letter.fault)),
         )
     )
 

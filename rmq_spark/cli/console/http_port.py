@@ -62,11 +62,11 @@ class Request:
 
     def parameter(self, name: str) -> str:
         """Return a parameter of the query without spaces around it; empty if there is none."""
-        return dict(self.query).get(name, "").strip()
+        return dict(self.query).get(name, "").strip(" ")
 
     def field(self, name: str) -> str:
         """Return a field of the form without spaces around it; empty if there is none."""
-        return dict(self.form).get(name, "").strip()
+        return dict(self.form).get(name, "").strip(" ")
 
 
 class Response(NamedTuple):

@@ -24,7 +24,6 @@ from rmq_spark.cli.console.parts import (
     table,
     when,
 )
-from rmq_spark.cli.console.reads import message_in
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
@@ -53,7 +52,7 @@ def message(visit: Visit) -> Page:
     """Return the page of the message at a place."""
     found = _found(visit)
     queue, queue_offset = found.queue, found.queue_offset
-    body = view(found.body)
+    body = view(found.body, found.fault)
     cut = "" if body.shown_bytes is None else f", of which the first {size(body.shown_bytes)} stand"
     aside = el(
         "span.hint",
@@ -88,7 +87,7 @@ def body_of(visit: Visit) -> Response:
 def _found(visit: Visit) -> MessageExt:
     _, topic, broker, queue, queue_offset, *_ = visit.request.segments
     place = place_in(topic, broker, queue, queue_offset)
-    found = message_in(visit.admin, *place)
+    found = visit.admin.message_at(*place)
     if found is None:
         raise Refused(
             HTTPStatus.NOT_FOUND,

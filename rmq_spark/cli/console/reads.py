@@ -1,11 +1,10 @@
-"""Reads for pages: the newest messages of a topic, one after the other; one message at a place.
+"""Reads for pages: the newest messages of a topic, one after the other.
 
     queues by the time of their last message ──> the newest queue is read, backwards, in small pulls
                                              ──> the next, ...
 
-So a page costs what it shows, however long the topic and however many its queues. A body that
-cannot be inflated is given as it is stored: one message of another program spoils no page. This
-module must not know what is shown.
+So a page costs what it shows, however long the topic and however many its queues. A message that
+cannot be read has a fault: it spoils no page. This module must not know what is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.message import MessageExt, received
+from rmq_spark.client.message import MessageExt, decode_messages
 from rmq_spark.client.reading.read_bounds import (
     EARLIEST,
     LATEST,
@@ -23,10 +22,7 @@ from rmq_spark.client.reading.read_bounds import (
     spans_to_read,
 )
 from rmq_spark.client.results import PullStatus
-from rmq_spark.errors import BodyError
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_records
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -86,22 +82,6 @@ def newest_first(admin: Admin, topic: str, spans: Iterable[Span]) -> Iterator[Me
             heapq.heappush(heap, (queue.place, number))
 
 
-def message_in(admin: Admin, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-    """Return the message at an offset of a queue; None where the queue holds none.
-
-    Raises:
-        RouteNotFound: There is no such topic.
-        BrokerNotFound: The topic is not on that broker.
-    """
-    instance = admin.instance
-    instance.routes.refresh(queue.topic)
-    address = instance.routes.address_for_read(queue.broker_name)
-    pulled = instance.api.peek(address, READER_GROUP, queue, queue_offset)
-    if pulled.pull_status is not PullStatus.FOUND:
-        return None
-    return next(iter(_decoded(pulled.records, queue.broker_name)), None)
-
-
 class _Backwards:
     """One queue, read from its end in pulls that are as long as its messages are short."""
 
@@ -143,18 +123,15 @@ class _Backwards:
                     break
                 at = pulled.next_begin_offset  # retention has taken them meanwhile
                 continue
-            for message in _decoded(pulled.records, queue.broker_name):
+            for message in decode_messages(
+                pulled.records,
+                queue.broker_name,
+                max_body_bytes=self._instance.api.max_body_bytes,
+                with_faults=True,
+            ):
                 if at <= message.queue_offset < self._end:
                     self.messages.append(message)
                 at = max(at, message.queue_offset + 1)
         self._end = start
         size = sum(len(each.body) for each in self.messages) // max(len(self.messages), 1)
         self._count = min(max(_PULL_BYTES // max(size, 1), 1), _PULL_MAX)
-
-
-def _decoded(records: Buffer, broker_name: str) -> Iterable[MessageExt]:
-    for stored in decode_records(records):
-        try:
-            yield received(stored, broker_name)
-        except BodyError:  # noqa: PERF203  # of this one message
-            yield received(stored, broker_name, is_readable=False)

@@ -185,7 +185,7 @@ def _message_row(message: MessageExt) -> Row:
             number(message.queue_offset),
             el("code.chip", message.tags[:40]) if message.tags else None,
             [el("code.chip", key[:40]) for key in message.keys[:3]],
-            el("span.preview", preview(message.body)),
+            el("span.preview", preview(message.body, message.fault)),
             size(len(message.body)),
         ),
         href,

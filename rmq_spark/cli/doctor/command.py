@@ -13,6 +13,7 @@ from rmq_spark.cli.doctor.cluster import check_cluster
 from rmq_spark.cli.doctor.findings import Finding, lines
 from rmq_spark.cli.doctor.python import check_worker_python
 from rmq_spark.cli.java import find_java, java_fault
+from rmq_spark.cli.output import write_text
 from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
@@ -38,7 +39,7 @@ def doctor(namesrv: str | None, topic: str | None, options: tuple[str, ...]) -> 
         *check_worker_python(),
         *check_cluster(namesrv, topic, of_read),
     ]
-    sys.stdout.writelines(f"{line}\n" for line in lines(findings))
+    write_text("".join(f"{line}\n" for line in lines(findings)))
     return 0 if all(each.is_good for each in findings) else 1
 
 

@@ -25,9 +25,9 @@ from rmq_spark.client.arguments import (
     check_range,
     check_text,
 )
-from rmq_spark.client.errors import BrokerNotFound, MessageRejected
+from rmq_spark.client.errors import BrokerNotFound, MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.message import MessageExt, received
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
@@ -35,7 +35,6 @@ from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
-from rmq_spark.wire.record import decode_record
 
 _CLUSTER: Final = "DefaultCluster"
 
@@ -285,6 +284,8 @@ class Admin(GroupOffsets):
     def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
         """Return the message with an id given by its broker, from the broker that the id names.
 
+        A message that cannot be read has a ``fault``, and its body as it is stored.
+
         Args:
             offset_message_id: The id that ``SendResult.offset_message_id`` has.
 
@@ -309,6 +310,7 @@ class Admin(GroupOffsets):
         address = str(host)
         record = self._api.admin.view_message(address, commit_log_offset)
         names = {each: name for name, each in self.masters().items()}
-        return self._decoded(
-            address, lambda: received(decode_record(record), names.get(address, ""))
-        )
+        found = self._messages(address, record, names.get(address, ""))
+        if not found:
+            raise ProtocolError(address, "its answer has no message")
+        return found[0]

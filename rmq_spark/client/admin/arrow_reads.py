@@ -10,13 +10,14 @@ is for.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
 
 from rmq_spark.client.arguments import check_kind, check_text, wrong_kind
-from rmq_spark.client.errors import MessageRejected, ProtocolError
+from rmq_spark.client.errors import MessageRejected, MessageUnreadable, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
@@ -38,6 +39,10 @@ from rmq_spark.wire.message_queue import MessageQueue
 PULL_TIMEOUT_MS: Final = 30_000
 """Several megabytes wait for those before them."""
 
+BAD_RECORDS: Final = ("fail", "null", "skip")
+"""The values of ``on_bad_record``, as of the Spark source's option."""
+
+_log = logging.getLogger(__name__)
 _FIRST: Final = ("topic", BROKER_NAME)
 COLUMN_NAMES: Final = (*_FIRST, *(name for name in COLUMNS if name not in _FIRST))
 DEFAULT_COLUMNS: Final = COLUMN_NAMES[:9]
@@ -51,6 +56,7 @@ def table_of(
     end: Bound,
     columns: Iterable[str] | None,
     tags: str | None,
+    on_bad_record: str,
 ) -> pa.Table:
     """Read a topic; what `Admin.read_table` does."""
     schema = schema_of(DEFAULT_COLUMNS if columns is None else checked_columns(columns))
@@ -58,29 +64,50 @@ def table_of(
         check_text("tags", tags, "created || paid")
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0)
     rules = PullRules(subscription=wanted.sub_string, timeout_ms=PULL_TIMEOUT_MS)
+    check_kind("on_bad_record", on_bad_record, str, f"one of {', '.join(BAD_RECORDS)}", "'skip'")
+    if on_bad_record not in BAD_RECORDS:
+        raise MessageRejected("on_bad_record", f"one of {', '.join(BAD_RECORDS)}", on_bad_record)
     batches: list[pa.RecordBatch] = []
     for span in spans_to_read(instance, topic, start, end):
-        bad = Refused(span.address)
-        rows = RecordBatches(schema, bad, tags=wanted.tags_set)
-        is_filtered = bool(wanted.tags_set)
+        bad = _BadRecords(span.address, on_bad_record)
+        rows = RecordBatches(
+            schema, bad, tags=wanted.tags_set, max_body_bytes=instance.api.max_body_bytes
+        )
         at = span.start
-        pulled = _pull(instance, span, rules)
-        for records, next_offset, fault, _ in readable_chunks(
-            pulled, span.queue, at, is_filtered=is_filtered
-        ):
-            if not is_filtered:
-                offsets = records.head["queue_offset"].tolist()
-                refuse_left_out(instance, span, left_out(offsets, at, next_offset))
-            at = next_offset
-            batches += rows.of(records, span.queue)
-            if fault is not None:
-                if not is_filtered:
-                    where = instance.api, span.address, span.queue
-                    at = first_not_taken_back(*where, next_offset, span.end)
-                bad.met(span.queue, at, fault)
-        if not is_filtered:
-            refuse_left_out(instance, span, left_out((), at, span.end))
+        while at < span.end:
+            at = _read_on(instance, span._replace(start=at), rules, bad, rows, batches)
     return pa.Table.from_batches(batches, schema=schema)
+
+
+def _read_on(
+    instance: ClientInstance,
+    span: Span,
+    rules: PullRules,
+    bad: _BadRecords,
+    rows: RecordBatches,
+    batches: list[pa.RecordBatch],
+) -> int:
+    """Read a span up to a record that cannot be read, or to its end; return where to go on."""
+    is_filtered = rules.subscription != ALL
+    at = span.start
+    for records, next_offset, fault, _ in readable_chunks(
+        _pull(instance, span, rules), span.queue, at, is_filtered=is_filtered
+    ):
+        if not is_filtered:
+            offsets = records.head["queue_offset"].tolist()
+            refuse_left_out(instance, span, left_out(offsets, at, next_offset))
+        at = next_offset
+        batches += rows.of(records, span.queue)
+        if fault is not None:
+            if not is_filtered:
+                where = instance.api, span.address, span.queue
+                at = first_not_taken_back(*where, next_offset, span.end)
+            bad.met(span.queue, at, fault)
+            batches += rows.of_place(span.queue, at)
+            return at + 1
+    if not is_filtered:
+        refuse_left_out(instance, span, left_out((), at, span.end))
+    return span.end
 
 
 def refuse_left_out(
@@ -150,15 +177,18 @@ def _pull(instance: ClientInstance, span: Span, rules: PullRules) -> BulkPull:
     )
 
 
-class Refused:
-    """Ends a read with the first message that cannot be read."""
+class _BadRecords:
+    """Ends a read with the first message that cannot be read, or names it in a warning."""
 
-    are_kept = False
-
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, how: str) -> None:
         self._address = address
+        self._how = how
+        self.are_kept = how == "null"
 
     def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """End the read with the name of the message."""
-        why = f"the message at offset {queue_offset} of {queue} cannot be read: {problem}"
-        raise ProtocolError(self._address, why)
+        """Raise MessageUnreadable, or log what becomes of the message."""
+        place = f"offset {queue_offset} of queue {queue.queue_id} of {queue.topic} on "
+        why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
+        if self._how == "fail":
+            raise MessageUnreadable(self._address, why)
+        _log.warning("%s; %s", why, "its body is null" if self.are_kept else "it is left out")

@@ -33,7 +33,7 @@ from rmq_spark.client.manifest import (
     commits_topic,
     decoded,
 )
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
@@ -47,8 +47,8 @@ from rmq_spark.client.reading.read_bounds import (
 )
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.record_batches import RecordBatches
+from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
-from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_queue import MessageQueue
 
 _RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
@@ -165,16 +165,16 @@ def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[MessageE
 
 def _messages(instance: ClientInstance, place: Span) -> Iterator[MessageExt]:
     at = place.start
-    for chunk in _pull(instance, place):
-        try:
-            messages = list(decode_messages(chunk.records, place.queue.broker_name))
-        except RecordError as error:
-            where = f"offsets {at} to {chunk.next_offset - 1} of {place.queue.topic}"
-            raise ManifestError(f"{where}: {error}") from error
-        offsets = [message.queue_offset for message in messages]
-        refuse_left_out(instance, place, left_out(offsets, at, chunk.next_offset))
-        at = chunk.next_offset
-        yield from messages
+    for message in stored_messages(instance.api, place, _RULES):
+        if message.fault is not None:
+            raise ManifestError(
+                f"the message at offset {message.queue_offset} of {place.queue} "
+                f"({message.message_id}) cannot be read: {message.fault}"
+            )
+        if message.queue_offset > at:
+            refuse_left_out(instance, place, left_out((), at, message.queue_offset))
+        at = message.queue_offset + 1
+        yield message
     refuse_left_out(instance, place, left_out((), at, place.end))
 
 
@@ -185,7 +185,7 @@ def _rows_of(
     address = instance.routes.address_for_read(span.queue.broker_name)
     place = Span(span.queue, address, span.queue_offset, span.queue_offset + span.message_count)
     bad = _Damaged()
-    rows = RecordBatches(schema, bad, tags=tags)
+    rows = RecordBatches(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
     batches: list[pa.RecordBatch] = []
     count = crc = 0
     for records, next_offset, fault, _ in readable_chunks(

@@ -6,9 +6,9 @@ part, and nothing is changed; this module must not know offsets of groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.arguments import (
     INT32_MAX,
@@ -38,15 +38,13 @@ ADMIN_TIMEOUT_MS: Final = 5_000
 FOREVER_MS: Final = (1 << 63) - 1
 QUERY_MESSAGES_MAX: Final = 64
 
-_Found = TypeVar("_Found")
-
 
 class MessageLookups:
     """Looks up messages, in all brokers that have a topic."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
-        self._api = BrokerApi(instance.connections, ADMIN_TIMEOUT_MS)
+        self._api = BrokerApi(instance.connections, ADMIN_TIMEOUT_MS, instance.api.max_body_bytes)
 
     def messages_by_key(
         self,
@@ -59,6 +57,8 @@ class MessageLookups:
     ) -> tuple[MessageExt, ...]:
         """Return the newest messages of a topic that have a key.
 
+        A message that cannot be read has a ``fault``, and its body as it is stored.
+
         Args:
             topic: Name of the topic.
             key: One of the message's keys.
@@ -69,7 +69,7 @@ class MessageLookups:
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
             MessageRejected: A time is before 1970, or must be seconds, or a number is out of range.
-            ProtocolError: A message cannot be read; the error names its broker.
+            ProtocolError: The broker's answer is not stored messages; the error names the broker.
             ClientError: A broker does not answer, or refuses.
             TypeError: An argument has the wrong type.
         """
@@ -92,6 +92,8 @@ class MessageLookups:
     def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
         """Return the messages with an id given by their producer; several, if one was resent.
 
+        A message that cannot be read has a ``fault``, and its body as it is stored.
+
         Args:
             topic: Name of the topic.
             message_id: The id that ``SendResult.message_id`` has.
@@ -99,7 +101,7 @@ class MessageLookups:
         Raises:
             NotFound: There are none.
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-            ProtocolError: A message cannot be read; the error names its broker.
+            ProtocolError: The broker's answer is not stored messages; the error names the broker.
             ClientError: A broker does not answer, or refuses.
             TypeError: An argument has the wrong type.
         """
@@ -125,6 +127,8 @@ class MessageLookups:
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at an offset of a queue; None where the queue holds none.
 
+        A message that cannot be read has a ``fault``, and its body as it is stored.
+
         Args:
             queue: The queue.
             queue_offset: Offset at which to look, from the first that the queue holds.
@@ -140,8 +144,12 @@ class MessageLookups:
         pulled = self._api.peek(address, READER_GROUP, queue, queue_offset)
         if pulled.pull_status is not PullStatus.FOUND:
             return None
-        found = self._decoded(address, partial(_messages, pulled.records, queue.broker_name))
-        return found[0] if found else None
+        found = self._messages(address, pulled.records, queue.broker_name)
+        if not found:
+            return None
+        if found[0].fault is None:
+            return found[0]
+        return replace(found[0], topic=queue.topic, queue=queue, queue_offset=queue_offset)
 
     def read_table(
         self,
@@ -151,6 +159,7 @@ class MessageLookups:
         end: Bound = LATEST,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        on_bad_record: str = "fail",
     ) -> pa.Table:
         """Return the messages of a topic as a pyarrow Table; no group's offsets change.
 
@@ -169,17 +178,23 @@ class MessageLookups:
                 them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
+            on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
+                ``"null"`` gives a row without its body, ``"skip"`` leaves it out. The last two log
+                a warning with its place. Of a broken record nothing but the place is known, and
+                its other columns are null.
 
         Raises:
             RouteNotFound: There is no such topic.
             MessageRejected: An argument means nothing.
             OffsetOutOfRange: A queue does not hold an offset that is given for it.
             OffsetMoved: The broker has deleted messages before they were read.
-            ProtocolError: A message cannot be read; the error names it.
+            MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``; the
+                error has its place.
+            ProtocolError: The broker leaves out messages that it should hold.
         """
         from rmq_spark.client.admin.arrow_reads import table_of  # noqa: PLC0415  # brings pyarrow
 
-        return table_of(self.instance, topic, start, end, columns, tags)
+        return table_of(self.instance, topic, start, end, columns, tags, on_bad_record)
 
     def read_committed(
         self,
@@ -222,12 +237,15 @@ class MessageLookups:
     ) -> Iterator[MessageExt]:
         for name, address in brokers:
             records = self._api.admin.query_message(address, header)
-            found = self._decoded(address, partial(_messages, records, name))
+            found = self._messages(address, records, name)
             yield from (message for message in found if message.topic == header.topic)
 
-    def _decoded(self, address: str, decode: Callable[[], _Found]) -> _Found:
+    def _messages(self, address: str, records: Buffer, broker_name: str) -> list[MessageExt]:
+        limit = self._api.max_body_bytes
         try:
-            return decode()
+            return list(
+                decode_messages(records, broker_name, max_body_bytes=limit, with_faults=True)
+            )
         except WireError as error:
             raise ProtocolError(address, str(error)) from error
 
@@ -242,7 +260,3 @@ class MessageLookups:
         if not found:
             raise RouteNotFound(topic, "none of its brokers has a master")
         return found
-
-
-def _messages(records: Buffer, broker_name: str) -> list[MessageExt]:
-    return list(decode_messages(records, broker_name))

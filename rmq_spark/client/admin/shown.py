@@ -89,7 +89,7 @@ def _message_row(message: MessageExt) -> Row:
         message.tags or "",
         " ".join(message.keys),
         _time(message.store_timestamp),
-        _body(message.body),
+        _body(message.body) if message.fault is None else f"cannot be read: {message.fault}",
     )
 
 

@@ -23,6 +23,7 @@ def read_table(
     end: Bound = LATEST,
     columns: Iterable[str] | None = None,
     tags: str | None = None,
+    on_bad_record: str = "fail",
     instance: ClientInstance | None = None,
 ) -> pa.Table:
     """Return the messages of a topic as a pyarrow Table; no group's offsets change.
@@ -39,13 +40,18 @@ def read_table(
         end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.
+        on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
+            ``"null"`` gives a row without its body, ``"skip"`` leaves it out.
         instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
 
     Raises:
         RouteNotFound: There is no such topic.
+        MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
     """
     with Admin(name_servers, instance=instance) as admin:
-        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
+        return admin.read_table(
+            topic, start=start, end=end, columns=columns, tags=tags, on_bad_record=on_bad_record
+        )
 
 
 def read_committed(

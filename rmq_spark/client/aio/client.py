@@ -33,6 +33,7 @@ from rmq_spark.client.threads.crews import SharedCrew
 from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.scheduled_tasks import Repeated
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Client(ProcessBound):
         connect_timeout_ms: Milliseconds to wait for a connection.
         route_interval_ms: Milliseconds between refreshes of the routes.
         heartbeat_interval_ms: Milliseconds between heartbeats.
+        max_body_bytes: Most bytes that a compressed body may inflate to when it is read, up to
+            1 GiB; 16 MiB by default.
 
     What cannot work is an error of the first call that is awaited: `MessageRejected` for a
     number out of range or an id that cannot be one, `TlsRejected` for TLS settings that cannot
@@ -95,6 +98,7 @@ class Client(ProcessBound):
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         route_interval_ms: int = ROUTE_INTERVAL_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
+        max_body_bytes: int = PLAIN_BYTES_MAX,
     ) -> None:
         if name_servers is not None:
             name_servers = parse_addresses(name_servers)
@@ -110,6 +114,7 @@ class Client(ProcessBound):
             connect_timeout_ms=connect_timeout_ms,
             route_interval_ms=route_interval_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
+            max_body_bytes=max_body_bytes,
         )
         self._mutex = reentrant_mutex()
         self._making = mutex()  # apart: making may wait for a host's name, the loop not

@@ -1,6 +1,7 @@
 """Decoding of a pull, record by record: messages, unreadable ones, and the offset to go on at.
 
-    a body that cannot be inflated    unreadable: damaged by its sender; asking again is no use
+    a body that cannot be inflated    unreadable: its sender damaged it, or it inflates to more than
+                                      `max_body_bytes`; asking again is no use
     a record that is damaged          asked for again, if it happened on its way; then unreadable
     one of another queue              the same: its answer, or its queue, is not what it was
     one without a record's magic      the same, if its size leads to another record or to the end
@@ -16,33 +17,24 @@ the next pull begins behind them. Nothing here knows a broker.
 from __future__ import annotations
 
 import logging
-import struct
 from bisect import bisect_left
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from rmq_spark.client.message import MessageExt, decode_messages, received
-from rmq_spark.errors import BodyError, RecordError, Verbatim, WireError
-from rmq_spark.wire import record_layout as layout
+from rmq_spark.client.message import MessageExt, decode_messages, received, unreadable
+from rmq_spark.client.stored_records import damaged_record, size_at, stated_queue_offset
+from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
-from rmq_spark.wire.record import StoredMessage, decode_record, record_size
+from rmq_spark.wire.record import decode_record
 
 _log = logging.getLogger(__name__)
 
-_DAMAGED_BODY = "compressed body"
-"""Subject of errors about a damaged body, unlike those about a codec that is not installed."""
-
 PULLED_BYTES_MAX: Final = 32 << 20
 """Bytes of inflated bodies behind which no more of a pull is taken."""
-
-_HEAD = struct.Struct(layout.struct_format(layout.HEAD))
-_SIZE_AND_MAGIC = struct.Struct(layout.struct_format(layout.HEAD[:2]))
-_QUEUE_OFFSET = [name for name, _ in layout.HEAD].index("queue_offset")
-_MAGICS = (layout.MAGIC_V1, layout.MAGIC_V2)
 
 
 class Decoded(NamedTuple):
@@ -67,7 +59,12 @@ class Doubtful(RecordError):
 
 
 def decoded_pull(
-    records: Buffer, queue: MessageQueue, begin: int, end: int, doubted: bytes | None = None
+    records: Buffer,
+    queue: MessageQueue,
+    begin: int,
+    end: int,
+    doubted: bytes | None = None,
+    max_body_bytes: int = PLAIN_BYTES_MAX,
 ) -> Decoded:
     """Return the messages of records that lie back to back.
 
@@ -77,24 +74,25 @@ def decoded_pull(
         begin: Offset that was asked for.
         end: Offset that the broker says to go on at, behind the last of them.
         doubted: The record for which the last answer was `Doubtful`.
+        max_body_bytes: Most bytes that a compressed body may inflate to.
 
     Raises:
         Doubtful: The first one is damaged, and is not the one that was in doubt already.
         WireError: The first one is not a record, or no codec is installed for its body.
     """
-    found = _as_they_should_be(records, queue, begin, end)
-    return found or _record_by_record(bytes(records), queue, begin, end, doubted)
+    found = _as_they_should_be(records, queue, begin, end, max_body_bytes)
+    return found or _record_by_record(bytes(records), queue, begin, end, doubted, max_body_bytes)
 
 
 def _as_they_should_be(
-    records: Buffer, queue: MessageQueue, begin: int, end: int
+    records: Buffer, queue: MessageQueue, begin: int, end: int, max_body_bytes: int
 ) -> Decoded | None:
     """Return the messages of records that are all sound; None if one is not."""
     messages: list[MessageExt] = []
     plain_bytes, last = 0, begin - 1
     checked = None
     try:
-        for message in decode_messages(records, queue.broker_name):
+        for message in decode_messages(records, queue.broker_name, max_body_bytes=max_body_bytes):
             offset = message.queue_offset
             if not last < offset < end:
                 return None
@@ -117,10 +115,15 @@ def _is_foreign(message: MessageExt, queue: MessageQueue) -> bool:
 
 
 def _record_by_record(
-    data: bytes, queue: MessageQueue, begin: int, end: int, doubted: bytes | None
+    data: bytes,
+    queue: MessageQueue,
+    begin: int,
+    end: int,
+    doubted: bytes | None,
+    max_body_bytes: int,
 ) -> Decoded:
     places, failure = _places(data)
-    offsets = [_HEAD.unpack_from(data, at)[_QUEUE_OFFSET] for at, _ in places]
+    offsets = [stated_queue_offset(data, at) for at, _ in places]
     possible = _growing(offsets, begin, end)
     if not possible:  # so it may be the answer that is wrong
         raise failure or RecordError(
@@ -128,26 +131,25 @@ def _record_by_record(
         )
     of_others = {offsets[number] for number in possible}
     messages: list[MessageExt] = []
-    unreadable: list[MessageExt] = []
+    faulty: list[MessageExt] = []
     reached = begin
     plain_bytes = 0
     for number, (at, size) in enumerate(places):
         if plain_bytes > PULLED_BYTES_MAX:
-            return Decoded(messages, unreadable, reached)
+            return Decoded(messages, faulty, reached)
         try:
-            sound = _sound(data, at, queue)
-        except BodyError:
+            sound = _sound(data, at, queue, max_body_bytes)
+        except CodecMissing:
             if not number:
                 raise
             sound = None
         if sound is not None and number in possible:
-            message, is_readable = sound
-            (messages if is_readable else unreadable).append(message)
-            plain_bytes += len(message.body)
+            (messages if sound.fault is None else faulty).append(sound)
+            plain_bytes += len(sound.body)
             reached = offsets[number] + 1
             continue
         if sound is None and number:  # the next pull begins with it
-            return Decoded(messages, unreadable, reached)
+            return Decoded(messages, faulty, reached)
         record = data[at : at + size]
         offset = offsets[number] if number in possible else reached
         if not number and record != doubted:
@@ -159,9 +161,9 @@ def _record_by_record(
                 *(queue, offset),
             )
             continue
-        unreadable.append(_damaged(record, queue, offset))
+        faulty.append(_damaged(record, queue, offset))
         reached = offset + 1
-    return Decoded(messages, unreadable, reached if failure else None)
+    return Decoded(messages, faulty, reached if failure else None)
 
 
 def _places(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
@@ -170,7 +172,7 @@ def _places(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
     at = 0
     while at < len(data):
         try:
-            size = _size_at(data, at)
+            size = size_at(data, at)
         except RecordError as error:
             return places, error
         places.append((at, size))
@@ -213,88 +215,30 @@ def _fit(around: Sequence[int], position: int) -> int:
     return (around[position] == own - 1) + (around[position + 2] == own + 1)
 
 
-def _sound(data: bytes, at: int, queue: MessageQueue) -> tuple[MessageExt, bool] | None:
-    """Return a message, and whether its body can be inflated; None if its record is damaged.
+def _sound(data: bytes, at: int, queue: MessageQueue, max_body_bytes: int) -> MessageExt | None:
+    """Return a message, perhaps with a fault of its body; None if its record is damaged.
 
     Raises:
-        BodyError: No codec is installed for its body.
+        CodecMissing: No codec is installed for its body.
     """
     try:
         stored = decode_record(data, at)
-        message, is_readable = _received(stored, queue.broker_name)
+        message = received(stored, queue.broker_name, max_body_bytes=max_body_bytes)
+    except CodecMissing:
+        raise
+    except BodyError as error:
+        message = unreadable(stored, queue.broker_name, str(error))
     except RecordError:
         return None
-    return None if _is_foreign(message, queue) else (message, is_readable)
-
-
-def _received(stored: StoredMessage, broker_name: str) -> tuple[MessageExt, bool]:
-    try:
-        return received(stored, broker_name), True
-    except BodyError as error:
-        if error.subject != _DAMAGED_BODY:
-            raise
-        return received(stored, broker_name, is_readable=False), False
+    return None if _is_foreign(message, queue) else message
 
 
 def _damaged(record: bytes, queue: MessageQueue, offset: int) -> MessageExt:
     """Return what there is of a damaged record, as the message at an offset of a queue."""
-    stored = _damaged_record(record)
     try:
-        message = received(stored, queue.broker_name, is_readable=False)
-    except RecordError:  # its hosts are none
-        bare = StoredMessage(stored.topic, stored.body, stored.properties_text, flag=stored.flag)
-        message = received(bare, queue.broker_name, is_readable=False)
+        decode_record(record)
+        fault = "its record belongs to another queue or offset"
+    except RecordError as error:
+        fault = str(error)
+    message = unreadable(damaged_record(record), queue.broker_name, fault)
     return replace(message, topic=queue.topic, queue=queue, queue_offset=offset)
-
-
-def _damaged_record(record: bytes) -> StoredMessage:
-    """Return the message of a record whose body, magic or lengths are not what was stored."""
-    with suppress(RecordError):
-        return decode_record(record, check_crc=False)
-    for magic in _MAGICS:
-        with suppress(RecordError):
-            head = _SIZE_AND_MAGIC.pack(len(record), magic)
-            return decode_record(head + record[len(head) :], check_crc=False)
-    _, _, _, _, flag, _, physical_offset, *_ = _HEAD.unpack_from(record)
-    return StoredMessage("", record, flag=flag, physical_offset=physical_offset)
-
-
-def _size_at(data: bytes, at: int) -> int:
-    """Return the size of a record.
-
-    Of one without a record's magic, if it leads to another or to the end.
-
-    Raises:
-        RecordError: Nobody knows where the next one begins.
-    """
-    try:
-        return record_size(data, at)
-    except RecordError:
-        end = at
-        while _lacks_magic(data, end):
-            end += _size_and_magic(data, end)[0]
-        if end == at or not (end == len(data) or _is_record(data, end)):
-            raise
-        return _size_and_magic(data, at)[0]
-
-
-def _is_record(data: bytes, at: int) -> bool:
-    try:
-        record_size(data, at)
-    except RecordError:
-        return False
-    return True
-
-
-def _lacks_magic(data: bytes, at: int) -> bool:
-    """Return whether something of a record's size begins there, without a record's magic."""
-    available = len(data) - at
-    if available < layout.RECORD_BYTES_MIN:
-        return False
-    size, magic = _size_and_magic(data, at)
-    return magic not in _MAGICS and layout.RECORD_BYTES_MIN <= size <= available
-
-
-def _size_and_magic(data: bytes, at: int) -> tuple[int, int]:
-    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
-    return size, magic

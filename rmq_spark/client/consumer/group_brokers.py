@@ -14,12 +14,11 @@ from typing import NamedTuple, Protocol, TypeVar
 from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError, OffsetMoved
 from rmq_spark.client.instance.routes import MASTER_ID, Routes
-from rmq_spark.client.message import MessageExt, received
+from rmq_spark.client.message import MessageExt, received_with_fault
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.subscriptions import wanted
-from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -196,6 +195,7 @@ class GroupBrokers:
                 pull.queue_offset,
                 result.next_begin_offset,
                 self._doubted.pop(pull.queue, None),
+                self._api.max_body_bytes,
             )
             found = _under_their_topics(
                 wanted(decoded.messages, pull.subscription), pull.queue.topic
@@ -262,10 +262,9 @@ class GroupBrokers:
         stored = found.first_message()
         if stored is None or stored.queue_offset != queue_offset:
             return None
-        try:
-            return received(stored, queue.broker_name)
-        except BodyError:
-            return received(stored, queue.broker_name, is_readable=False)
+        return received_with_fault(
+            stored, queue.broker_name, max_body_bytes=self._api.max_body_bytes
+        )
 
     # ---- the group
 

@@ -96,6 +96,10 @@ class LocalFileOffsetStore:
         """Return an offset from memory or from the file."""
         return self._table.read(queue, kind, self._kept)
 
+    def stored_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the file has, or None."""
+        return self._table.read(queue, ReadOffsetType.READ_FROM_STORE, self._kept)
+
     def _kept(self, queue: MessageQueue) -> int | None:
         return self._read().offset_table.get(queue)
 

@@ -38,6 +38,9 @@ class OffsetStore(Protocol):
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return the group's offset in a queue, or None if it has none."""
 
+    def stored_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset that is kept for good, or None; nothing remembered here changes."""
+
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Keep the offsets of these queues for good; a failure of one does not stop the others."""
 

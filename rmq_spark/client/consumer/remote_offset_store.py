@@ -53,6 +53,14 @@ class RemoteBrokerOffsetStore:
         """Return an offset from memory or from the broker."""
         return self._table.read(queue, kind, self._ask)
 
+    def stored_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the broker has stored, or None.
+
+        An operator's move that it shows is still noticed by `leave`.
+        """
+        stored = self._query(queue)
+        return None if stored is None or stored < 0 else stored
+
     def _ask(self, queue: MessageQueue) -> int | None:
         self._last_stored[queue] = stored = self._query(queue)
         return stored

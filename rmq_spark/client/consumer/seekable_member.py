@@ -22,7 +22,6 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.commits import Commit, store_offsets
 from rmq_spark.client.consumer.lite_pull_member import LitePullMember
-from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -81,6 +80,9 @@ class SeekableMember(LitePullMember):
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this group has stored for a queue, or None.
 
+        Its broker is asked, or in BROADCASTING this member's file is read: what `poll` has returned
+        since the last commit does not count.
+
         Args:
             queue: The queue, which may be another member's.
 
@@ -92,10 +94,7 @@ class SeekableMember(LitePullMember):
         """
         self._check_running()
         check_queue("queue", queue)
-        kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
-        if self._assigned.get(queue) is None:
-            kind = ReadOffsetType.READ_FROM_STORE  # the queue's owner moves its offset on
-        return self._offset_store.read_offset(queue, kind)
+        return self._offset_store.stored_offset(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset of a queue; messages pulled from elsewhere are dropped.

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rmq_spark.client.connections.connection import Connection
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.members import ConsumerMember, ProducerMember
-from rmq_spark.client.message import received
+from rmq_spark.client.message import MessageExt, received
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.headers import exchange_of
 from rmq_spark.wire.record import decode_record
 
@@ -53,11 +54,16 @@ class BrokerRequests(ProcessBound):
         client_id: Callable[[], str],
         consumers: Mapping[str, ConsumerMember],
         producers: Mapping[str, ProducerMember | None],
+        max_body_bytes: int = PLAIN_BYTES_MAX,
     ) -> None:
-        """Make a dispatcher; both mappings are by group, and may change at any time."""
+        """Make a dispatcher; both mappings are by group, and may change at any time.
+
+        Compressed bodies of messages in requests may inflate to ``max_body_bytes``.
+        """
         self._client_id = client_id
         self._consumers = consumers
         self._producers = producers
+        self._max_body_bytes = max_body_bytes
         self._free = _room()
         self._handlers: Mapping[int, Callable[[str, RemotingCommand, Any], object]] = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction_state,
@@ -139,7 +145,7 @@ class BrokerRequests(ProcessBound):
     # ---- one method for each request: the body of the answer, or None
 
     def _check_transaction_state(self, address: str, request: RemotingCommand, header: Any) -> None:
-        message = received(decode_record(request.body), header.broker_name or "")
+        message = self._message_in(request, header)
         group = message.properties.get(_PRODUCER_GROUP, "")
         producer = self._producers.get(group)
         if producer is None:
@@ -164,10 +170,15 @@ class BrokerRequests(ProcessBound):
 
     def _consume_directly(self, _: str, request: RemotingCommand, header: Any) -> object:
         self._check_client_id(header.client_id)
-        message = received(decode_record(request.body), header.broker_name or "")
+        message = self._message_in(request, header)
         return self._consumer(header.consumer_group).consume_directly(
             message, header.broker_name or ""
         )
+
+    def _message_in(self, request: RemotingCommand, header: Any) -> MessageExt:
+        stored = decode_record(request.body)
+        broker_name = header.broker_name or ""
+        return received(stored, broker_name, max_body_bytes=self._max_body_bytes)
 
     def _check_client_id(self, client_id: str | None) -> None:
         if client_id not in (None, self._client_id()):

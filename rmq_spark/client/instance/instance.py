@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.arguments import check_flag, check_kind, check_period_ms
+from rmq_spark.client.arguments import check_flag, check_kind, check_period_ms, check_range
 from rmq_spark.client.connections.connection import CONNECT_TIMEOUT_MS, parse_address
 from rmq_spark.client.connections.connections import REQUEST_TIMEOUT_MS, Connections, Credentials
 from rmq_spark.client.connections.detours import Detours
@@ -39,6 +39,7 @@ from rmq_spark.client.threads.periodic import Periodic
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class ClientInstance(ProcessBound):
         connect_timeout_ms: Milliseconds to wait for a connection.
         route_interval_ms: Milliseconds between refreshes of the routes.
         heartbeat_interval_ms: Milliseconds between heartbeats.
+        max_body_bytes: Most bytes that a compressed body may inflate to when it is read, up to
+            1 GiB; 16 MiB by default, the most that rocketpoll's producers send. Raise it for
+            messages of Java producers that send more: a larger body counts as a message that cannot
+            be read, which consumers make a dead letter of.
 
     Raises:
         MessageRejected: A number is out of range, ``client_id`` cannot be one, or an address has a
@@ -113,6 +118,7 @@ class ClientInstance(ProcessBound):
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         route_interval_ms: int = ROUTE_INTERVAL_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
+        max_body_bytes: int = PLAIN_BYTES_MAX,
     ) -> None:
         example = "Credentials('key', 'secret')"
         check_kind("credentials", credentials, (Credentials, NoneType), "Credentials", example)
@@ -126,6 +132,7 @@ class ClientInstance(ProcessBound):
             ("heartbeat_interval_ms", heartbeat_interval_ms),
         ):
             check_period_ms(name, number)
+        check_range("max_body_bytes", max_body_bytes, 1, PLAIN_BYTES_LIMIT_MAX)
         _check_extensions(extensions)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, ProducerMember | None] = {}
@@ -141,7 +148,9 @@ class ClientInstance(ProcessBound):
         self.connections = Connections(
             credentials=credentials,
             tls=tls,
-            on_request=BrokerRequests(lambda: self.client_id, self._consumers, self._producers),
+            on_request=BrokerRequests(
+                lambda: self.client_id, self._consumers, self._producers, max_body_bytes
+            ),
             on_ready=self._broker_is_ready,
             on_closed=self._connection_closed,
             extensions=extensions,
@@ -149,7 +158,7 @@ class ClientInstance(ProcessBound):
             connect_timeout_ms=connect_timeout_ms,
             agree_timeout_ms=request_timeout_ms,
         )
-        self.api = BrokerApi(self.connections, request_timeout_ms)
+        self.api = BrokerApi(self.connections, request_timeout_ms, max_body_bytes)
         self.routes = Routes(self.name_servers.route)
         self._telling = Heartbeats(self.api, self._heartbeat_data)
         self._lock = reentrant_mutex()

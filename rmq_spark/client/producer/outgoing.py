@@ -17,7 +17,12 @@ from rmq_spark.client.message import BODY_BYTES_MAX, Message
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.producer.unique_ids import UniqueIds
 from rmq_spark.errors import BodyError, CodecMissing, Verbatim
-from rmq_spark.wire.compression import DEFAULT_LEVEL, LEVELS, compress_body
+from rmq_spark.wire.compression import (
+    DEFAULT_LEVEL,
+    LEVELS,
+    PLAIN_BYTES_MAX,
+    compress_body,
+)
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
@@ -44,7 +49,8 @@ class SendRules:
         producer_group: Name of the producer group.
         create_topic_key: Topic whose settings a broker copies when it creates a missing topic.
         default_topic_queue_nums: Most queues of a topic that is created by a send.
-        max_message_bytes: Greatest size of a body, and of a batch, in bytes.
+        max_message_bytes: Greatest size of a body, before compression, and of a batch, in bytes; up
+            to 16 MiB (16,777,216), which consumers inflate by default.
         compress_body_bytes: Size, in bytes, from which on bodies are compressed if that makes them
             shorter.
         compress_type: Compression of bodies: COMPRESSION_ZLIB, COMPRESSION_LZ4 or COMPRESSION_ZSTD
@@ -70,6 +76,13 @@ class SendRules:
         check_topic(self.create_topic_key, "create_topic_key")
         check_range("default_topic_queue_nums", self.default_topic_queue_nums, 1, INT32_MAX)
         check_range("max_message_bytes", self.max_message_bytes)
+        if self.max_message_bytes > PLAIN_BYTES_MAX:
+            raise MessageRejected(
+                "max_message_bytes",
+                f"at most {PLAIN_BYTES_MAX}, to which consumers inflate a body (split larger "
+                "messages, or send a reference to a file)",
+                self.max_message_bytes,
+            )
         check_range("compress_body_bytes", self.compress_body_bytes, 0)
         example = "MessageSysFlag.COMPRESSION_LZ4"
         check_kind("compress_type", self.compress_type, MessageSysFlag, "a MessageSysFlag", example)

@@ -45,6 +45,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
+from rmq_spark.wire.tags import BLANKS
 
 if TYPE_CHECKING:
     from rmq_spark.client.reading.log_files import LogFiles
@@ -164,7 +165,8 @@ class BulkPull(ProcessBound):
         self._queue = queue
         self._end = end
         self._rules = rules or PullRules()
-        self._is_filtered = self._rules.subscription.strip() not in ("", _ALL)
+        is_all = self._rules.subscription.strip(BLANKS) in ("", _ALL)
+        self._is_filtered = not is_all
         self._next_offset = start  # offset of the next record to yield
         self._asked_to = start
         self._spans: deque[_Span] = deque()
@@ -185,8 +187,8 @@ class BulkPull(ProcessBound):
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription=self._rules.subscription or _ALL,
-            expression_type=self._rules.expression_type,
+            subscription=_ALL if is_all else self._rules.subscription,
+            expression_type=TAG_EXPRESSION if is_all else self._rules.expression_type,
             max_msg_bytes=self._rules.chunk_bytes,
         )
         ProcessBound.__init__(self)

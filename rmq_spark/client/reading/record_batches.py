@@ -22,6 +22,7 @@ from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.gather import numbers
 from rmq_spark.wire.chunk.inflate import plain_bodies
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX, without_namespace
 
@@ -67,6 +68,7 @@ class RecordBatches:
         *,
         tags: Collection[str] = (),
         checks_crc: bool = True,
+        max_body_bytes: int = PLAIN_BYTES_MAX,
         namespace: str | None = None,
     ) -> None:
         """Take the exact types that record batches must have.
@@ -77,6 +79,7 @@ class RecordBatches:
             bad: Handles records that cannot be read.
             tags: The tags of which messages must have one, if any.
             checks_crc: Check bodies against their CRC, if they are among the columns.
+            max_body_bytes: Most bytes that a compressed body may inflate to.
             namespace: The namespace to leave out of the names in the topic column.
         """
         self._schema = schema
@@ -84,6 +87,7 @@ class RecordBatches:
         self._tags = pa.array(sorted(tags), pa.string()) if tags else None
         self._has_body = _BODY in schema.names
         self._checks_crc = checks_crc and self._has_body
+        self._max_body_bytes = max_body_bytes
         self._namespace = namespace
         self._constants = _Constants()
 
@@ -120,7 +124,7 @@ class RecordBatches:
             yield from self._batch(arrays, is_wanted)
             return
         damaged = damaged_bodies(chunk) if self._checks_crc else np.zeros(0, np.int64)
-        for first, bodies, problems in plain_bodies(chunk, SLICE_BYTES):
+        for first, bodies, problems in plain_bodies(chunk, SLICE_BYTES, self._max_body_bytes):
             end = first + len(bodies)
             wrong: dict[int, object] = {
                 **problems,

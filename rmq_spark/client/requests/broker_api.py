@@ -29,6 +29,7 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import Buffer
@@ -74,12 +75,20 @@ class BrokerApi:
     Args:
         connections: The connections that requests go over.
         timeout_ms: Milliseconds to wait for a response, unless a method says otherwise.
+        max_body_bytes: Most bytes that a compressed body may inflate to; readers of the records in
+            a response apply it.
     """
 
-    def __init__(self, connections: Connections, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        max_body_bytes: int = PLAIN_BYTES_MAX,
+    ) -> None:
         self.calls = Calls(connections.request, timeout_ms)
         self.connections = connections
         self.timeout_ms = timeout_ms
+        self.max_body_bytes = max_body_bytes
 
     @cached_property
     def admin(self) -> AdminCalls:

@@ -32,8 +32,12 @@ class BodySlice(NamedTuple):
     problems: dict[int, BodyError]
 
 
-def plain_bodies(chunk: RecordChunk, slice_bytes: int) -> Iterator[BodySlice]:
+def plain_bodies(
+    chunk: RecordChunk, slice_bytes: int, bytes_max: int = PLAIN_BYTES_MAX
+) -> Iterator[BodySlice]:
     """Yield the inflated bodies of a chunk, in slices of rows of about ``slice_bytes`` bytes.
+
+    A body that inflates to more than ``bytes_max`` bytes is null, with a problem.
 
     A slice has at least one row; a chunk without compressed bodies is one slice, whatever its size.
 
@@ -51,7 +55,7 @@ def plain_bodies(chunk: RecordChunk, slice_bytes: int) -> Iterator[BodySlice]:
         start = int(chunk.body_at[row])
         body = chunk.data[start : start + int(chunk.body_length[row])].tobytes()
         try:
-            plain[row] = bytes(uncompress_body(body, int(chunk.sys_flag[row]), PLAIN_BYTES_MAX))
+            plain[row] = bytes(uncompress_body(body, int(chunk.sys_flag[row]), bytes_max))
         except CodecMissing:
             raise
         except BodyError as error:

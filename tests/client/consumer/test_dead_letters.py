@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from logged_lines import lines_of
 from moved_tasks import MovedTasks
 from received_messages import received
 
-from rmq_spark.client.consumer.dead_letters import AGAIN_MS, DeadLetters
+from rmq_spark.client.consumer.dead_letters import AGAIN_MS, REMEMBERED_MAX, DeadLetters
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 
 GONE = ConnectionClosed("b:1", "gone")
@@ -91,3 +93,43 @@ def test_what_its_broker_cannot_read_either_is_sent_to_the_dead_letters(tasks):
     assert (brokers.sent, done) == ([], [])  # a broker that is away may read it when it is back
     tasks.move(AGAIN_MS)
     assert (brokers.taken, brokers.sent, done) == ([], [7], [AGAIN_MS])
+
+
+@pytest.mark.parametrize("group", ["TOOLS_CONSUMER", "CID_RMQ_SYS_TRACE"])
+def test_groups_of_tools_pass_over_what_cannot_be_read_and_write_nothing(tasks, caplog, group):
+    brokers, done = Brokers(), []
+    letters = DeadLetters(group, brokers, tasks, is_clustering=True)
+    letters.bury(received(7), lambda: True, lambda: done.append(tasks.now_ms))
+    tasks.move(0)
+    assert (brokers.taken, brokers.sent, done) == ([], [], [0])
+    assert "it is passed over" in caplog.text
+
+
+def test_a_member_makes_one_dead_letter_of_a_message_however_often_it_comes_back_to_it(
+    tasks, caplog
+):
+    brokers, done = Brokers(), []
+    letters = DeadLetters("G", brokers, tasks, is_clustering=True)
+    of_a_topic_made_again = replace(received(7), offset_message_id="another")
+    for message in (received(7), received(7), received(8), received(7), of_a_topic_made_again):
+        letters.bury(message, lambda: True, lambda: done.append(tasks.now_ms))
+        tasks.move(0)
+    assert [offset for offset, *_ in brokers.taken] == [7, 8, 7]
+    assert len(done) == 5
+    assert len(lines_of(caplog, "rmq_spark.client.consumer")) == 3
+
+
+def test_a_member_remembers_a_bounded_number_of_dead_letters(tasks):
+    brokers = Brokers()
+    letters = DeadLetters("G", brokers, tasks, is_clustering=True)
+    for offset in (*range(REMEMBERED_MAX + 1), 0, REMEMBERED_MAX):
+        letters.bury(received(offset), lambda: True, lambda: None)
+        tasks.move(0)
+    assert [offset for offset, *_ in brokers.taken] == [*range(REMEMBERED_MAX + 1), 0]
+
+
+def test_the_log_says_why_a_message_cannot_be_read(tasks, caplog):
+    letters = DeadLetters("G", Brokers(), tasks, is_clustering=True)
+    message = replace(received(7), fault="needed at most 10 bytes inflated, found more")
+    letters.bury(message, lambda: True, lambda: None)
+    assert "cannot be read, and it goes to %DLQ%G: needed at most 10 bytes inflated" in caplog.text

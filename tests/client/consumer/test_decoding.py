@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
-from rmq_spark.errors import BodyError, RecordError
+from rmq_spark.errors import CodecMissing, RecordError
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record, magic_of
@@ -231,11 +231,11 @@ def test_a_first_record_without_sense_is_an_error():
 def test_what_only_is_not_installed_here_makes_no_dead_letters(monkeypatch):
     """Every message would be one, though there is nothing wrong with any."""
 
-    def plain_body(_):
-        raise BodyError("lz4", at="import", needed="the package lz4", found="none")
+    def plain_body(*_):
+        raise CodecMissing("lz4", at="import", needed="the package lz4", found="none")
 
     monkeypatch.setattr(StoredMessage, "plain_body", plain_body)
-    with pytest.raises(BodyError, match="the package lz4"):
+    with pytest.raises(CodecMissing, match="the package lz4"):
         pulled(good(0, zlib.compress(b"good"), COMPRESSED) + good(1))
 
 

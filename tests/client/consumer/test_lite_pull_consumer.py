@@ -567,3 +567,20 @@ def test_what_is_committed_while_a_reset_is_stored_stays(cluster, lite, monkeypa
     consumer._member.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
     assert {store.offsets(topic)[queue] for queue in consumer.assignment()} == {5}
     assert cluster.stored_offset(group, topic, ({0, 1} - {told[0].queue_id}).pop()) == 5
+
+
+def test_committed_is_what_the_broker_has_stored_not_what_was_polled(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *numbers(10), queues=1)
+    consumer = lite(group, topic, auto_commit=False)
+    queue = cluster.queue(topic)
+    assert polled(consumer, 10) == numbers(10)
+    stored = cluster.stored_offset(group, topic)
+    assert consumer.committed(queue) == stored
+    assert stored in (None, 0)
+    consumer._member._offset_store.update_offset(queue, 7, increase_only=True)  # to be persisted
+    assert consumer.committed(queue) == cluster.stored_offset(group, topic) == stored
+    consumer.commit({queue: 3})
+    assert consumer.committed(queue) == cluster.stored_offset(group, topic) == 3
+    consumer.seek(queue, 1)
+    assert consumer.committed(queue) == 3

@@ -149,3 +149,23 @@ def test_who_has_left_knows_by_where_it_began_that_a_queue_was_moved(store, brok
     store.update_offset(QUEUE, 9, increase_only=True)
     store.persist_all([QUEUE])
     assert brokers.offsets == {QUEUE: 2}
+
+
+def test_what_was_asked_for_does_not_hide_that_an_operator_has_moved_the_group(store, brokers):
+    store.persist(QUEUE, 5)
+    brokers.offsets[QUEUE] = 2
+    assert store.stored_offset(QUEUE) == 2
+    store.leave()
+    store.persist_all({QUEUE})
+    assert brokers.offsets[QUEUE] == 2
+
+
+def test_the_stored_offset_is_that_of_the_broker_whatever_is_remembered(store, brokers):
+    assert store.stored_offset(QUEUE) is None
+    store.update_offset(QUEUE, 8, increase_only=True)
+    assert store.stored_offset(QUEUE) is None
+    brokers.offsets[QUEUE] = 3
+    assert store.stored_offset(QUEUE) == 3
+    brokers.down.add("broker-a")
+    with pytest.raises(RocketPollError):
+        store.stored_offset(QUEUE)

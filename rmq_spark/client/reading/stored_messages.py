@@ -1,0 +1,99 @@
+"""Stored messages: those of one queue between two offsets, one by one, with nothing left out.
+
+    bulk pull ──> decoded record by record ──> messages, those that cannot be read with a fault
+
+A record whose size is damaged hides where the next one begins: it becomes a message with a fault as
+well, and the queue is pulled again from the offset after it. What becomes of a message with a fault
+is for the caller to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rmq_spark.client.message import MessageExt, decode_messages, unreadable
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
+from rmq_spark.client.reading.read_bounds import READER_GROUP, Span
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.stored_records import damaged_record, size_at, stated_queue_offset
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
+
+
+def stored_messages(
+    api: BrokerApi, span: Span, rules: PullRules | None = None
+) -> Iterator[MessageExt]:
+    """Yield the messages of a span, in order; a message that cannot be read has a ``fault``.
+
+    Args:
+        api: Requests to brokers; compressed bodies may inflate to its ``max_body_bytes``.
+        span: The offsets to read.
+        rules: Settings of the pulls, among them the filter.
+
+    Raises:
+        OffsetMoved: The queue does not hold these offsets any more.
+        ClientError: The broker does not answer, or refuses.
+    """
+    at = span.start
+    while at < span.end:
+        queue, address = span.queue, span.address
+        for chunk in BulkPull(api, address, READER_GROUP, queue, at, span.end, rules):
+            try:
+                for message in _messages_of(api, queue, chunk, at):
+                    yield message
+                    at = message.queue_offset + 1
+            except RecordError as error:
+                damaged = _beyond_decoding(chunk, queue, at, error)
+                yield damaged
+                at = damaged.queue_offset + 1
+                break  # and pull again after it
+            at = chunk.next_offset
+        else:
+            return
+
+
+def _messages_of(
+    api: BrokerApi, queue: MessageQueue, chunk: RawChunk, at: int
+) -> Iterator[MessageExt]:
+    """Yield the messages of a chunk; one with a fault is at its place, whatever it states."""
+    for message in decode_messages(
+        chunk.records, queue.broker_name, max_body_bytes=api.max_body_bytes, with_faults=True
+    ):
+        found = message
+        if message.fault is not None:
+            is_possible = at <= message.queue_offset < chunk.next_offset
+            offset = message.queue_offset if is_possible else at
+            is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state another place
+            place = message.queue if is_light else queue
+            found = replace(message, topic=place.topic, queue=place, queue_offset=offset)
+        yield found
+        at = found.queue_offset + 1
+
+
+def _beyond_decoding(
+    chunk: RawChunk, queue: MessageQueue, at: int, error: RecordError
+) -> MessageExt:
+    """Return a message for the record at which a chunk's decoding ended."""
+    records = bytes(chunk.records)
+    rest = records[_decodable_bytes(records) :]
+    offset = at
+    if len(rest) >= layout.RECORD_BYTES_MIN:
+        stated = stated_queue_offset(rest, 0)
+        offset = stated if at <= stated < chunk.next_offset else at
+    stored = damaged_record(rest.ljust(layout.RECORD_BYTES_MIN, b"\0"))
+    message = unreadable(stored, queue.broker_name, str(error))
+    return replace(message, topic=queue.topic, queue=queue, queue_offset=offset)
+
+
+def _decodable_bytes(records: bytes) -> int:
+    """Return how many bytes lead from one record to the next."""
+    at = 0
+    while at < len(records):
+        try:
+            at += size_at(records, at)
+        except RecordError:  # noqa: PERF203  # it ends the loop
+            break
+    return at

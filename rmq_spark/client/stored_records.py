@@ -1,0 +1,88 @@
+"""Stored records that cannot be read, as messages: what they still say, and a fault that says why.
+
+    a body that cannot be inflated        the whole message, with its body as stored
+    a record with a wrong CRC or length   what can be read of it
+    a size that leads to no record        RecordError: nobody knows where the next record begins
+
+So one damaged message hides no other in a command, a lookup or a page. Consumers and readers share
+this; each decides what becomes of such a message. Nothing here knows a broker.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from typing import Final
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.record import StoredMessage, decode_record, record_size
+
+_HEAD: Final = struct.Struct(layout.struct_format(layout.HEAD))
+_SIZE_AND_MAGIC: Final = struct.Struct(layout.struct_format(layout.HEAD[:2]))
+_QUEUE_OFFSET: Final = [name for name, _ in layout.HEAD].index("queue_offset")
+_MAGICS: Final = (layout.MAGIC_V1, layout.MAGIC_V2)
+
+
+def stated_queue_offset(data: bytes, at: int) -> int:
+    """Return the queue offset that the record at ``at`` states, which may be damaged."""
+    return int(_HEAD.unpack_from(data, at)[_QUEUE_OFFSET])
+
+
+def damaged_record(record: bytes) -> StoredMessage:
+    """Return the message of a record whose body, magic or lengths are not what was stored.
+
+    Where nothing but the size makes sense, the whole record is its body.
+    """
+    with suppress(RecordError):
+        return decode_record(record, check_crc=False)
+    for magic in _MAGICS:
+        with suppress(RecordError):
+            head = _SIZE_AND_MAGIC.pack(len(record), magic)
+            return decode_record(head + record[len(head) :], check_crc=False)
+    _, _, _, _, flag, queue_offset, physical_offset, *_ = _HEAD.unpack_from(record)
+    return StoredMessage(
+        "", record, flag=flag, queue_offset=queue_offset, physical_offset=physical_offset
+    )
+
+
+def size_at(data: bytes, at: int) -> int:
+    """Return the size of the record at ``at``.
+
+    A record without a record's magic has one as well, if its size leads to another record or to
+    the end.
+
+    Raises:
+        RecordError: Nobody knows where the next one begins.
+    """
+    try:
+        return record_size(data, at)
+    except RecordError:
+        end = at
+        while _lacks_magic(data, end):
+            end += _size_and_magic(data, end)[0]
+        if end == at or not (end == len(data) or _is_record(data, end)):
+            raise
+        return _size_and_magic(data, at)[0]
+
+
+def _is_record(data: bytes, at: int) -> bool:
+    try:
+        record_size(data, at)
+    except RecordError:
+        return False
+    return True
+
+
+def _lacks_magic(data: bytes, at: int) -> bool:
+    """Return whether something of a record's size begins there, without a record's magic."""
+    available = len(data) - at
+    if available < layout.RECORD_BYTES_MIN:
+        return False
+    size, magic = _size_and_magic(data, at)
+    return magic not in _MAGICS and layout.RECORD_BYTES_MIN <= size <= available
+
+
+def _size_and_magic(data: bytes, at: int) -> tuple[int, int]:
+    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+    return size, magic

@@ -1,0 +1,156 @@
+"""What ``consume -o json`` prints, ``produce --json`` sends as the same message, whatever it holds;
+and so does ``dlq resend``. Keys are divided by U+0020 alone, as the index and Java's senders do.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from received_messages import received
+
+from rmq_spark.cli.dead_letters import original
+from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.message_input import Settings, Text, messages_of
+from rmq_spark.cli.message_text import renderer
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.message import Message, MessageExt, decode_messages
+from rmq_spark.client.subscriptions import by_tag, subscription_data, wanted
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.properties import RESERVED_NAMES
+from rmq_spark.wire.record import StoredMessage, encode_record
+from rocketpoll import EmbeddedBroker
+
+ID = "7F00000132FC5F901546746373D70000"
+SETTINGS = Settings("copy", None, (), {}, None, 0)
+WHITE = "\t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2028\u2029\u202f\u205f\u3000\ufeff\x7f\x9b"
+
+texts = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\x01\x02")
+    | st.sampled_from(WHITE),
+    min_size=1,
+    max_size=12,
+)
+keys = texts.map(lambda text: text.replace(" ", "_"))
+names = texts.filter(lambda name: name not in RESERVED_NAMES)
+messages = st.builds(
+    Message,
+    topic=st.just("T"),
+    body=st.binary(min_size=1, max_size=60) | texts.map(str.encode),
+    tags=st.none() | texts,
+    keys=st.lists(keys, min_size=1, max_size=4) | st.none(),
+    properties=st.dictionaries(names, texts, max_size=4),
+    flag=st.integers(-(1 << 31), (1 << 31) - 1),
+    sharding_key=st.none() | texts,
+)
+
+
+def stored(message: Message, topic: str = "T", *, is_compressed: bool = False) -> MessageExt:
+    """The message as a consumer gets it."""
+    body, flags = bytes(message.body), 0
+    if is_compressed:
+        flags = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
+        body = compress_body(body, MessageSysFlag.COMPRESSION_ZLIB)
+    record = StoredMessage(
+        topic, body, message.properties_text(ID), flag=message.flag, sys_flag=flags
+    )
+    [found] = decode_messages(encode_record(record), "broker-a")
+    return found
+
+
+def fields(message: Message):
+    return (
+        bytes(message.body),
+        message.tags,
+        tuple(message.keys or ()),
+        dict(message.properties),
+        message.flag,
+        message.sharding_key,
+    )
+
+
+@given(messages, st.booleans())
+def test_a_message_that_is_printed_as_json_and_sent_again_is_the_same(message, is_compressed):
+    line = renderer("json", None)(stored(message, is_compressed=is_compressed))
+    [copy] = messages_of([Text("line 1", line)], SETTINGS, is_json=True)
+    assert fields(copy) == fields(message)
+    assert stored(copy).properties == stored(message).properties
+
+
+@given(messages)
+def test_a_dead_letter_that_is_sent_again_is_the_same(message):
+    letter = stored(message, "%DLQ%G")
+    letter.properties["DLQ_ORIGIN_TOPIC"] = "T"
+    assert fields(original(letter, "G")) == fields(message)
+
+
+@given(st.lists(keys, min_size=1, max_size=4))
+def test_keys_are_divided_by_u_0020_alone(given_keys):
+    assert stored(Message("T", b"x", keys=given_keys)).keys == tuple(given_keys)
+    assert stored(Message("T", b"x", keys="  ".join(given_keys))).keys == tuple(given_keys)
+
+
+@given(texts.filter(lambda tag: "||" not in tag and tag.strip("".join(map(chr, range(33)))) == tag))
+def test_a_tag_can_be_subscribed_to_by_its_text(tag):
+    assume(tag not in ("", "*"))
+    found = subscription_data("T", by_tag(tag), 0)
+    assert found.tags_set == {tag}
+    message = stored(Message("T", b"x", tags=tag))
+    assert wanted([message], found) == [message]
+    assert subscription_data("T", by_tag(f" \t{tag}\r || other"), 0).tags_set == {tag, "other"}
+
+
+@pytest.mark.parametrize("key", ["order\u00a042", "東京\u3000大阪", "a\tb", "a\x85b", "\u2003x"])
+def test_a_message_is_found_by_a_key_with_white_space_in_it(key, run, monkeypatch):
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        monkeypatch.setenv("NAMESRV_ADDR", broker.address)
+        broker.create_topic("T", 1)
+        broker.send("T", "one", keys=[key, "plain"])
+        [found] = admin.messages_by_key("T", key)
+        assert found.keys == (key, "plain")
+        assert json.loads(run("consume", "T", "--key", key, "-o", "json").out)["keys"] == list(
+            found.keys
+        )
+        copied = run("consume", "T", "-o", "json").out.encode()
+        assert run("produce", "copy", "--json", stdin=copied).code == 0
+        [copy] = admin.messages_by_key("copy", key)
+        assert copy.properties["KEYS"] == found.properties["KEYS"]
+        for part in key.split():
+            assert admin.messages_by_key("T", part) == ()
+
+
+def test_a_line_of_a_message_that_could_not_be_read_is_not_sent_as_if_it_were_sound():
+    line = json.dumps({"body_base64": "AAAA", "fault": "compressed body at byte 0"}).encode()
+    with pytest.raises(
+        Failure, match=r"line 7: fault: this message could not be read .*leave fault"
+    ):
+        list(messages_of([Text("line 7", line)], SETTINGS, is_json=True))
+    sound = json.dumps({"body_base64": "AAAA", "fault": None}).encode()
+    assert [each.body for each in messages_of([Text("", sound)], SETTINGS, is_json=True)] == [
+        bytes(3)
+    ]
+
+
+@pytest.mark.parametrize("flag", ["1", 1.5, True, 1 << 31])
+def test_a_flag_that_is_none_is_refused_with_its_line(flag):
+    line = json.dumps({"body": "x", "flag": flag}).encode()
+    with pytest.raises((Failure, click.UsageError), match="line 1: flag"):
+        list(messages_of([Text("line 1", line)], SETTINGS, is_json=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        *[("3", 3), ("+3", 3), ("003", 3), ("\u0663", 3), (str((1 << 31) - 1), (1 << 31) - 1)],
+        *[("-1", 0), ("soon", 0), ("", 0), ("3 ", 0), (str(1 << 31), 0), ("9" * 5_000, 0)],
+    ],
+)
+def test_a_delay_level_is_read_as_by_java(text, level):
+    message = received(1)
+    message.properties.clear()
+    message.properties["DELAY"] = text
+    assert message.delay_level == level
