@@ -88,7 +88,6 @@ class Consumer(Member["LoopConsumer"]):
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrivals: Wakes | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._let_others_run_at = 0.0
 
     # ---- life
@@ -124,8 +123,6 @@ class Consumer(Member["LoopConsumer"]):
         threaded.shutdown()
 
     def _closed(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self._arrivals is not None:
             self._arrivals.end()
 
@@ -247,22 +244,9 @@ class Consumer(Member["LoopConsumer"]):
             patience = None if deadline is None else deadline - loop.time()
             if patience is not None and patience <= 0:
                 break
-            self._look_at_commits_later()
             await arrivals.wait(patience)
-            consumer.commit_if_due()
             self._let_others_run_at = monotonic() + BUSY_SECONDS
         return None
-
-    def _look_at_commits_later(self) -> None:
-        """Have those that wait woken when offsets may be due: one timer for all their waits."""
-        if self._timer is None and self._loop is not None and self._settings.auto_commit:
-            seconds = self._settings.auto_commit_interval_ms / 1000
-            self._timer = self._loop.call_later(seconds, self._look_at_commits)
-
-    def _look_at_commits(self) -> None:
-        self._timer = None
-        if self._arrivals is not None:
-            self._arrivals.wake_all()
 
     # ---- offsets
 

@@ -54,10 +54,6 @@ class LoopConsumer(SeekableMember):
         """With ``auto_commit``, count what was returned as dealt with, as its caller says."""
         self._auto_commit.more_is_wanted()
 
-    def commit_if_due(self) -> None:
-        """With ``auto_commit``, have the offsets stored if it is time again."""
-        self._auto_commit.commit_if_due()
-
     def take(self, most: int | None) -> list[MessageExt] | None:
         """Return up to so many messages of one queue that are here; None without any."""
         self._end_handout()

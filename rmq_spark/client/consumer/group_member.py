@@ -17,6 +17,7 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dead_letters import DeadLetters
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
@@ -121,8 +122,7 @@ class GroupMember(ProcessBound, ABC):
         rebalance_ms = settings.rebalance_interval_ms
         self._is_untold = False  # brokers have yet to hear of changed subscriptions
         self._rebalancing = Repeated(self._services, self._do_rebalance, rebalance_ms)
-        persist_ms = settings.persist_consumer_offset_interval_ms
-        self._persisting = Repeated(self._services, self._persist, persist_ms)
+        self._persisting = Repeated(self._services, self._persist, settings.persist_interval_ms)
         self._started_ms = 0
         self._is_registered = self._has_joined = False
 
@@ -209,7 +209,7 @@ class GroupMember(ProcessBound, ABC):
         if not self._life.change(ServiceState.STARTING, ServiceState.RUNNING):
             self._ending.run()
             raise ClientShutDown("the consumer was shut down while it was being started")
-        self._persisting.start(self._settings.persist_consumer_offset_interval_ms)
+        self._persisting.start(self._settings.persist_interval_ms)
         self._rebalancing.start(0)
 
     def _join(self) -> None:
@@ -365,8 +365,11 @@ class GroupMember(ProcessBound, ABC):
 
     # ---- rebalancing and offsets
 
-    def _persist(self) -> None:
+    def _persist(self) -> int:
+        """Store the offsets; return the milliseconds until the next time, of the whole interval."""
+        began_ms = monotonic_ms()
         self._offsets.persist(self._queues())
+        return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
 
     def take_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in a queue that is another one now back to an offset of that."""

@@ -96,13 +96,15 @@ class LitePullMember(GroupMember):
         ProcessBound.__init__(self)
 
     def _new_auto_commit(self) -> AutoCommit:
-        interval_ms = self._lite.auto_commit_interval_ms if self._lite.auto_commit else None
         return AutoCommit(
             lambda: self._assigned.all(),  # noqa: PLW0108  # a fork replaces it
             self._offset_store,
-            interval_ms,
-            monotonic_ms,
+            is_enabled=self._lite.auto_commit,
         )
+
+    def _persist(self) -> int:
+        self._auto_commit.publish()
+        return super()._persist()
 
     # ---- which queues
 

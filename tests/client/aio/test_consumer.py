@@ -4,7 +4,6 @@ import asyncio
 import random
 import threading
 from contextlib import AsyncExitStack
-from functools import partial
 
 import pytest
 from async_stories import BY_HAND, FIRST, PATIENCE_S, NoWaiting, steps, taken, told_in_a_loop, until
@@ -216,9 +215,10 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
         for consumer in consumers:
             await stack.enter_async_context(consumer)
             held = consumer._now()
-            monkeypatch.setattr(held, "commit_if_due", partial(looks.append, consumer))
+            monkeypatch.setattr(held, "take", lambda _, one=consumer: looks.append(one))
         waiting = [asyncio.create_task(consumer.poll(20_000)) for consumer in consumers]
         await steps(3)
+        looks.clear()
         monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *call: wakes.append(wake(*call)))
         thread = threading.Thread(target=read, args=(consumers,))
         thread.start()
