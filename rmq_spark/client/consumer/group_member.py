@@ -83,6 +83,7 @@ class GroupMember(ProcessBound, ABC):
         ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
         """
         self.group = check_group(group)
+        self._given_group = group
         settings.check()
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if not isinstance(instance, (str, NoneType)) and not is_instance:
@@ -133,12 +134,17 @@ class GroupMember(ProcessBound, ABC):
         if self._settings.message_model is MessageModel.BROADCASTING:
             from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
                 LocalFileOffsetStore,
+                former_name,
                 offset_file,
             )
 
             directory = self._settings.local_offset_directory
+            former = former_name(self._given_group)
             return LocalFileOffsetStore(
-                lambda: offset_file(self._instance.lasting_id, self.group, directory)
+                lambda: offset_file(self._instance.lasting_id, self.group, directory),
+                former=None
+                if former is None
+                else lambda: offset_file(self._instance.lasting_id, former, directory),
             )
         return RemoteBrokerOffsetStore(
             self._brokers.consumer_offset, self._brokers.update_consumer_offset
@@ -308,7 +314,7 @@ class GroupMember(ProcessBound, ABC):
             self._brokers.check_subscription(data)
         with self._changing_subscriptions:
             before = self._subscriptions.get(topic, data)
-            self._subscriptions = {**self._subscriptions, topic: data}
+            self._subscriptions = {**self._subscriptions, data.topic: data}
         self._subscriptions_changed()
         if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
             self._pull_anew(topic)
@@ -322,7 +328,7 @@ class GroupMember(ProcessBound, ABC):
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_not_over()
-        check_topic(topic)
+        topic = check_topic(topic)
         if topic.startswith(RETRY_PREFIX):
             raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
         with self._changing_subscriptions:
