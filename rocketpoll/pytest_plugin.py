@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -49,8 +50,7 @@ def _leave_clocks_running() -> None:
     """
     with warnings.catch_warnings():  # of what freezegun imports; pytest may make them errors
         warnings.simplefilter("ignore")
-        import freezegun  # noqa: PLC0415  # only where it is installed
-
+        freezegun = import_module("freezegun")  # only where it is installed
     freezegun.configure(extend_ignore_list=["rmq_spark.", "rocketpoll."])
 
 
