@@ -14,7 +14,10 @@ Example:
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,11 +33,25 @@ _numbers = count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, for runs with ``--strict-markers``."""
+    """Register the marker, for runs with ``--strict-markers``, and keep freezegun out of here."""
     config.addinivalue_line(
         "markers",
         f"rocketpoll_topic(queues={_QUEUES}): how many queues the topic of rocketpoll_topic has",
     )
+    if find_spec("freezegun") is not None:
+        _leave_clocks_running()
+
+
+def _leave_clocks_running() -> None:
+    """Have freezegun leave the real time to rocketpoll.
+
+    Where it stands still, no timeout is ever over: a ``poll`` that finds nothing would never
+    return. Names end with a point, as freezegun compares beginnings.
+    """
+    with warnings.catch_warnings():  # of what freezegun imports; pytest may make them errors
+        warnings.simplefilter("ignore")
+        freezegun = import_module("freezegun")  # only where it is installed
+    freezegun.configure(extend_ignore_list=["rmq_spark.", "rocketpoll."])
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
+from rmq_spark.cli.connection import Access
 from rmq_spark.cli.console.guard import Guard
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.http_port import HttpPort
@@ -100,13 +101,14 @@ class Browser:
 
 
 @contextmanager
-def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), names=()):
+def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), names=(), access=None):
     """A console of a cluster, in this process, and a browser for it."""
     guard = Guard(token=TOKEN, reads_are_open=reads_are_open, writes=writes, names=names)
     history = History()
     instance = ClientInstance(name_server, request_timeout_ms=5_000)
     with Admin(instance=instance) as admin:
-        site = Site(admin, guard, history, checkpoints, name_server)
+        access = access or Access({"namesrv": name_server}, ("--namesrv", name_server))
+        site = Site(admin, guard, history, checkpoints, access)
         with HttpPort("127.0.0.1", 0, site.answer) as server:
             serving = threading.Thread(target=server.serve_forever, args=(0.01,))
             serving.start()

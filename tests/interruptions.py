@@ -84,7 +84,7 @@ def interrupted_everywhere(make, do, check, *, step=1, least):
         except Exception as error:
             raise AssertionError(f"interrupted at {interruption.where} (place {number})") from error
         number += step
-    assert number >= least
+    assert number >= least, number
 
 
 def in_another_thread(call):

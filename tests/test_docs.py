@@ -5,6 +5,8 @@ from __future__ import annotations
 import queue
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -328,7 +330,7 @@ def test_the_table_of_the_page_on_asyncio_names_what_each_can_do():
 
 
 def test_both_consumers_of_their_page_consume():
-    first, settings = python_of("docs/consumers.md")
+    first, settings, _ = python_of("docs/consumers.md")
     printed = queue.SimpleQueue()
     bodies = []
 
@@ -353,10 +355,27 @@ def test_the_settings_on_the_page_of_consumers_are_those_of_the_code():
         for line in table.splitlines()
         if line.startswith("| `")
     ]
-    assert len(rows) == 9
+    assert len(rows) == 11
     for name, *stated in rows:
         found = [getattr(settings, name, "") for settings in (LitePullSettings(), PushSettings())]
         assert stated == [str(getattr(each, "name", each)) for each in found], name
+
+
+def test_offsets_in_a_database_are_kept_as_their_page_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [block] = [each for each in python_of("docs/consumers.md") if "sqlite3" in each]
+    block = block.replace("timeout_ms=5_000", "timeout_ms=1_000")
+    expected = []
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders", queues=2)
+        for run in ("first", "second"):
+            bodies = [f"{run} {number}" for number in range(25)]
+            broker.send("orders", *bodies)
+            expected += bodies
+            run_at(broker, block)
+            with closing(sqlite3.connect("results.db")) as database:
+                found = [body for (body,) in database.execute("SELECT body FROM results")]
+            assert sorted(found) == sorted(expected)
 
 
 @pytest.mark.wide

@@ -272,3 +272,62 @@ def test_at_the_end(rocketpoll_broker, rocketpoll_topic):
 """)
     assert outcome(said) == "1 failed, 2 passed, 1 error"
     assert "broker.away() was left in force, and is ended now" in said
+
+
+def test_a_test_that_freezes_the_time_sends_polls_and_ends(project):
+    pytest.importorskip("freezegun")
+    said = project("""
+import asyncio
+import time
+from datetime import datetime
+
+import pytest
+from freezegun import freeze_time
+
+from rocketpoll import ConsumeFromWhere, EmbeddedBroker, LitePullConsumer, LitePullSettings, Message
+from rocketpoll import Producer, aio
+
+FIRST = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+@pytest.mark.parametrize("how", [{}, {"auto_tick_seconds": 15}, {"tick": True}])
+def test_it(rocketpoll_broker, rocketpoll_topic, how):
+    with freeze_time("2030-01-01", **how):
+        assert datetime.now().year == time.localtime().tm_year == 2030
+        with Producer("P", rocketpoll_broker.address) as producer:
+            producer.send(Message(rocketpoll_topic, b"one"))
+            producer.send_async(Message(rocketpoll_topic, b"two")).result(9)
+        with LitePullConsumer("G", rocketpoll_broker.address, FIRST) as consumer:
+            consumer.subscribe(rocketpoll_topic)
+            found = []
+            while len(found) < 2:
+                found += consumer.poll(1_000)
+            assert consumer.poll(100) == []
+            consumer.commit()
+        assert datetime.now().year == 2030
+
+
+@freeze_time("2030-01-01")
+def test_a_broker_that_is_started_while_the_time_is_frozen():
+    with EmbeddedBroker() as broker:
+        broker.send("T", "one")
+        with LitePullConsumer("G", broker.address, FIRST) as consumer:
+            consumer.subscribe("T")
+            assert consumer.poll(9_000)
+            assert consumer.poll(100) == []
+
+
+def test_asyncio(rocketpoll_broker, rocketpoll_topic):
+    async def main():
+        async with aio.Client(rocketpoll_broker.address) as client:
+            async with aio.Producer("P", client) as producer:
+                await producer.send(Message(rocketpoll_topic, b"one"))
+            async with aio.Consumer("AG", client, FIRST) as consumer:
+                await consumer.subscribe(rocketpoll_topic)
+                assert await consumer.poll(9_000)
+                assert await consumer.poll(100) == []
+
+    with freeze_time("2030-01-01", real_asyncio=True):
+        asyncio.run(main())
+""")
+    assert outcome(said) == "5 passed", said

@@ -23,7 +23,7 @@ from rmq_spark.cli.checkpoint_lag import (
 )
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
-from rmq_spark.cli.group_command import show_moves
+from rmq_spark.cli.group_command import moving
 from rmq_spark.cli.group_seek import carry_out
 from rmq_spark.cli.group_state import is_unknown
 from rmq_spark.cli.output import output_option, show_document, show_rows, time_of, write_text
@@ -65,6 +65,7 @@ _COLUMNS: Final = (
 @click.option("--to-group", "group", metavar="GROUP",
               help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="With --to-group: show it, and change nothing.")
+@click.option("--yes", is_flag=True, help="With --to-group: do not ask.")
 @click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
               "and no more.")  # fmt: skip
 @click.option("--batch", type=int, metavar="N", help="That batch (the last that was committed).")
@@ -85,6 +86,8 @@ def checkpoint(directory: str, *, output: str, access: Access, **how: Any) -> No
         raise click.UsageError("--batch and --source are for --start and --to-group")
     if how["dry_run"] and not how["group"]:
         raise click.UsageError("--dry-run is for --to-group")
+    if how["yes"] and not how["group"]:
+        raise click.UsageError("--yes is for --to-group")
     source = None if how["source"] is None else _source(how["source"])
     try:
         if how["start"]:
@@ -93,7 +96,9 @@ def checkpoint(directory: str, *, output: str, access: Access, **how: Any) -> No
             _show_lag(_read(directory), access, output)
         elif how["group"]:
             batch = _chosen(directory, how["batch"])
-            _move(batch, how["group"], source, access, output, is_dry=how["dry_run"])
+            _move(
+                batch, how["group"], source, access, output, is_dry=how["dry_run"], yes=how["yes"]
+            )
         else:
             _list(_read(directory), output, is_all=how["is_all"])
     except BrokenPipeError:
@@ -182,14 +187,16 @@ def _move(
     output: str,
     *,
     is_dry: bool,
+    yes: bool,
 ) -> None:
     with access.admin() as admin:
         moves = moves_of(admin, group, _places(admin, batch), source)
-        if not is_dry:
+        with moving(group, moves, output, is_dry=is_dry, yes=yes):
+            if is_dry:
+                return
             if is_unknown(admin, group):  # 5.x stores no offsets of a group that was never made
                 admin.create_group(group)
             carry_out(admin, group, moves, Place(Kind.OFFSET), is_all=False)
-    show_moves(moves, output, is_dry=is_dry, none="")
 
 
 def _list(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) -> None:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import configparser
 import functools
 import os
+import re
+import shlex
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -86,6 +88,13 @@ _NUMBERS: Final = {"max-body-bytes": _BODY_BYTES}
 _FLAGS: Final = frozenset({"tls", "tls-verify"})
 _FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
 _SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
+_CREDENTIALS: Final = _SECRETS | {"access-key"}
+_MENTIONED: Final = re.compile(
+    r"\brocketpoll ((?:cluster|dlq|group|sink|topic) [a-z]+"
+    r"|(?:bench|console|consume|exporter|message|produce|tail|top)\b)"
+)
+"""A command within a sentence that acts on a cluster."""
+
 _OTHERS_MAY_READ: Final = stat.S_IRGRP | stat.S_IROTH
 _PROFILES_CHARACTERS_MAX: Final = 1 << 20
 KEYS: Final = (
@@ -97,14 +106,47 @@ KEYS: Final = (
 
 @dataclass(frozen=True)
 class Access:
-    """The way to a cluster, as options, environment and profile have it, by option name."""
+    """The way to a cluster.
+
+    Attributes:
+        settings: What options, environment and profile say, by the names of the options.
+        options: The options that lead another command to the same cluster, without credentials.
+        profiles_file: The file of profiles, if a variable names it and a profile is used.
+        needs_keys: Whether commands need credentials that neither these options nor the profile
+            give.
+    """
 
     settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
+    options: tuple[str, ...] = ()
+    profiles_file: str | None = None
+    needs_keys: bool = False
 
     @property
     def name_servers(self) -> str:
         """Addresses of the name servers, as ``host:port;host:port``."""
         return str(self.settings.get("namesrv") or DEFAULT_ADDRESS)
+
+    def command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
+        """Return a command line, quoted for a shell, that acts on this cluster wherever it is run.
+
+        Args:
+            verb: The words that name the command, such as ``group seek``.
+            arguments: Its arguments, as they are.
+            options: Its own options, as they are.
+        """
+        words = ["rocketpoll", *verb.split()]
+        if any(each.startswith("-") for each in arguments):  # a name, and no option
+            words += [*options, *self.options, "--", *arguments]
+        else:
+            words += [*arguments, *options, *self.options]
+        line = shlex.join(words)
+        if self.profiles_file is None:
+            return line
+        return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
+
+    def completed(self, text: str) -> str:
+        """Return a sentence, with the options of this cluster in each command that it names."""
+        return _MENTIONED.sub(lambda found: self.command(found[1]), text)
 
     def instance(self) -> ClientInstance:
         """Return a client for this cluster, which is not started."""
@@ -199,7 +241,7 @@ def connected(function: _Function) -> _Function:
     @functools.wraps(function)
     def run(*arguments: Any, **given: Any) -> Any:
         of_connection = {name: given.pop(name.replace("-", "_"), None) for name in KEYS}
-        access = Access(_settings(of_connection, given.pop("profile")))
+        access = _access(of_connection, given.pop("profile"))
         return function(*arguments, access=access, **given)
 
     decorated: Any = run
@@ -208,7 +250,7 @@ def connected(function: _Function) -> _Function:
     return decorated  # type: ignore[no-any-return]  # it is called as the function was
 
 
-def _settings(options: Mapping[str, Any], profile: str | None) -> Mapping[str, Any]:
+def _access(options: Mapping[str, Any], profile: str | None) -> Access:
     of_environment = {
         name: os.environ[variable]
         for name, variable in _VARIABLES.items()
@@ -218,7 +260,25 @@ def _settings(options: Mapping[str, Any], profile: str | None) -> Mapping[str, A
         raise click.UsageError("--namesrv: needed HOST:PORT, found nothing")
     of_profile = {} if profile is None else read_profile(profile)
     given = {name: value for name, value in options.items() if value is not None}
-    return {**of_environment, **of_profile, **given}
+    settings = {**of_environment, **of_profile, **given}
+    shown = [] if profile is None else ["--profile", profile]
+    for name in KEYS:
+        is_implied = profile is not None and name in of_profile and name not in given
+        if is_implied or name in _CREDENTIALS:
+            continue
+        if name == "namesrv":
+            shown += ["--namesrv", settings.get(name) or DEFAULT_ADDRESS]
+        elif name in _FLAGS and name in given:
+            shown.append(f"--{name}" if given[name] else f"--no-{name}")
+        elif name in given:
+            shown += [f"--{name}", os.path.abspath(given[name]) if name in _FILES else given[name]]  # noqa: PTH100  # as text
+    file = os.environ.get(PROFILES_VARIABLE) if profile is not None else None
+    return Access(
+        settings,
+        tuple(shown),
+        None if not file else os.path.abspath(file),  # noqa: PTH100  # as text
+        any(settings[name] != of_profile.get(name) for name in _CREDENTIALS & settings.keys()),
+    )
 
 
 def read_profile(name: str) -> Mapping[str, Any]:

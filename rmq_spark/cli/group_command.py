@@ -7,7 +7,8 @@ the console does so, too.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -106,7 +107,7 @@ def describe(name: str, output: str, access: Access) -> None:
 
 @group.command(
     example="rocketpoll group seek billing --to @-1h --dry-run\n"
-    "rocketpoll group seek billing --topic orders --queue 0 --to +1",
+    "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes",
 )
 @click.argument("name", metavar="GROUP")
 @click.option("--to", "place", type=PLACE, required=True, metavar="PLACE",
@@ -116,6 +117,7 @@ def describe(name: str, output: str, access: Access) -> None:
               help="Only this topic, instead of all; may be given several times.")  # fmt: skip
 @click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N", help="Only this queue.")
 @click.option("--dry-run", is_flag=True, help="Show what it would do, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 @connected
 def seek(
@@ -126,35 +128,43 @@ def seek(
     output: str,
     *,
     dry_run: bool,
+    yes: bool,
     access: Access,
 ) -> None:
-    """Have a group go on elsewhere, online or not, and show each queue's old and new offset.
+    """Move the committed offsets of a group, and show each queue's old and new offset.
 
-    Members that are online are told, and go on there at once. behind is how much the group has
-    before it then.
+    The command shows the moves and asks before it replaces offsets. Members that are online are
+    notified and continue from there at once. behind is the lag of the group after the move.
     """
     with access.admin() as admin:
         moves = plan(admin, name, topics, place, queue)
-        if not dry_run:
-            carry_out(admin, name, moves, place, is_all=queue is None)
-    show_moves(moves, output, is_dry=dry_run, none=f"{name} has no queues there")
+        if not moves:
+            show_rows([], _MOVES, output, none=f"{name} has no queues there")
+            return
+        with moving(name, moves, output, is_dry=dry_run, yes=yes):
+            if not dry_run:
+                carry_out(admin, name, moves, place, is_all=queue is None)
 
 
 @group.command(example="rocketpoll group clone billing billing-test")
 @click.argument("source", metavar="GROUP")
 @click.argument("target", metavar="NEW-GROUP")
 @click.option("--topic", metavar="TOPIC", help="Only this topic; all that GROUP consumes.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 @connected
-def clone(source: str, target: str, topic: str | None, output: str, access: Access) -> None:
-    """Give a group the offsets of another, so that it goes on where that one is.
+def clone(
+    source: str, target: str, topic: str | None, output: str, *, yes: bool, access: Access
+) -> None:
+    """Give a group the offsets of another, so that it continues where that one is.
 
-    Offsets that NEW-GROUP has already are replaced.
+    The command asks before it replaces offsets that NEW-GROUP has already.
     """
     with access.admin() as admin:
         if is_unknown(admin, source):
             check_group(admin, source)
         _check_offline(admin, target)
+        _confirm_replacing(admin, source, target, topic, yes=yes)
         admin.clone_offsets(source, target, topic=topic)
         rows = [
             {
@@ -187,9 +197,17 @@ def delete(name: str, *, yes: bool, access: Access) -> None:
     write_text(f"deleted {name} with its offsets and {dead}\n")
 
 
-def show_moves(moves: Sequence[Move], output: str, *, is_dry: bool, none: str) -> None:
-    """Print how a group moves, or would; ``none`` says that it has nowhere to."""
-    rows = [
+@contextmanager
+def moving(
+    name: str, moves: Sequence[Move], output: str, *, is_dry: bool, yes: bool
+) -> Iterator[None]:
+    """Print how a group moves, or would; ask before the block if that replaces offsets.
+
+    Raises:
+        click.UsageError: The question cannot be asked here.
+        Failure: The answer was no.
+    """
+    rows: list[dict[str, object]] = [
         {
             "topic": move.queue.topic,
             "broker": move.queue.broker_name,
@@ -201,9 +219,35 @@ def show_moves(moves: Sequence[Move], output: str, *, is_dry: bool, none: str) -
         }
         for move in moves
     ]
-    show_rows(rows, _MOVES, output, none=none)
+
+    def show() -> None:
+        show_rows(rows, _MOVES, output, none="")
+
+    replaced = sum(move.committed is not None for move in moves)
+    is_asking = not is_dry and not yes and replaced > 0
+    if is_asking:
+        what = f"move {name} in {counted(len(moves), 'queue')}"
+        confirm(what, yes=False, show=show)
+    yield
+    if not is_asking:
+        show()
     if output == "table":
         sys.stderr.write("nothing was changed: a dry run\n" if is_dry else "moved\n")
+
+
+def _confirm_replacing(
+    admin: Admin, source: str, target: str, topic: str | None, *, yes: bool
+) -> None:
+    """Ask before a clone replaces offsets."""
+    copied = {lag.queue for lag in admin.progress(source) if topic in (None, lag.queue.topic)}
+    replaced = [
+        lag
+        for lag in admin.progress(target)
+        if lag.consumer_offset is not None and lag.queue in copied and not is_retry(lag.queue)
+    ]
+    if replaced:
+        what = f"replace the offsets of {target} in {counted(len(replaced), 'queue')}"
+        confirm(what, yes=yes)
 
 
 def _check_offline(admin: Admin, name: str) -> None:

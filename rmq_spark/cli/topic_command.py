@@ -6,7 +6,7 @@ What a topic is allowed is shown and changed broker by broker: in a cluster they
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -216,17 +216,25 @@ def delete(name: str, *, yes: bool, cluster: str | None, access: Access) -> None
     write_text(f"deleted {name} with {counted(held, 'message')}\n")
 
 
-def confirm(what: str, *, yes: bool) -> None:
+def confirm(what: str, *, yes: bool, show: Callable[[], None] | None = None) -> None:
     """Ask whether to do something that cannot be undone.
 
+    Args:
+        what: What it does, such as ``delete orders``.
+        yes: Whether the answer is given already.
+        show: Function that prints details above the question.
+
     Raises:
-        click.UsageError: Nobody can be asked.
+        click.UsageError: The question cannot be asked here.
         Failure: The answer was no.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"this would {what}: say --yes where nobody can be asked")
+        raise click.UsageError(f"this would {what}, and stdin is no terminal to ask on: add --yes")
+    if show is not None:
+        show()
+        sys.stdout.flush()
     if not click.confirm(f"{what}?", err=True):
         raise Failure("nothing was changed")
 

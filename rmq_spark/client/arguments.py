@@ -49,13 +49,17 @@ def check_kind(
         raise wrong_kind(name, needed, f"{type(found).__name__} {excerpt(found)}", example)
 
 
-def check_text(name: str, found: object, example: str) -> None:
-    """Raise an error if a value is not a str.
+def check_text(name: str, found: object, example: str) -> str:
+    """Return a text as a plain str, if it is one.
+
+    An enum of texts is a str, but formats as its name or as its value, by the release of Python:
+    in a path or a name it would be another one after an upgrade.
 
     Raises:
         TypeError: The message says what was found, and shows an example.
     """
     check_kind(name, found, str, "a text (str)", repr(example))
+    return str.__str__(found)
 
 
 def check_utf8(name: str, found: str) -> None:
@@ -70,16 +74,19 @@ def check_utf8(name: str, found: str) -> None:
         raise MessageRejected(name, "text that UTF-8 holds", ascii(found)) from error
 
 
-def check_name(name: str, found: object, example: str) -> None:
-    """Raise an error if a value is not a text that can be sent; None stands for none.
+def check_name(name: str, found: object, example: str) -> str | None:
+    """Return a text that can be sent as a plain str; None stands for none.
 
     Raises:
         MessageRejected: The text has no form in UTF-8.
         TypeError: The value is not a str.
     """
-    if found is not None:
-        check_kind(name, found, str, "a text (str) or None", repr(example))
-        check_utf8(name, str(found))
+    if found is None:
+        return None
+    check_kind(name, found, str, "a text (str) or None", repr(example))
+    text = str.__str__(found)
+    check_utf8(name, text)
+    return text
 
 
 def check_flag(name: str, found: object) -> None:

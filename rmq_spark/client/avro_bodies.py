@@ -5,14 +5,13 @@ This knows no message and no connection; fastavro is imported when the first ser
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
 
 from rmq_spark.client.avro_faults import schema_fault, value_fault
-from rmq_spark.client.bad_parts import REFUSED, is_model
+from rmq_spark.client.bad_parts import REFUSED, fields_of, is_model
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import excerpt
 
@@ -106,6 +105,6 @@ def _plain(value: Any) -> Any:
         return tuple(map(_plain, value))
     if isinstance(value, (list, set, frozenset)):
         return [_plain(each) for each in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    return _plain(value.model_dump()) if is_model(value) else value
+    if (fields := fields_of(value)) is not None:
+        return {name: _plain(each) for name, each in fields.items()}
+    return _plain(value.model_dump(by_alias=True)) if is_model(value) else value

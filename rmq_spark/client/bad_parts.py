@@ -50,11 +50,22 @@ def is_model(value: Any) -> bool:
     return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
 
 
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass by name, with those that begin with an underscore.
+
+    Every serializer takes them from here, so that all have the same fields. None is for any other
+    value.
+    """
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return None
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a value, each with the step that leads to it."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield f".{field.name}", getattr(value, field.name)
+    if (fields := fields_of(value)) is not None:
+        for name, part in fields.items():
+            yield f".{name}", part
     elif is_model(value):
         for name in getattr(type(value), "model_fields", ()):
             yield f".{name}", getattr(value, name)

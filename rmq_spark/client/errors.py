@@ -32,6 +32,7 @@
     ├── OffsetFileDamaged            of a group that broadcasts: mend the file, or delete it
     ├── OffsetFileFailed             cannot be read or written: check its directory
     ├── ManifestError                of rows that were committed: is damaged, or newer than this
+    ├── ThreadNotStarted             a limit of threads, or Python ends; a `RuntimeError` as well
     └── ClientShutDown               the client was shut down, or was never started
 
 Faults of the way to a broker (`CONNECTION_FAULTS`: ConnectionFailed, ConnectionClosed,
@@ -492,6 +493,24 @@ class ManifestError(ClientError, page="troubleshooting.md#spark"):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class ThreadNotStarted(ClientError, RuntimeError):
+    """The process cannot start another thread.
+
+    Attributes:
+        reason: What Python says about it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"no thread can be started ({self.reason}). Raise the process's limit of threads "
+            "(ulimit -u, or pids.max of its cgroup), or end some"
+        )
 
 
 class ClientShutDown(ClientError):

@@ -86,6 +86,10 @@ class Message:
     def __post_init__(self) -> None:
         if not isinstance(self.topic, str):
             check_kind("topic", self.topic, str, _TOPIC_NEEDED, _TOPIC_EXAMPLE)
+        for name in ("topic", "tags", "sharding_key"):
+            text = getattr(self, name)
+            if type(text) is not str and isinstance(text, str):  # an enum, for example
+                object.__setattr__(self, name, str.__str__(text))
 
     def check(self, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         """Raise an error if no broker would accept this message.

@@ -32,7 +32,7 @@ def check_topic(topic: str, what: str = "topic") -> str:
         MessageRejected: The name is not valid.
         TypeError: The name is not a str.
     """
-    check_text(what, topic, "orders")
+    topic = check_text(what, topic, "orders")
     if topic_fault(topic) is not None:
         raise _rejected(what, topic, topic_characters_max(topic))
     return topic
@@ -57,7 +57,7 @@ def check_group(group: str, what: str = "group") -> str:
         MessageRejected: The name is not valid.
         TypeError: The name is not a str.
     """
-    check_text(what, group, "billing")
+    group = check_text(what, group, "billing")
     if group_fault(group) is not None:
         raise _rejected(what, group, GROUP_CHARACTERS_MAX)
     return group
@@ -72,7 +72,7 @@ def check_client_id(client_id: str) -> str:
         MessageRejected: It is empty or too long, or would lead elsewhere.
         TypeError: It is not a str.
     """
-    check_text("client_id", client_id, "10.0.0.1@42")
+    client_id = check_text("client_id", client_id, "10.0.0.1@42")
     is_path = "/" in client_id or client_id in {".", ".."}
     if not client_id.strip() or is_path or not client_id.isprintable():
         needed = "a name without / and control characters that is neither . nor .."

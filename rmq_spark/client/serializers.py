@@ -11,7 +11,6 @@ no connection; libraries are imported when they are first used.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from rmq_spark.client.arguments import check_kind, wrong_kind
-from rmq_spark.client.bad_parts import REFUSED, is_model, with_place
+from rmq_spark.client.bad_parts import REFUSED, fields_of, is_model, with_place
 from rmq_spark.errors import BodyError, excerpt
 
 if TYPE_CHECKING:
@@ -52,15 +51,16 @@ class Json:
     """The serializer of JSON, by orjson; times are in ISO 8601."""
 
     def dumps(self, value: Any) -> bytes:
-        """Return the JSON of a value; models of pydantic write their own.
+        """Return the JSON of a value; models of pydantic write their own, by their aliases.
 
         Decimals become texts and sets arrays, as in the JSON of models.
         """
         if is_model(value):
-            return bytes(value.model_dump_json().encode())
+            return bytes(value.model_dump_json(by_alias=True).encode())
         import orjson  # noqa: PLC0415  # as all libraries here
 
-        return orjson.dumps(value, default=_as_json)
+        # By itself, orjson leaves out the fields of dataclasses that begin with an underscore.
+        return orjson.dumps(value, default=_as_json, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
     def loads(self, body: bytes) -> Any:
         """Return the value of JSON; raise ValueError if it is none."""
@@ -181,7 +181,9 @@ def decoded(body: Any, serializer: Serializer, subject: str, at: str) -> Any:
 def _as_json(value: Any) -> Any:
     """Return what orjson does not know as it stands in JSON; raise TypeError for what does not."""
     if is_model(value):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True)
+    if (fields := fields_of(value)) is not None:
+        return fields
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, (set, frozenset)):
@@ -197,6 +199,4 @@ def _as_packable(value: Any) -> Any:
         return str(value)
     if isinstance(value, Enum):
         return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return value.model_dump() if is_model(value) else _as_json(value)
+    return value.model_dump(by_alias=True) if is_model(value) else _as_json(value)

@@ -54,7 +54,7 @@ def by_tag(expression: str = ALL) -> MessageSelector:
     Raises:
         TypeError: The expression is not a str.
     """
-    check_text("expression", expression, "paid || refunded")
+    expression = check_text("expression", expression, "paid || refunded")
     return MessageSelector(expression, TAG_EXPRESSION)
 
 
@@ -69,7 +69,7 @@ def by_sql(condition: str) -> MessageSelector:
     Raises:
         TypeError: The condition is not a str.
     """
-    check_text("condition", condition, "size > 3")
+    condition = check_text("condition", condition, "size > 3")
     return MessageSelector(condition, SQL92_EXPRESSION)
 
 
@@ -96,7 +96,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
         MessageRejected: The topic's name is not valid, the condition is missing, or a text cannot
             be sent.
     """
-    check_topic(topic)
+    topic = check_topic(topic)
     expression = selector.expression.strip(BLANKS)
     check_utf8("subscription", expression)
     if selector.expression_type != TAG_EXPRESSION:

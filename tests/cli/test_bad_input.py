@@ -31,7 +31,7 @@ VERBS = {
     "message": ("message", "0" * 32, "--topic", "orders"),
     "group list": ("group", "list"),
     "group describe": ("group", "describe", "billing"),
-    "group seek": ("group", "seek", "billing", "--to", "end", "--topic", "orders"),
+    "group seek": ("group", "seek", "billing", "--to", "end", "--topic", "orders", "--yes"),
     "group clone": ("group", "clone", "billing", "other"),
     "group delete": ("group", "delete", "billing", "--yes"),
     "dlq list": ("dlq", "list"),
@@ -47,7 +47,7 @@ VERBS = {
     "sink show": ("sink", "show", "orders"),
     "sink forget": ("sink", "forget", "query", "--yes"),
     "checkpoint --lag": ("checkpoint", CHECKPOINT, "--lag"),
-    "checkpoint --to-group": ("checkpoint", CHECKPOINT, "--to-group", "billing"),
+    "checkpoint --to-group": ("checkpoint", CHECKPOINT, "--to-group", "billing", "--yes"),
 }
 """A call of each verb that asks a cluster."""
 

@@ -78,7 +78,7 @@ def test_a_group_goes_on_where_the_query_is(run, cluster, topic, checkpoint):
     found = [(row["committed"] or 0, row["to"], row["behind"]) for row in dry]
     assert found == [(1, 4, 2), (0, 2, 0)]  # of the other, young queue some say 0, and some nothing
     assert cluster.stored_offset(group, topic, 0) == 1
-    ran = run("checkpoint", directory, "--to-group", group)
+    ran = run("checkpoint", directory, "--to-group", group, "--yes")
     assert ran.err == "moved\n"
     assert [cluster.stored_offset(group, topic, each) for each in range(2)] == [4, 2]
 
@@ -91,7 +91,9 @@ def test_of_several_sources_one_is_named(run, cluster, topic, checkpoint):
     assert "the query has the sources 0, 1: name one by --source" in why
     why = run("checkpoint", directory, "--to-group", group, "--source", "7").err
     assert "source 7 is none of rocketpoll's; these are: 0, 1" in why
-    ran = run("checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0")
+    ran = run(
+        "checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0", "--yes"
+    )
     assert (ran.code, ran.err) == (0, "moved\n")
     assert group in run("group", "list").out
     assert cluster.stored_offset(group, other, 0) == 1

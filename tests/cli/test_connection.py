@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
 import click
 import pytest
+from command_verbs import EVERY
 from tls_parts import certificate
 
 from rmq_spark.cli.connection import KEYS, Access, connected, read_profile
@@ -172,3 +174,70 @@ def test_an_account_without_a_home_is_told_where_profiles_may_be():
 
 def test_an_access_is_a_value():
     assert Access({"namesrv": "a:1"}) == Access({"namesrv": "a:1"})
+
+
+STARTS = {
+    "nothing": (),
+    "name servers": ("--namesrv", "a:1;b:2"),
+    "profile": ("--profile", "secure"),
+    "profile with keys": ("--profile", "prod"),
+    "profile and an option": ("--profile", "prod", "--namesrv", "option:1"),
+    "profile without name servers": ("--profile", "only-tls"),
+    "keys": ("--namesrv", "a:1", "--access-key", "operator", "--secret-key", "hidden-1"),
+    "TLS": ("--namesrv", "a:1", "--tls"),
+    "no TLS": ("--profile", "secure", "--no-tls"),
+    "files": ("--tls-ca-file", "ca.pem", "--tls-cert-file", "it's.pem", "--tls-key-file", "k.pem"),
+    "odd TLS": ("--no-tls-verify", "--tls-server-name", "broker.local"),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("variables", [{}, {"NAMESRV_ADDR": "environment:1"}])
+def test_a_command_reaches_the_same_cluster_from_another_shell(
+    access_of, monkeypatch, tmp_path, start, variables
+):
+    profiles = tmp_path / "profiles.ini"
+    profiles.write_text(f"{PROFILES}[only-tls]\ntls = yes\n", encoding="utf-8")
+    for name, value in {**variables, "ROCKETPOLL_TLS_KEY_PASSWORD": "hidden-2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    access = access_of(*STARTS[start])
+    line = access.command("group seek", "--", options=["--to", "-10"])
+    assert "hidden" not in line
+    monkeypatch.setenv("NAMESRV_ADDR", "other:9")
+    monkeypatch.delenv("ROCKETPOLL_TLS_KEY_PASSWORD")
+    monkeypatch.delenv("ROCKETPOLL_PROFILES")
+    monkeypatch.chdir("/")
+    words = shlex.split(line)
+    if words[0].startswith("ROCKETPOLL_PROFILES="):
+        monkeypatch.setenv(*words.pop(0).split("=", 1))
+    assert words[:5] == ["rocketpoll", "group", "seek", "--to", "-10"]
+    assert words[-2:] == ["--", "--"]
+    reached = access_of(*words[5:-2])
+    assert reached.name_servers == access.name_servers
+    for key in {*KEYS} - {"namesrv", "access-key", "secret-key", "tls-key-password"}:
+        expected = access.settings.get(key)
+        if key.endswith("-file") and expected is not None:
+            expected = str(tmp_path / expected)
+        assert reached.settings.get(key) == expected, key
+    if not access.needs_keys:
+        assert reached.settings.get("secret-key") == access.settings.get("secret-key")
+    assert access_of(*STARTS["keys"]).needs_keys
+
+
+def test_a_sentence_names_the_cluster_in_each_command(access_of):
+    access = access_of("--namesrv", "a:1;b:2")
+    text = "rocketpoll topic list shows all, rocketpoll top rates, rocketpoll broker starts one"
+    assert access.completed(text) == (
+        "rocketpoll topic list --namesrv 'a:1;b:2' shows all, "
+        "rocketpoll top --namesrv 'a:1;b:2' rates, rocketpoll broker starts one"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, verb in EVERY.items() if name != "broker"])
+def test_a_sentence_is_completed_for_each_command_that_takes_a_connection(access_of, name):
+    has_connection = any(each.name == "namesrv" for each in EVERY[name].params)
+    completed = access_of("--namesrv", "a:1").completed(f"see rocketpoll {name} for more")
+    if name in ("doctor", "checkpoint", "demo"):  # no sentence names these
+        return
+    assert ("--namesrv a:1" in completed) is has_connection

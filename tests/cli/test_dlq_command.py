@@ -51,7 +51,10 @@ def test_dead_letters_are_listed_shown_and_sent_once_more(run, buried):
 
     refused = run("dlq", "resend", group, "--all")
     assert refused.code == 2
-    assert "this would send 2 messages again: say --yes" in refused.err
+    assert (
+        "this would send 2 messages again, and stdin is no terminal to ask on: add --yes"
+        in refused.err
+    )
     assert len(run("dlq", "resend", group, "--all", "--yes", "-o", "json").json) == 2
     assert len(run("consume", topic).lines) == 6
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from broker_kinds import wait_until
 from conforming_clients import Clients, Listener
@@ -62,7 +65,7 @@ def test_the_members_and_their_queues_are_shown(run, cluster, clients):
 
 def test_one_message_is_skipped(run, cluster, billing):
     group, topic = billing
-    ran = run("group", "seek", group, "--queue", 0, "--to", "+1", "-o", "json")
+    ran = run("group", "seek", group, "--queue", 0, "--to", "+1", "--yes", "-o", "json")
     assert ran.json == [
         {
             "topic": topic, "broker": cluster.broker_name, "queue": 0,
@@ -90,8 +93,54 @@ def test_a_group_that_is_offline_goes_on_elsewhere(run, cluster, billing, place,
     dry = run("group", "seek", group, "--to", place, "--dry-run", "-o", "json")
     assert [row["to"] for row in dry.json] == expected
     assert offsets(cluster, group, topic) == [2, 1]
-    run("group", "seek", group, "--to", place)
+    run("group", "seek", group, "--to", place, "--yes")
     assert offsets(cluster, group, topic) == expected
+
+
+REPLACING = {
+    "seek": lambda group: ("seek", group, "--to", "start"),
+    "clone": lambda group: ("clone", f"{group}-source", group),
+    "delete": lambda group: ("delete", group),
+}
+"""Commands that replace or delete what a group has committed."""
+
+
+@pytest.mark.parametrize("command", REPLACING)
+def test_a_command_that_replaces_offsets_needs_yes_without_a_terminal(
+    run, cluster, billing, command
+):
+    group, topic = billing
+    cluster.store_offset(f"{group}-source", topic, 0)
+    words = REPLACING[command](group)
+    ran = run("group", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{group}" in ran.err
+    assert "add --yes" in ran.err
+    assert offsets(cluster, group, topic) == [2, 1]
+    assert run("group", *words, "--yes").code == 0
+    assert offsets(cluster, group, topic) != [2, 1]
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_seek_shows_its_moves_on_a_terminal_and_asks(run, cluster, billing, monkeypatch, answer):
+    group, topic = billing
+    asked = []
+
+    def confirm(question, **_):
+        asked.append((question, offsets(cluster, group, topic)))
+        return answer
+
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(
+        "rmq_spark.cli.topic_command.sys", SimpleNamespace(stdin=terminal, stdout=sys.stdout)
+    )
+    monkeypatch.setattr("click.confirm", confirm)
+    ran = run("group", "seek", group, "--to", "start")
+    assert asked == [(f"move {group} in 2 queues?", [2, 1])]
+    assert ran.out.count(topic) == 2
+    assert offsets(cluster, group, topic) == ([0, 0] if answer else [2, 1])
+    assert ran.code == (0 if answer else 1)
+    assert ("moved" if answer else "nothing was changed") in ran.err
 
 
 def test_a_group_that_is_online_is_told(run, cluster, clients, kind):
@@ -102,7 +151,7 @@ def test_a_group_that_is_online_is_told(run, cluster, clients, kind):
     listener.wait_for(["one", "two"])
     if kind != "rocketpoll":  # which resets no group that has committed nothing yet
         wait_until("its offsets", lambda: cluster.stored_offset(group, topic) == 2)
-    ran = run("group", "seek", group, "--topic", topic, "--to", "start")
+    ran = run("group", "seek", group, "--topic", topic, "--to", "start", "--yes")
     assert ran.code == 0, ran.err
     wait_until("both once more", lambda: listener.bodies.count("two") == 2)
 

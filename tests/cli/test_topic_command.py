@@ -24,7 +24,7 @@ def test_a_topic_comes_changes_and_goes(run, cluster):
 
     refused = run("topic", "delete", "orders")
     assert refused.code == 2
-    assert "say --yes" in refused.err
+    assert "add --yes" in refused.err
     assert run("topic", "delete", "orders", "--yes").out == "deleted orders with 0 messages\n"
     assert "orders" not in run("topic", "list", "-o", "csv").out
 

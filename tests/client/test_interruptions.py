@@ -96,7 +96,7 @@ def test_a_poll_that_is_interrupted_leaves_the_consumer_whole(address):
             producer.send(Message("T", b"y"))
             in_another_thread(lambda: wait_until("it comes", lambda: member.poll(1_000)))
 
-        interrupted_everywhere(lambda: None, lambda _: member.poll(1), gets_messages, least=40)
+        interrupted_everywhere(lambda: None, lambda _: member.poll(1), gets_messages, least=30)
 
 
 def test_a_consumer_whose_start_is_interrupted_is_no_member(address):

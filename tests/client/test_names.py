@@ -1,9 +1,31 @@
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from enum import Enum
+
+import pyarrow as pa
 import pytest
 
-from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.connections import frame_writer
+from rmq_spark.client.errors import ClientError, MessageRejected
 from rmq_spark.client.names import check_client_id, check_group, check_topic, check_topic_to_send_to
 from rmq_spark.wire import names
 from rmq_spark.wire.names import dlq_topic, retry_topic
+from rocketpoll import (
+    Admin,
+    ClientInstance,
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    LitePullConsumer,
+    LitePullSettings,
+    Message,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    PushSettings,
+    by_tag,
+)
 
 
 @pytest.mark.parametrize("name", ["T", "%RETRY%g", "a|b-c_d", "x" * 127])
@@ -67,3 +89,108 @@ def test_a_name_is_refused_as_the_argument_that_it_was_given_as():
         check_group("no group", "producer_group")
     with pytest.raises(TypeError, match="create_topic_key: needed"):
         check_topic(5, "create_topic_key")
+
+
+class Names(str, Enum):
+    """Texts as an enum: on Python 3.10 and 3.11 they format as names, from 3.12 on as values."""
+
+    TOPIC = "orders-of-an-enum"
+    GROUP = "billing-of-an-enum"
+    OTHER = "copy-of-an-enum"
+    TAG = "paid"
+    KEY = "order-42"
+    NAME = "colour"
+    CLIENT = "client-of-an-enum"
+
+
+MESSAGE = Message(
+    Names.TOPIC,
+    b"x",
+    tags=Names.TAG,
+    keys=[Names.KEY],
+    properties={Names.NAME: Names.KEY},
+    sharding_key=Names.KEY,
+)
+QUEUE = MessageQueue(Names.TOPIC, "broker-a", 0)
+
+
+def _send_all(address):
+    with Producer(Names.GROUP, address) as producer:
+        producer.send(MESSAGE)
+        producer.send(MESSAGE, QUEUE)
+        producer.send_async(MESSAGE).result(9)
+        producer.send_batch([MESSAGE])
+        producer.send_one_way(MESSAGE)
+        producer.send_table(pa.table({"body": ["x"], "tags": ["paid"]}), Names.TOPIC)
+
+
+def _poll(address):
+    settings = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    instance = ClientInstance(address, client_id=Names.CLIENT)
+    with LitePullConsumer(Names.GROUP, instance, settings) as consumer:
+        consumer.subscribe(Names.TOPIC, Names.TAG)
+        assert consumer.poll(9_000)
+        consumer.seek(next(iter(consumer.assignment())), 0)
+        consumer.commit()
+        consumer.unsubscribe(Names.TOPIC)
+
+
+def _listen(address):
+    seen = threading.Event()
+
+    def fail(*_):
+        seen.set()
+        raise ValueError
+
+    settings = PushSettings(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, max_reconsume_times=0
+    )
+    with PushConsumer(Names.OTHER, address, listener=fail, settings=settings) as consumer:
+        consumer.subscribe(Names.TOPIC, by_tag(Names.TAG))
+        assert seen.wait(60)
+
+
+def _administer(address):
+    with Admin(address) as admin:
+        admin.create_topic(Names.TOPIC, 2)
+        admin.create_group(Names.GROUP)
+        admin.topic_offsets(Names.TOPIC)
+        admin.topic_configs(Names.TOPIC)
+        admin.lag(Names.GROUP, Names.TOPIC)
+        admin.progress(Names.GROUP)
+        admin.members(Names.GROUP)
+        admin.groups_of_topic(Names.TOPIC)
+        admin.set_offset(Names.GROUP, QUEUE, 0)
+        admin.reset_to_time(Names.GROUP, Names.TOPIC, 0)
+        admin.messages_by_key(Names.TOPIC, Names.KEY)
+        admin.read_table(Names.TOPIC, tags=Names.TAG)
+        with suppress(ClientError):
+            admin.clone_offsets(Names.GROUP, Names.OTHER)
+        admin.delete_group(Names.OTHER)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """All bytes that clients write to brokers."""
+    pieces, real = [], frame_writer._pieces_of
+
+    def noted(command):
+        made = [bytes(each) for each in real(command)]
+        pieces.append(b"".join(made))
+        return made
+
+    monkeypatch.setattr(frame_writer, "_pieces_of", noted)
+    return pieces
+
+
+def test_texts_of_an_enum_are_sent_as_the_plain_texts(written, caplog):
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        for each in (_administer, _send_all, _poll, _listen, _administer):
+            each(broker.address)
+        topics, groups = admin.topics(), admin.groups()
+    assert len(written) > 40
+    assert [each for each in written if b"Names." in each] == []
+    assert not [name for name in (*topics, *groups) if "Names." in name]
+    assert "Names." not in caplog.text
+    for message in (MESSAGE.topic, MESSAGE.tags, MESSAGE.sharding_key):
+        assert type(message) is str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import keyword
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
+from typing import ClassVar
 from uuid import UUID
 
 import pydantic
@@ -131,6 +133,92 @@ def test_times_of_day_dates_ids_and_names_of_values_are_texts(name):
     value = {"day": date(2026, 1, 31), "at": time(12), "id": UUID(int=7), "kind": Plain.BIG}
     found = decoded(encoded(value, SERIALIZERS[name]), SERIALIZERS[name], "it", "1")
     assert found == {"day": "2026-01-31", "at": "12:00:00", "id": str(UUID(int=7)), "kind": "big"}
+
+
+NAMES = st.from_regex("_?[a-z]{1,3}_?", fullmatch=True).filter(
+    lambda name: not keyword.iskeyword(name)
+)
+LEAVES = {int: "long", str: "string", bool: "boolean", float: "double"}
+
+
+@st.composite
+def dataclass_values(draw, record="R", depth=2):
+    """A value of a dataclass that is made up, the Avro type for it, and what it is as a dict."""
+    fields, types, expected, taken = [], [], {}, {}
+    for name in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True)):
+        kind = draw(st.sampled_from([*LEAVES, list, *([dataclasses.dataclass] if depth else [])]))
+        if kind is dataclasses.dataclass:
+            taken[name], type_, expected[name] = draw(
+                dataclass_values(f"{record}_{name}", depth - 1)
+            )
+        elif kind is list:
+            taken[name] = expected[name] = draw(st.lists(st.integers(0, 9), max_size=2))
+            type_ = {"type": "array", "items": "long"}
+        else:
+            value = {int: st.integers(-(2**40), 2**40), str: st.text("ab_"), bool: st.booleans()}
+            taken[name] = expected[name] = draw(value.get(kind, st.floats(-1e9, 1e9)))
+            type_ = LEAVES[kind]
+        has_init = draw(st.booleans())
+        fields.append((name, object, dataclasses.field(init=has_init, kw_only=True)))
+        types.append({"name": name, "type": type_})
+    if draw(st.booleans()):
+        fields.append(("shared", ClassVar[int], 5))
+    options = {"slots": draw(st.booleans()), "frozen": draw(st.booleans())}
+    made = dataclasses.make_dataclass("Made", fields, **options)
+    given_ = {each.name: taken[each.name] for each in dataclasses.fields(made) if each.init}
+    value = made(**given_)
+    for name in taken.keys() - given_.keys():
+        object.__setattr__(value, name, taken[name])
+    return value, {"type": "record", "name": record, "fields": types}, expected
+
+
+@given(dataclass_values())
+def test_all_serializers_keep_the_same_fields_of_a_dataclass(made):
+    value, record, expected = made
+    for by in (*map(chosen, ("json", "msgpack")), avro(record)):
+        assert by.loads(encoded(value, by)) == expected, by
+        if not isinstance(by, Avro):
+            assert by.loads(encoded([{"in": value}], by)) == [{"in": expected}], by
+
+
+class AliasedLine(pydantic.BaseModel):
+    unit_price: int = pydantic.Field(alias="unitPrice")
+
+
+class Aliased(pydantic.BaseModel):
+    order_id: int = pydantic.Field(alias="orderId")
+    lines: list[AliasedLine]
+
+
+ALIASED = {
+    "type": "record",
+    "name": "Aliased",
+    "fields": [
+        {"name": "orderId", "type": "long"},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [{"name": "unitPrice", "type": "long"}],
+                },
+            },
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "by", [*map(chosen, ("json", "msgpack")), avro(ALIASED)], ids=["json", "msgpack", "avro"]
+)
+def test_a_model_with_aliases_comes_back_as_the_same_model(by):
+    order = Aliased(orderId=7, lines=[AliasedLine(unitPrice=3)])
+    assert Aliased.model_validate(by.loads(encoded(order, by))) == order
+    if not isinstance(by, Avro):
+        within = by.loads(encoded({"orders": [order]}, by))
+        assert Aliased.model_validate(within["orders"][0]) == order
 
 
 def test_a_body_that_a_model_refuses_is_told_by_the_model():

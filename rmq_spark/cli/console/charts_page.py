@@ -54,8 +54,9 @@ def charts(visit: Visit) -> Page:
         )
         for broker in brokers
     ]
-    says = el("p.hint", "A point every 5 seconds while somebody looks, 20 minutes in all. For more "
-              "than that, have Prometheus read the broker or rocketpoll exporter.")  # fmt: skip
+    says = el("p.hint", "A point every 5 seconds while a browser shows a chart, 20 minutes in all. "
+              "For more than that, have Prometheus read the broker, or run "
+              f"{visit.access.command('exporter')}.")  # fmt: skip
     return Page("Charts", live("charts", parts, _groups(visit), says), "charts")
 
 
@@ -65,7 +66,7 @@ def _groups(visit: Visit) -> Html | None:
     if not behind:
         return None
     cards = (chart(name, series[name], _whole) for name in behind)
-    return card("Groups most behind", el("div.charts", cards), groups_asked(series))
+    return card("Groups most behind", el("div.charts", cards), groups_asked(visit, series))
 
 
 def _whole(count: float) -> str:

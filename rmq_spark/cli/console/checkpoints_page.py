@@ -62,7 +62,7 @@ def checkpoints(visit: Visit) -> Page:
             "No checkpoints are named",
             "Name the checkpointLocation of a query, and its batches and its lag show here. It is "
             "read from this machine's files; a browser can name none.",
-            command="rocketpoll console --checkpoint /srv/checkpoints/orders",
+            command=visit.command("console", options=["--checkpoint", "/srv/checkpoints/orders"]),
         )
         return Page("Checkpoints", nothing, "checkpoints")
     rows = [
@@ -104,7 +104,7 @@ def checkpoint(visit: Visit) -> Page:
         "Behind is what the topics hold beyond the last committed batch. To start another query "
         "there:",
     )
-    command = el("pre.command", f"rocketpoll checkpoint {directory} --start")
+    command = visit.command("checkpoint", directory, options=["--start"])
     return Page(directory, join(content, says, command), "checkpoints", trail)
 
 

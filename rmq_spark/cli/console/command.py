@@ -82,7 +82,7 @@ def console(
     guard = Guard(token=token, reads_are_open=is_open, writes=writes, names=(host, *names))
     history = History()
     with access.admin() as admin:
-        site = Site(admin, guard, history, checkpoints, access.name_servers)
+        site = Site(admin, guard, history, checkpoints, access)
         with port_explained(host, port):
             server = HttpPort(host, port, site.answer)
         with server:

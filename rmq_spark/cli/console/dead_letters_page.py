@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from rmq_spark.cli.console.bodies import preview
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.guard import Refused, form_fields
-from rmq_spark.cli.console.html import Html, el, join, path
+from rmq_spark.cli.console.html import Child, Html, el, join, path
 from rmq_spark.cli.console.message_search import found_in
 from rmq_spark.cli.console.parts import (
     Column,
@@ -119,7 +119,7 @@ def resend_plan(visit: Visit) -> Page:
         _confirmation(visit, group, chosen, count),
         card(
             "On the command line",
-            el("pre.command", "\n".join(_commands(group, chosen))),
+            visit.command("dlq resend", group, *(each.offset_message_id for each in chosen)),
         ),
     )
     return _page(group, content, f"Resend {count}")
@@ -134,7 +134,7 @@ def resend(visit: Visit) -> Page:
     state = badge("sent", "good") if sent == len(chosen) else badge("not all", "bad")
     content = join(
         el("div.card.notice", state, f" {sent} of {counted(len(chosen), 'was', 'were')} sent."),
-        table(_RESENT, list(map(_resent_row, done))),
+        table(_RESENT, [_resent_row(visit, each) for each in done]),
         el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
     )
     return _page(group, content, "Resent")
@@ -181,11 +181,6 @@ def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count:
     )
 
 
-def _commands(group: str, chosen: Sequence[MessageExt]) -> list[str]:
-    ids = " ".join(letter.offset_message_id for letter in chosen)
-    return [f"rocketpoll dlq resend {group} {ids}"]
-
-
 def _row(letter: MessageExt) -> Row:
     place = place_text(letter.queue, letter.queue_offset)
     href = message_path(letter.queue, letter.queue_offset)
@@ -202,10 +197,13 @@ def _row(letter: MessageExt) -> Row:
     )
 
 
-def _resent_row(resent: Resent) -> Row:
+def _resent_row(visit: Visit, resent: Resent) -> Row:
     letter, result, fault = resent
     href = None if result is None else message_path(result.queue, result.queue_offset)
-    goes_to = fault if result is None else el("a", result.queue.topic, href=href)
+    if result is None:
+        goes_to: Child = visit.access.completed(fault or "")
+    else:
+        goes_to = el("a", result.queue.topic, href=href)
     cells = (
         moment(letter.store_timestamp),
         goes_to,

@@ -14,6 +14,7 @@ from rmq_spark.cli.console.parts import (
     Row,
     badge,
     card,
+    command_box,
     empty,
     figures,
     fill,
@@ -70,7 +71,7 @@ def overview(visit: Visit) -> Page:
                     "The name servers answer, and know no broker: none was started yet, or it is "
                     "away, and its log says why. This page shows it as soon as it registers. A "
                     "broker of rocketpoll's is its own name server:",
-                    command="rocketpoll broker",
+                    command=command_box("rocketpoll broker"),
                 ),
             ),
         )
@@ -78,7 +79,7 @@ def overview(visit: Visit) -> Page:
     up = [broker for broker in brokers if broker.info is not None]
     content = live(
         "overview",
-        _health(brokers),
+        _health(visit, brokers),
         figures(
             [
                 ("Messages in", rate(_sum(up, "in"))),
@@ -117,11 +118,12 @@ def most_behind(series: Mapping[str, Sequence[Point]]) -> Sequence[str]:
     return sorted(behind, key=lambda name: (-series[name][-1].value, name))[:_GROUPS_SHOWN]
 
 
-def groups_asked(series: Mapping[str, Sequence[Point]]) -> Html | None:
+def groups_asked(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Html | None:
     """Return a line that says how many groups were asked, where these may not be all."""
     if len(series) < _GROUPS_ASKED:
         return None
-    return el("p.hint", f"Of the first {_GROUPS_ASKED} groups by name. rocketpoll top asks all.")
+    command = visit.access.command("top")
+    return el("p.hint", f"The first {_GROUPS_ASKED} groups by name. {command} shows all.")
 
 
 def _behind(admin: Admin) -> Mapping[str, float]:
@@ -151,7 +153,7 @@ def _groups(visit: Visit) -> Html | None:
     if not series:
         return None
     found = table(_GROUPS, rows) if rows else el("p.hint", "No group is behind.")
-    return card("Groups most behind", found, groups_asked(series))
+    return card("Groups most behind", found, groups_asked(visit, series))
 
 
 def _figures_of(brokers: Sequence[Broker]) -> Mapping[str, float]:
@@ -174,11 +176,14 @@ def _sum(brokers: Sequence[Broker], name: str) -> float:
     return sum(_figure(broker, name) or 0.0 for broker in brokers)
 
 
-def _health(brokers: Sequence[Broker]) -> Html:
+def _health(visit: Visit, brokers: Sequence[Broker]) -> Html:
     wrong = [check for broker in brokers for check in checks_of(broker) if check.remedy is not None]
     if not wrong:
         return el("p.well", badge("All is well", "good"), " Every broker answers.")
-    return join([trouble(f"{each.what}: {each.found}", f"{each.remedy}.") for each in wrong])
+    return join(
+        trouble(f"{each.what}: {each.found}", visit.access.completed(f"{each.remedy}."))
+        for each in wrong
+    )
 
 
 def _row(broker: Broker, points: Mapping[str, Sequence[Point]]) -> Row:

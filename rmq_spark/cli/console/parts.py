@@ -88,13 +88,21 @@ def badge(text: str, tone: str = "plain") -> Html:
     return el(f"span.badge.{tone}", text)
 
 
-def empty(title: str, *says: Child, command: str | None = None) -> Html:
+def empty(title: str, *says: Child, command: Html | None = None) -> Html:
     """Return what stands where nothing is yet: what would be here, and how it comes about."""
-    return el(
-        "div.card.empty",
-        el("h3", title),
-        el("p", says),
-        el("pre.command", command) if command else None,
+    return el("div.card.empty", el("h3", title), el("p", says), command)
+
+
+def command_box(line: str, note: str | None = None) -> Html:
+    """Return a command line with a button that copies it, and a note for whoever runs it."""
+    return join(
+        el(
+            "div.command",
+            el("pre", el("code", line)),
+            el("button.small", "Copy", type="button", data_copy=True, aria_label="Copy command"),
+            el("span.unseen", role="status"),
+        ),
+        None if note is None else el("p.hint", note),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -58,13 +57,12 @@ class _Wish(NamedTuple):
         queue = None if self.queue is None else str(self.queue)
         return group_path(self.group, "seek", to=self.text, topic=self.topic, queue=queue)
 
-    @property
-    def command(self) -> str:
-        """The command that does the same."""
-        words = ["rocketpoll", "group", "seek", self.group, "--to", self.text]
+    def command(self, visit: Visit) -> Html:
+        """Return the command that does the same."""
+        words = ["--to", self.text]
         words += ["--topic", self.topic] if self.topic else []
         words += ["--queue", str(self.queue)] if self.queue is not None else []
-        return shlex.join(words)
+        return visit.command("group seek", self.group, options=words)
 
 
 def seek_form(group: str, topics: Sequence[str]) -> Html:
@@ -157,7 +155,7 @@ def _plan_page(visit: Visit, wish: _Wish, moves: Sequence[Move], said: Html | No
                " would go on so:"),
             _moves(moves),
             _confirmation(visit, wish, moves),
-            card("On the command line", el("pre.command", wish.command)),
+            card("On the command line", wish.command(visit)),
         ),
     )  # fmt: skip
 

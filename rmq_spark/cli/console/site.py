@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from rmq_spark import __version__
-from rmq_spark.cli.connection import explained
+from rmq_spark.cli.connection import Access, explained
 from rmq_spark.cli.console.charts_page import charts
 from rmq_spark.cli.console.checkpoints_page import checkpoint, checkpoints
 from rmq_spark.cli.console.dead_letters_page import dead_letters, letters, resend, resend_plan
@@ -83,14 +83,14 @@ class Site:
         guard: Guard,
         history: History,
         checkpoints: tuple[str, ...],
-        name_servers: str,
+        access: Access,
     ) -> None:
         self._admin = admin
         self._guard = guard
         self._history = history
         self._sizes = TopicSizes(admin)
         self._checkpoints = checkpoints
-        self._name_servers = name_servers
+        self._access = access
 
     def stop(self) -> None:
         """End what pages have begun in the background."""
@@ -113,16 +113,16 @@ class Site:
                 answer = self._answered(request, session)
         except Refused as refusal:
             title = "Not found" if refusal.status is HTTPStatus.NOT_FOUND else "Not done"
-            answer = _panel(refusal.status, title, refusal.what, refusal.remedy)
+            answer = self._panel(refusal.status, title, refusal.what, refusal.remedy)
         except (NoPermission, TopicNotUsable) as error:
             what = "The cluster does not permit this"
-            answer = _panel(HTTPStatus.FORBIDDEN, "No permission", what, line_of(error))
+            answer = self._panel(HTTPStatus.FORBIDDEN, "No permission", what, line_of(error))
         except MessageRejected as error:
-            answer = _panel(
+            answer = self._panel(
                 HTTPStatus.BAD_REQUEST, "Not done", "That means nothing here", str(error)
             )
         except RocketPollError as error:
-            answer = _panel(
+            answer = self._panel(
                 HTTPStatus.BAD_GATEWAY,
                 "No answer",
                 "The cluster does not answer as it should",
@@ -132,7 +132,7 @@ class Site:
         except click.ClickException as error:
             what, _, says = error.message.partition(": ")
             status, title = _outcome(request, error)
-            answer = _panel(status, title, what[:1].upper() + what[1:], says)
+            answer = self._panel(status, title, what[:1].upper() + what[1:], says)
         if isinstance(answer, Response):
             return answer
         return Response(answer.status, document(answer, self._around(request, session)))
@@ -144,7 +144,7 @@ class Site:
             return redirect(sign_in_path(_here(request)))
         visit = Visit(
             request, self._admin, self._history, self._sizes, self._checkpoints,
-            self._guard.writes, session,
+            self._access, self._guard.writes, session,
         )  # fmt: skip
         if request.method == "POST":
             page = _route(_WRITES, request)
@@ -163,10 +163,26 @@ class Site:
         ended = self._guard.check_form(request, session)
         return redirect("/", self._guard.sign_out(request, ended))
 
+    def _panel(
+        self, status: HTTPStatus, title: str, what: str, says: str, *, is_tried_again: bool = False
+    ) -> Page:
+        """Return a page that says what is wrong; the script tries it again if it may go over."""
+        remedies = map(self._access.completed, says.split("; "))
+        return Page(
+            title,
+            join(
+                trouble(self._access.completed(what), *remedies),
+                el("p", el("a.button", "Overview", href="/"), " ",
+                   el("a.button", "Try again", href="?"), data_again=is_tried_again),
+            ),
+            "",
+            status=status,
+        )  # fmt: skip
+
     def _around(self, request: Request, session: Session | None) -> Surroundings:
         is_known = session is not None or self._guard.reads_are_open
         return Surroundings(
-            self._name_servers if is_known else "",
+            self._access.name_servers if is_known else "",
             self._guard.writes,
             session,
             _here(request),
@@ -206,22 +222,6 @@ def _outcome(request: Request, error: click.ClickException) -> tuple[HTTPStatus,
     if request.method == "POST":
         return HTTPStatus.CONFLICT, "Not done"
     return HTTPStatus.NOT_FOUND, "Not found"
-
-
-def _panel(
-    status: HTTPStatus, title: str, what: str, says: str, *, is_tried_again: bool = False
-) -> Page:
-    """Return a page that says what is wrong, which the script may try again until it is not."""
-    return Page(
-        title,
-        join(
-            trouble(what, *says.split("; ")),
-            el("p", el("a.button", "Overview", href="/"), " ",
-               el("a.button", "Try again", href="?"), data_again=is_tried_again),
-        ),
-        "",
-        status=status,
-    )  # fmt: skip
 
 
 @lru_cache

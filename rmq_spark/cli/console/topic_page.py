@@ -122,7 +122,7 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
     except TopicNotUsable as error:
         return join(searched, trouble("Its messages may not be read", str(error)))
     if not found.messages:
-        return join(searched, _none_found(name, found, offsets))
+        return join(searched, _none_found(visit, name, found, offsets))
     rows = message_rows(found.messages)
     older = None
     if found.older is not None:
@@ -160,7 +160,7 @@ def _search(visit: Visit, name: str) -> Html:
     )
 
 
-def _none_found(name: str, found: Found, offsets: Offsets) -> Html:
+def _none_found(visit: Visit, name: str, found: Found, offsets: Offsets) -> Html:
     if found.was_asked:
         return empty(
             "No message like that",
@@ -172,7 +172,7 @@ def _none_found(name: str, found: Found, offsets: Offsets) -> Html:
     return empty(
         "No messages yet",
         "What producers send to this topic shows here, the newest first. Try one:",
-        command=f"echo 'hello' | rocketpoll produce {name}",
+        command=visit.command("produce", name, stdin="echo 'hello' | "),
     )
 
 
@@ -260,11 +260,10 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
         )
         for broker, config in visit.admin.topic_configs(name).items()
     ]
-    change = f"rocketpoll topic alter {name} --queues 8 --perm rw"
     return join(
         el("div.cards", cards),
         el("p.hint", "Settings are changed on the command line:"),
-        el("pre.command", change),
+        visit.command("topic alter", name, options=["--queues", "8", "--perm", "rw"]),
     )
 
 

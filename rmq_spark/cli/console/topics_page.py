@@ -78,7 +78,7 @@ def topics(visit: Visit) -> Page:
 
     if not names:
         visit.admin.masters()  # an error where there are none: name servers forget their topics
-        found: Html = _nothing(wanted)
+        found: Html = _nothing(visit, wanted)
     elif known is not None:
         found = _with_sizes(shown, known, names)
     else:
@@ -157,7 +157,7 @@ def _with_sizes(shown: Sequence[str], known: Known, names: Sequence[str]) -> Htm
     return join(problem, el("p.hint", says), table(_SIZE_COLUMNS, rows))
 
 
-def _nothing(wanted: str) -> Html:
+def _nothing(visit: Visit, wanted: str) -> Html:
     if wanted:
         return empty(
             f"No topic has {wanted} in its name",
@@ -168,7 +168,7 @@ def _nothing(wanted: str) -> Html:
         "No topics yet",
         "A topic holds messages in queues. The first message that is sent to one makes it, or "
         "make it yourself:",
-        command="rocketpoll topic create orders --queues 4",
+        command=visit.command("topic create", "orders", options=["--queues", "4"]),
     )
 
 

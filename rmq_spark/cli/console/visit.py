@@ -6,24 +6,32 @@ This module must not know any page.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.console.guard import Refused, Session
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.html import path
+from rmq_spark.cli.console.html import Html, path
 from rmq_spark.cli.console.http_port import Request
+from rmq_spark.cli.console.parts import command_box
 from rmq_spark.cli.console.sizes import TopicSizes
 from rmq_spark.cli.places import time_ms
 from rmq_spark.cli.queues import QueueName
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
+    from rmq_spark.cli.connection import Access
     from rmq_spark.client.admin.admin import Admin
 
 _PAGES_MAX: Final = 1_000_000
 _DIGITS_MAX: Final = 18
+_KEYS_ARE_HIDDEN: Final = (
+    "The command leaves out the credentials of this console. Set ROCKETPOLL_ACCESS_KEY, "
+    "ROCKETPOLL_SECRET_KEY and ROCKETPOLL_TLS_KEY_PASSWORD as the console has them, or use a "
+    "profile."
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class Visit:
         history: Figures of the last minutes.
         sizes: Sizes of topics.
         checkpoints: Directories of queries' checkpoints that may be looked at.
+        access: The options by which the console was started, for the commands that it shows.
         writes: Whether the console may change something.
         session: The session of the browser, if it has one.
     """
@@ -45,8 +54,23 @@ class Visit:
     history: History
     sizes: TopicSizes
     checkpoints: tuple[str, ...]
+    access: Access
     writes: bool
     session: Session | None
+
+    def command(
+        self, verb: str, *arguments: str, options: Sequence[str] = (), stdin: str = ""
+    ) -> Html:
+        """Return a command for the cluster of this console, with a button that copies it.
+
+        Args:
+            verb: The words that name the command, such as ``group seek``.
+            arguments: Its arguments, as they are.
+            options: Its own options, as they are.
+            stdin: The part of the line that writes to its input, with the pipe.
+        """
+        line = stdin + self.access.command(verb, *arguments, options=options)
+        return command_box(line, _KEYS_ARE_HIDDEN if self.access.needs_keys else None)
 
     def page(self) -> int:
         """Return the number of the page that is asked for, from 1 on."""

@@ -112,7 +112,7 @@ class Admin(GroupOffsets):
             NoNameServer: No name server answers.
             TypeError: The cluster's name is no text.
         """
-        check_name("cluster", cluster, _CLUSTER)
+        cluster = check_name("cluster", cluster, _CLUSTER)
         return self.instance.name_servers.admin.topics(cluster)
 
     def create_topic(
@@ -140,8 +140,8 @@ class Admin(GroupOffsets):
                 before it have the topic.
             TypeError: An argument has the wrong type.
         """
-        check_topic(topic)
-        check_name("broker_name", broker_name, "broker-a")
+        topic = check_topic(topic)
+        broker_name = check_name("broker_name", broker_name, "broker-a")
         check_range("queue_nums", queue_nums, 1, INT32_MAX)
         check_topic_config(config)
         config = config or TopicConfig(
@@ -170,7 +170,7 @@ class Admin(GroupOffsets):
                 before it have deleted the topic.
             TypeError: An argument has the wrong type.
         """
-        check_text("topic", topic, "orders")
+        topic = check_text("topic", topic, "orders")
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
         self.instance.name_servers.admin.delete_topic(topic, cluster)
@@ -182,7 +182,7 @@ class Admin(GroupOffsets):
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
         """
-        check_text("topic", topic, "orders")
+        topic = check_text("topic", topic, "orders")
         return dict(
             pair
             for _, address in self._brokers_of(topic)
@@ -220,7 +220,7 @@ class Admin(GroupOffsets):
                 before it have the group.
             TypeError: An argument has the wrong type.
         """
-        check_group(group)
+        group = check_group(group)
         check_group_config(config)
         config = replace(config or SubscriptionGroupConfig(group_name=group), group_name=group)
         for address in self.masters(cluster).values():
@@ -244,7 +244,7 @@ class Admin(GroupOffsets):
                 before it have deleted the group.
             TypeError: An argument has the wrong type.
         """
-        check_text("group", group, "billing")
+        group = check_text("group", group, "billing")
         check_flag("with_offsets", with_offsets)
         for address in self.masters(cluster).values():
             self._api.admin.delete_group(address, group, with_offsets=with_offsets)
@@ -272,7 +272,7 @@ class Admin(GroupOffsets):
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
         """
-        check_text("topic", topic, "orders")
+        topic = check_text("topic", topic, "orders")
         return frozenset(
             group
             for _, address in self._brokers_of(topic)
@@ -293,7 +293,9 @@ class Admin(GroupOffsets):
             MessageRejected: The text is not an id of that kind, as one given by a producer is not.
             BrokerRefused: The broker does not have the message any more.
         """
-        check_text("offset_message_id", offset_message_id, "7F00000100002A9F0000000000000000")
+        offset_message_id = check_text(
+            "offset_message_id", offset_message_id, "7F00000100002A9F0000000000000000"
+        )
         try:
             host, commit_log_offset = decode_offset_message_id(offset_message_id)
         except RecordError as error:

@@ -61,7 +61,7 @@ def table_of(
     """Read a topic; what `Admin.read_table` does."""
     schema = schema_of(DEFAULT_COLUMNS if columns is None else checked_columns(columns))
     if tags is not None:
-        check_text("tags", tags, "created || paid")
+        tags = check_text("tags", tags, "created || paid")
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0)
     rules = PullRules(subscription=wanted.sub_string, timeout_ms=PULL_TIMEOUT_MS)
     check_kind("on_bad_record", on_bad_record, str, f"one of {', '.join(BAD_RECORDS)}", "'skip'")

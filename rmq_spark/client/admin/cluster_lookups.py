@@ -58,7 +58,7 @@ class ClusterLookups(MessageLookups):
         Raises:
             RouteNotFound: No name server knows the topic.
         """
-        check_text("topic", topic, "orders")
+        topic = check_text("topic", topic, "orders")
         return self.instance.name_servers.route(topic)
 
     def masters(self, cluster: str | None = None) -> Mapping[str, str]:
@@ -72,7 +72,7 @@ class ClusterLookups(MessageLookups):
             NoNameServer: No name server answers.
             TypeError: The cluster's name is no text.
         """
-        check_name("cluster", cluster, _CLUSTER)
+        cluster = check_name("cluster", cluster, _CLUSTER)
         info = self.cluster_info()
         names = (
             info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, ())
@@ -109,7 +109,7 @@ class ClusterLookups(MessageLookups):
             ClientError: The broker does not answer, or refuses.
             TypeError: The address is no text.
         """
-        check_text("address", address, "10.0.0.1:10911")
+        address = check_text("address", address, "10.0.0.1:10911")
         return self._api.admin.runtime_info(address)
 
     # ---- topics
@@ -131,7 +131,7 @@ class ClusterLookups(MessageLookups):
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
         """
-        check_text("topic", topic, "orders")
+        topic = check_text("topic", topic, "orders")
         found = {
             name: self._api.admin.topic_configs(address).get(topic)
             for name, address in self._brokers_of(topic)
@@ -154,7 +154,7 @@ class ClusterLookups(MessageLookups):
             ClientError: A broker or name server does not answer, or refuses.
             TypeError: The group's name is no text.
         """
-        check_text("group", group, "billing")
+        group = check_text("group", group, "billing")
         found: dict[str, Connection] = {}
         for address in self.masters().values():
             found.update(
@@ -193,7 +193,7 @@ class ClusterLookups(MessageLookups):
             ClientError: A broker or name server does not answer, or refuses.
             TypeError: The group's name is no text.
         """
-        check_text("group", group, "billing")
+        group = check_text("group", group, "billing")
         reports: dict[MessageQueue, QueueReport] = {}
         asked = set()
         for address in self.masters().values():

@@ -102,8 +102,8 @@ def committed_table_of(
     """Read the committed rows of a topic; what `Admin.read_committed` does."""
     schema = schema_of(DEFAULT_COLUMNS if columns is None else checked_columns(columns))
     if tags is not None:
-        check_text("tags", tags, "created || paid")
-    check_topic(topic)
+        tags = check_text("tags", tags, "created || paid")
+    topic = check_topic(topic)
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
     places = spans_to_read(instance, commits_topic(topic), start, end)
     if not places:

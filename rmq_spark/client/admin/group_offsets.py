@@ -62,8 +62,8 @@ class GroupOffsets(ClusterLookups):
             ClientError: A broker or name server does not answer, or refuses.
             TypeError: A name is no text.
         """
-        check_text("group", group, "billing")
-        check_text("topic", topic, "orders")
+        group = check_text("group", group, "billing")
+        topic = check_text("topic", topic, "orders")
         found: list[Lag] = []
         for name, address in self._brokers_of(topic):
             times = {
@@ -92,7 +92,7 @@ class GroupOffsets(ClusterLookups):
             ClientError: A broker or name server does not answer, or refuses.
             TypeError: The group's name is no text.
         """
-        check_text("group", group, "billing")
+        group = check_text("group", group, "billing")
         return Lags(
             Lag(queue, found.broker_offset, found.consumer_offset, found.last_timestamp)
             for address in self.masters().values()
@@ -119,7 +119,7 @@ class GroupOffsets(ClusterLookups):
             ConsumerNotOnline: A member does not answer: it may not have heard, and store the offset
                 that it had over this one.
         """
-        check_text("group", group, "billing")
+        group = check_text("group", group, "billing")
         check_queue("queue", queue)
         check_number("queue_offset", queue_offset, 42)
         address = self._address_of(queue)
@@ -157,8 +157,8 @@ class GroupOffsets(ClusterLookups):
             ClientError: A broker does not answer, or refuses. The others have been told all the
                 same.
         """
-        check_text("group", group, "billing")
-        check_text("topic", topic, "orders")
+        group = check_text("group", group, "billing")
+        topic = check_text("topic", topic, "orders")
         check_number("timestamp_ms", timestamp_ms, 1_750_000_000_000)
         if timestamp_ms != LATEST_MS:
             check_timestamp_ms("timestamp_ms", timestamp_ms)
@@ -207,10 +207,10 @@ class GroupOffsets(ClusterLookups):
             MessageRejected: A name is not valid.
             BrokerRefused: The source has no offsets there.
         """
-        check_group(source, "source")
-        check_group(target, "target")
+        source = check_group(source, "source")
+        target = check_group(target, "target")
         if topic is not None:
-            check_text("topic", topic, "orders")
+            topic = check_text("topic", topic, "orders")
             places = [(address, topic) for _, address in self._brokers_of(topic)]
         else:  # RocketMQ copies nothing, and says so to nobody, where no topic is named
             places = [

@@ -73,8 +73,8 @@ class MessageLookups:
             ClientError: A broker does not answer, or refuses.
             TypeError: An argument has the wrong type.
         """
-        check_text("topic", topic, "orders")
-        check_text("key", key, "order-42")
+        topic = check_text("topic", topic, "orders")
+        key = check_text("key", key, "order-42")
         check_timestamp_ms("begin_ms", begin_ms)
         check_timestamp_ms("end_ms", end_ms)
         check_range("messages_max", messages_max, 1, INT32_MAX)
@@ -105,8 +105,8 @@ class MessageLookups:
             ClientError: A broker does not answer, or refuses.
             TypeError: An argument has the wrong type.
         """
-        check_text("topic", topic, "orders")
-        check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
+        topic = check_text("topic", topic, "orders")
+        message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
         header = QueryMessageRequestHeader(
             topic=topic,
             key=message_id,

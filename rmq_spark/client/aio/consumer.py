@@ -14,6 +14,7 @@ import asyncio
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from inspect import isawaitable
 from time import monotonic
 from types import NoneType
 from typing import Final, TypeVar
@@ -25,7 +26,7 @@ from rmq_spark.client.aio.loop_consumer import LoopConsumer
 from rmq_spark.client.aio.member import Member, threaded
 from rmq_spark.client.arguments import check_kind, check_range, check_time_ms
 from rmq_spark.client.consumer.listeners import check_listener
-from rmq_spark.client.consumer.lite_pull_member import MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_member import ListenerOutcome, MessageQueueListener
 from rmq_spark.client.consumer.seekable_member import SeekableMember
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
@@ -59,7 +60,9 @@ class Consumer(Member["LoopConsumer"]):
             environment variable NAMESRV_ADDR. One client has one consumer of a group.
         settings: Settings of the consumer; `LitePullSettings()` by default.
         message_queue_listener: Called in the loop with topic, all queues and own queues, when these
-            change.
+            change; a function or a coroutine function. New queues are assigned when it is called,
+            and their messages come when it has ended without an error: it may await `seek`. If it
+            raises, it is called again every second.
 
     Raises:
         MessageRejected: The group is not a valid name. A setting that is out of range is an error
@@ -79,7 +82,8 @@ class Consumer(Member["LoopConsumer"]):
         check_kind("settings", settings, (LitePullSettings, NoneType), "LitePullSettings", example)
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
-            check_listener("message_queue_listener", message_queue_listener, *parameters)
+            name = "message_queue_listener"
+            check_listener(name, message_queue_listener, *parameters, is_awaited=True)
         self._settings = settings or LitePullSettings()
         self._listener = message_queue_listener
         if not isinstance(client, Client):
@@ -88,7 +92,7 @@ class Consumer(Member["LoopConsumer"]):
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrivals: Wakes | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._listening: set[asyncio.Task[None]] = set()
         self._let_others_run_at = 0.0
 
     # ---- life
@@ -112,10 +116,39 @@ class Consumer(Member["LoopConsumer"]):
             self._bridge.post_with_others(self._arrivals.wake_all)
 
     def _tell_listener(
-        self, topic: str, all_queues: frozenset[MessageQueue], own: frozenset[MessageQueue]
+        self,
+        topic: str,
+        all_queues: frozenset[MessageQueue],
+        own: frozenset[MessageQueue],
+        outcome: ListenerOutcome,
     ) -> None:
-        if self._bridge is not None and self._listener is not None:
-            self._bridge.post(partial(self._listener, topic, all_queues, own))
+        if self._bridge is not None:
+            self._bridge.post(partial(self._call_listener, topic, all_queues, own, outcome))
+
+    def _call_listener(
+        self,
+        topic: str,
+        all_queues: frozenset[MessageQueue],
+        own: frozenset[MessageQueue],
+        outcome: ListenerOutcome,
+    ) -> None:
+        """Run the listener in the loop as a task of its own, and hand over how it has ended."""
+        listener = self._listener
+        if listener is None or self._is_over:
+            return
+
+        async def run() -> None:
+            result = listener(topic, all_queues, own)
+            if isawaitable(result):
+                await result
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._listening.discard(task)
+            outcome(asyncio.CancelledError() if task.cancelled() else task.exception())
+
+        task = get_running_loop().create_task(run())
+        self._listening.add(task)
+        task.add_done_callback(ended)
 
     def _start(self, threaded: LoopConsumer) -> None:
         threaded.start()
@@ -124,8 +157,9 @@ class Consumer(Member["LoopConsumer"]):
         threaded.shutdown()
 
     def _closed(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for task in list(self._listening):
+            if task is not asyncio.current_task():
+                task.cancel()
         if self._arrivals is not None:
             self._arrivals.end()
 
@@ -247,22 +281,9 @@ class Consumer(Member["LoopConsumer"]):
             patience = None if deadline is None else deadline - loop.time()
             if patience is not None and patience <= 0:
                 break
-            self._look_at_commits_later()
             await arrivals.wait(patience)
-            consumer.commit_if_due()
             self._let_others_run_at = monotonic() + BUSY_SECONDS
         return None
-
-    def _look_at_commits_later(self) -> None:
-        """Have those that wait woken when offsets may be due: one timer for all their waits."""
-        if self._timer is None and self._loop is not None and self._settings.auto_commit:
-            seconds = self._settings.auto_commit_interval_ms / 1000
-            self._timer = self._loop.call_later(seconds, self._look_at_commits)
-
-    def _look_at_commits(self) -> None:
-        self._timer = None
-        if self._arrivals is not None:
-            self._arrivals.wake_all()
 
     # ---- offsets
 

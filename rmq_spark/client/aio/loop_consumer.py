@@ -10,17 +10,27 @@ for. It must not know the loop: each method but those of `SeekableMember` belong
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from rmq_spark.client import observing
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, Handout
 from rmq_spark.client.consumer.commits import Commit
-from rmq_spark.client.consumer.lite_pull_member import MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_member import ListenerOutcome
 from rmq_spark.client.consumer.seekable_member import SeekableMember
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.crews import Crew, SharedCrew
 from rmq_spark.wire.message_queue import MessageQueue
+
+TellListener = Callable[
+    [str, frozenset[MessageQueue], frozenset[MessageQueue], ListenerOutcome], object
+]
+"""Has the listener called in the loop, and the outcome called when it has ended."""
+
+
+def _in_the_loop(topic: str, all_queues: object, own_queues: object) -> None:
+    """Stand for the listener, which `LoopConsumer` has called in its loop."""
 
 
 class LoopConsumer(SeekableMember):
@@ -31,13 +41,27 @@ class LoopConsumer(SeekableMember):
         group: str,
         instance: ClientInstance,
         settings: LitePullSettings,
-        message_queue_listener: MessageQueueListener | None,
+        tell: TellListener | None,
         crew: SharedCrew,
     ) -> None:
         self._shared_crew = crew
+        self._tell = tell
         self.handout: Handout | None = None
         self._handed_of: AssignedQueue | None = None
-        super().__init__(group, instance, settings, message_queue_listener)
+        super().__init__(group, instance, settings, None if tell is None else _in_the_loop)
+
+    def _call_listener(
+        self,
+        topic: str,
+        all_queues: frozenset[MessageQueue],
+        mine: frozenset[MessageQueue],
+        outcome: ListenerOutcome,
+    ) -> None:
+        def ended(error: BaseException | None) -> None:  # in the loop, which waits for no lock
+            self._services.schedule(partial(outcome, error))
+
+        if self._tell is not None:
+            self._tell(topic, all_queues, mine, ended)
 
     def _crew(self) -> Crew:
         return self._shared_crew
@@ -53,10 +77,6 @@ class LoopConsumer(SeekableMember):
     def confirm_returned(self) -> None:
         """With ``auto_commit``, count what was returned as dealt with, as its caller says."""
         self._auto_commit.more_is_wanted()
-
-    def commit_if_due(self) -> None:
-        """With ``auto_commit``, have the offsets stored if it is time again."""
-        self._auto_commit.commit_if_due()
 
     def take(self, most: int | None) -> list[MessageExt] | None:
         """Return up to so many messages of one queue that are here; None without any."""

@@ -203,7 +203,10 @@ class Connection:
             return answer.result(max(answer.deadline - self.clock(), 0))
         except FutureTimeout:
             self._give_up_on(answer)
+        try:
             return answer.result(TICK_SECONDS)  # it was given up, or is being answered this moment
+        except FutureTimeout as error:  # by a thread that is held up, as in a handler of the log
+            raise RequestTimeout(self.address, command.code, timeout_ms) from error
 
     def request_async(
         self,

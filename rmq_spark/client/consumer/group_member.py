@@ -17,6 +17,7 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dead_letters import DeadLetters
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
@@ -82,6 +83,7 @@ class GroupMember(ProcessBound, ABC):
         ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
         """
         self.group = check_group(group)
+        self._given_group = group
         settings.check()
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if not isinstance(instance, (str, NoneType)) and not is_instance:
@@ -121,8 +123,7 @@ class GroupMember(ProcessBound, ABC):
         rebalance_ms = settings.rebalance_interval_ms
         self._is_untold = False  # brokers have yet to hear of changed subscriptions
         self._rebalancing = Repeated(self._services, self._do_rebalance, rebalance_ms)
-        persist_ms = settings.persist_consumer_offset_interval_ms
-        self._persisting = Repeated(self._services, self._persist, persist_ms)
+        self._persisting = Repeated(self._services, self._persist, settings.persist_interval_ms)
         self._started_ms = 0
         self._is_registered = self._has_joined = False
 
@@ -133,12 +134,17 @@ class GroupMember(ProcessBound, ABC):
         if self._settings.message_model is MessageModel.BROADCASTING:
             from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
                 LocalFileOffsetStore,
+                former_name,
                 offset_file,
             )
 
             directory = self._settings.local_offset_directory
+            former = former_name(self._given_group)
             return LocalFileOffsetStore(
-                lambda: offset_file(self._instance.lasting_id, self.group, directory)
+                lambda: offset_file(self._instance.lasting_id, self.group, directory),
+                former=None
+                if former is None
+                else lambda: offset_file(self._instance.lasting_id, former, directory),
             )
         return RemoteBrokerOffsetStore(
             self._brokers.consumer_offset, self._brokers.update_consumer_offset
@@ -209,7 +215,7 @@ class GroupMember(ProcessBound, ABC):
         if not self._life.change(ServiceState.STARTING, ServiceState.RUNNING):
             self._ending.run()
             raise ClientShutDown("the consumer was shut down while it was being started")
-        self._persisting.start(self._settings.persist_consumer_offset_interval_ms)
+        self._persisting.start(self._settings.persist_interval_ms)
         self._rebalancing.start(0)
 
     def _join(self) -> None:
@@ -308,7 +314,7 @@ class GroupMember(ProcessBound, ABC):
             self._brokers.check_subscription(data)
         with self._changing_subscriptions:
             before = self._subscriptions.get(topic, data)
-            self._subscriptions = {**self._subscriptions, topic: data}
+            self._subscriptions = {**self._subscriptions, data.topic: data}
         self._subscriptions_changed()
         if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
             self._pull_anew(topic)
@@ -322,7 +328,7 @@ class GroupMember(ProcessBound, ABC):
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_not_over()
-        check_topic(topic)
+        topic = check_topic(topic)
         if topic.startswith(RETRY_PREFIX):
             raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
         with self._changing_subscriptions:
@@ -365,8 +371,11 @@ class GroupMember(ProcessBound, ABC):
 
     # ---- rebalancing and offsets
 
-    def _persist(self) -> None:
+    def _persist(self) -> int:
+        """Store the offsets; return the milliseconds until the next time, of the whole interval."""
+        began_ms = monotonic_ms()
         self._offsets.persist(self._queues())
+        return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
 
     def take_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in a queue that is another one now back to an offset of that."""

@@ -95,8 +95,13 @@ _Status = TypeVar("_Status", ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
 _EXAMPLE = "def listen({}): ..."
 
 
-def check_listener(name: str, listener: object, *parameters: str) -> None:
+_COROUTINE_FUNCTION = "a coroutine function (async def)"
+
+
+def check_listener(name: str, listener: object, *parameters: str, is_awaited: bool = False) -> None:
     """Raise an error if a listener does not take these parameters, or its body would not run.
+
+    With ``is_awaited``, it may be a coroutine function.
 
     Raises:
         TypeError: The message says what was needed and what was found, and shows an example.
@@ -104,7 +109,9 @@ def check_listener(name: str, listener: object, *parameters: str) -> None:
     example = _EXAMPLE.format(", ".join(parameters))
     if not callable(listener):
         found = excerpt(listener)
-    elif (kind := _kind_that_only_begins(listener)) is not None:
+    elif (kind := _kind_that_only_begins(listener)) is not None and not (
+        is_awaited and kind == _COROUTINE_FUNCTION
+    ):
         found = f"{kind}, whose body does not run when it is called"
     elif not _takes(listener, len(parameters)):
         found = f"one that takes {inspect.signature(listener)}"
@@ -117,7 +124,7 @@ def check_listener(name: str, listener: object, *parameters: str) -> None:
 def _kind_that_only_begins(listener: Callable[..., object]) -> str | None:
     for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # of an object whose __call__ is async
         if inspect.iscoroutinefunction(function):
-            return "a coroutine function (async def)"
+            return _COROUTINE_FUNCTION
         if inspect.isasyncgenfunction(function):
             return "an asynchronous generator function"
         if inspect.isgeneratorfunction(function):

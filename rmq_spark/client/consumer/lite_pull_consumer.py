@@ -32,7 +32,9 @@ class LitePullConsumer(GroupConsumer):
             (``"host:port;host:port"``) for an instance of its own; None takes them from the
             environment variable NAMESRV_ADDR.
         settings: Settings of the consumer; `LitePullSettings()` by default.
-        message_queue_listener: Called with topic, all queues and own queues, when these change.
+        message_queue_listener: Called with topic, all queues and own queues, when these change. New
+            queues are assigned when it is called, and pulled when it has returned: it may `seek`.
+            If it raises, the error is logged, and it is called again every second until it returns.
 
     Raises:
         MessageRejected: The group is not a valid name, or a setting is out of range.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ from rmq_spark.client.subscriptions import (
 )
 from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.errors import counted
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -56,6 +58,12 @@ _log = logging.getLogger(__name__)
 
 MessageQueueListener = Callable[[str, frozenset[MessageQueue], frozenset[MessageQueue]], object]
 """Called with the topic, all of its queues and this consumer's, after these have changed."""
+
+ListenerOutcome = Callable[[BaseException | None], object]
+"""Called when a listener has returned, with its error if it raised one."""
+
+LISTENER_RETRY_MS = 1_000
+"""Milliseconds until a listener that has raised is called again, while new queues wait for it."""
 
 
 class LitePullMember(GroupMember):
@@ -84,6 +92,7 @@ class LitePullMember(GroupMember):
         self._selector_for_assign = by_tag()
         self._cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, PullTask] = {}
+        self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
         self._outages = Outages("cannot be pulled")
         self._changing_tasks = mutex()
         self._auto_commit = self._new_auto_commit()
@@ -96,13 +105,15 @@ class LitePullMember(GroupMember):
         ProcessBound.__init__(self)
 
     def _new_auto_commit(self) -> AutoCommit:
-        interval_ms = self._lite.auto_commit_interval_ms if self._lite.auto_commit else None
         return AutoCommit(
             lambda: self._assigned.all(),  # noqa: PLW0108  # a fork replaces it
             self._offset_store,
-            interval_ms,
-            monotonic_ms,
+            is_enabled=self._lite.auto_commit,
         )
+
+    def _persist(self) -> int:
+        self._auto_commit.publish()
+        return super()._persist()
 
     # ---- which queues
 
@@ -212,14 +223,62 @@ class LitePullMember(GroupMember):
         return [assigned.process_queue for assigned in self._assigned.all()]
 
     def take_share(self, topic: str, share: Share) -> bool:
-        """Have these queues of a ``topic``, and tell the listener; those that are gone end now."""
+        """Have these queues of a ``topic``, and call the listener; those that are gone end now.
+
+        New queues are assigned, but not pulled before the listener has returned: it may seek.
+        """
         mine = frozenset(share.mine)
-        if self._change_queues(mine, topic) and self._listener is not None:
-            try:
-                self._listener(topic, frozenset(share.all), mine)
-            except BaseException:  # noqa: BLE001  # a listener's error must not stop consuming
-                _log.exception("the message queue listener of %s failed", self.group)
+        is_changed = self._change_queues(mine, topic)
+        if self._listener is None or not (is_changed or topic in self._failed_topics):
+            return True
+        with self._changing_tasks:
+            tasks = self._tasks.items()
+            new = [task for queue, task in tasks if queue.topic == topic and not task.is_started]
+        outcome = partial(self._listener_ended, topic, new, topic in self._failed_topics)
+        self._failed_topics.discard(topic)
+        self._call_listener(topic, frozenset(share.all), mine, outcome)
         return True
+
+    def _call_listener(
+        self,
+        topic: str,
+        all_queues: frozenset[MessageQueue],
+        mine: frozenset[MessageQueue],
+        outcome: ListenerOutcome,
+    ) -> None:
+        if self._listener is None:
+            return
+        try:
+            self._listener(topic, all_queues, mine)
+        except BaseException as error:  # noqa: BLE001  # whatever it raises, the member goes on
+            outcome(error)
+        else:
+            outcome(None)
+
+    def _listener_ended(
+        self,
+        topic: str,
+        new: Sequence[PullTask],
+        has_failed_before: bool,  # noqa: FBT001  # the first arguments of a `partial`
+        error: BaseException | None,
+    ) -> None:
+        """Pull new queues now that the listener has returned; have it called again if it raised."""
+        if error is None:
+            if has_failed_before:
+                _log.warning("the message queue listener of %s recovered", self.group)
+            with self._changing_tasks:
+                self._begin(new)
+            return
+        if not self.is_running:  # it was cancelled, or called a consumer that ends
+            return
+        held = [task for task in new if not task.assigned.is_dropped]
+        if not has_failed_before:
+            text = "the message queue listener of %s failed for %s%s"
+            waiting = f"; retrying every second, {counted(len(held), 'new queue')} waiting"
+            _log.error(text, self.group, topic, waiting if held else "", exc_info=error)
+        if held:
+            self._failed_topics.add(topic)
+            self._services.schedule(self._rebalancing.wake, LISTENER_RETRY_MS)
 
     def _change_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
         with self._changing_tasks:
@@ -229,7 +288,9 @@ class LitePullMember(GroupMember):
             for assigned in gone:
                 self._let_go(assigned)
             if self.is_running:
-                self._start_tasks(new)
+                tasks = self._new_tasks(new)
+                if topic is None or self._listener is None:
+                    self._begin(tasks)
         return bool(new or gone)
 
     def _pull_anew(self, topic: str) -> None:
@@ -249,10 +310,9 @@ class LitePullMember(GroupMember):
         if task is not None:
             self._offsets.forget(assigned.queue, assigned.last_known)
 
-    def _start_tasks(self, new: Sequence[AssignedQueue]) -> None:
-        self._offsets.begin_together([assigned.queue for assigned in new])
-        for assigned in new:
-            task = PullTask(
+    def _new_tasks(self, new: Sequence[AssignedQueue]) -> list[PullTask]:
+        tasks = [
+            PullTask(
                 assigned,
                 self,
                 self._lanes.of(assigned.queue.broker_name),
@@ -260,7 +320,17 @@ class LitePullMember(GroupMember):
                 self._outages,
                 self._lite.pull_time_delay_ms_when_exception,
             )
-            self._tasks[assigned.queue] = task
+            for assigned in new
+        ]
+        self._tasks.update((task.assigned.queue, task) for task in tasks)
+        return tasks
+
+    def _begin(self, tasks: Sequence[PullTask]) -> None:
+        kept = [each for each in tasks if self._tasks.get(each.assigned.queue) is each]
+        self._offsets.begin_together(
+            [each.assigned.queue for each in kept if each.assigned.begin()[1] is None]
+        )
+        for task in kept:
             task.start()
 
     def _join(self) -> None:
@@ -272,7 +342,7 @@ class LitePullMember(GroupMember):
         super()._start()
         with self._changing_tasks:
             known = self._assigned.all()
-            self._start_tasks([each for each in known if each.queue not in self._tasks])
+            self._begin(self._new_tasks([each for each in known if each.queue not in self._tasks]))
         self._topic_checks.start()
 
     def _stop_consuming(self) -> None:
@@ -291,6 +361,7 @@ class LitePullMember(GroupMember):
         self._assigned = self._assigned.forked() if is_mine else AssignedQueues(monotonic_ms)
         self._cache = ConsumeRequestCache()
         self._tasks = {}
+        self._failed_topics = set()
         self._changing_tasks = mutex()
         self._auto_commit = self._new_auto_commit()
 

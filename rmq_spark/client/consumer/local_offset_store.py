@@ -55,12 +55,28 @@ def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> P
     return (directory or Path.home() / DIRECTORY) / lasting_id / group / "offsets.json"
 
 
+def former_name(group: str) -> str | None:
+    """Return the other name under which a group's directory may be, None if there is none.
+
+    A group that is an enum of texts had a directory with the name of the enum's member, such as
+    ``Groups.BILLING``, on Python 3.10 and 3.11.
+    """
+    formatted = str(group)
+    return None if formatted == group or "/" in formatted else formatted
+
+
 class LocalFileOffsetStore:
     """An `OffsetStore` that keeps offsets in a file."""
 
-    def __init__(self, path: Callable[[], Path]) -> None:
-        """Make a store; ``path`` is called each time, as its result may change after a fork."""
+    def __init__(
+        self, path: Callable[[], Path], *, former: Callable[[], Path] | None = None
+    ) -> None:
+        """Make a store; ``path`` is called each time, as its result may change after a fork.
+
+        Offsets are read from the file ``former`` where ``path`` does not exist yet.
+        """
         self._path_now = path
+        self._former = former
         self._table = OffsetTable()
         self._last_messages: dict[MessageQueue, LastMessage] = {}
         self._writing = mutex()
@@ -77,6 +93,11 @@ class LocalFileOffsetStore:
             OffsetFileFailed: The file cannot be read.
         """
         kept = self._read()
+        if self._former is not None and not (self._path.exists() or self._backup.exists()):
+            former = self._former()
+            if former.exists():
+                _log.warning("offsets are read from %s, and kept in %s now", former, self._path)
+                kept = self._read(former)
         self._table.add_missing(kept.offset_table)
         self._last_messages = {**(kept.last_messages or {}), **self._last_messages}
         with suppress(OSError), _opened(self._path.parent) as directory:
@@ -186,9 +207,9 @@ class LocalFileOffsetStore:
                 raise
             os.fsync(directory)
 
-    def _read(self) -> OffsetSerializeWrapper:
+    def _read(self, former: Path | None = None) -> OffsetSerializeWrapper:
         why = ""
-        for path in (self._path, self._backup):
+        for path in (self._path, self._backup) if former is None else (former,):
             try:
                 content = decode_body(OffsetSerializeWrapper, path.read_bytes())
             except FileNotFoundError:

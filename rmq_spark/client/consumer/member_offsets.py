@@ -21,10 +21,11 @@ from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.last_known import LastKnown, Place, those_known
 from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
-from rmq_spark.client.errors import ClientError
+from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.client.threads.mutex import mutex
+from rmq_spark.errors import counted
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class MemberOffsets:
         self._last_known = last_known
         self._message_at = message_at
         self._giving_up: set[MessageQueue] = set()  # whose last offset is still to be stored
+        self._cut_short: set[str] = set()  # brokers to which the last offsets did not get
         self._given_up = _Lately()
         self._told = _Lately()  # where operators have moved queues of others
         self._moved: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
@@ -105,12 +107,26 @@ class MemberOffsets:
 
     def _persist_known(self, known: Mapping[MessageQueue, LastKnown]) -> None:
         self.note_last(known)
-        for queue in those_known(known, self._message_at):
-            if queue not in self._moved:
-                self._store.persist_all((queue,))
-            if (offset := self._moved.get(queue)) is not None:  # perhaps since just now
-                with suppress(ClientError):  # whoever moves it has it stored as well, and says so
-                    self._store.persist(queue, offset)
+        stored = 0
+        try:
+            for queue in those_known(known, self._message_at):
+                if queue not in self._moved:
+                    self._store.persist_all((queue,))
+                stored += 1
+                if (offset := self._moved.get(queue)) is not None:  # perhaps since just now
+                    with suppress(ClientError):  # who moves it has it stored as well, and says so
+                        self._store.persist(queue, offset)
+        except ClientShutDown:
+            broker = next(iter(known)).broker_name
+            is_known = broker in self._cut_short
+            self._cut_short.add(broker)
+            _log.log(
+                logging.DEBUG if is_known else logging.WARNING,
+                "the last offsets of %s of %s are not stored, as the client was shut down first: "
+                "their messages since the last stored offsets are delivered again",
+                counted(len(known) - stored, "queue"),
+                broker,
+            )
 
     def note_last(self, known: Mapping[MessageQueue, LastKnown]) -> None:
         """Have the store keep by which messages these queues are known, if offsets stay with it."""

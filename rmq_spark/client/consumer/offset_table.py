@@ -42,7 +42,11 @@ class OffsetStore(Protocol):
         """Return the offset that is kept for good, or None; nothing remembered here changes."""
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Keep the offsets of these queues for good; a failure of one does not stop the others."""
+        """Keep the offsets of these queues for good; a failure of one does not stop the others.
+
+        Raises:
+            ClientShutDown: The client has ended, and with it the way to keep any.
+        """
 
     def persist(self, queue: MessageQueue, offset: int) -> None:
         """Remember an offset, keep it for good, and wait until it is kept."""

@@ -131,11 +131,14 @@ class PullTask:
         self._pulling_epoch: int | None = None
         self._abandon: Abandon | None = None
         self._is_cancelled = False
+        self.is_started = False
+        """True once the task may pull; before that, a `wake` has no effect."""
         self.is_throttled = False
         """True while the task waits for `poll` to make room."""
 
     def start(self) -> None:
         """Pull as soon as a thread is free."""
+        self.is_started = True
         self._later(0)
 
     def cancel(self) -> None:
@@ -150,7 +153,8 @@ class PullTask:
 
     def wake(self) -> None:
         """Pull now: there is room, the queue is resumed, or it was sought in."""
-        self._later(0)
+        if self.is_started:
+            self._later(0)
 
     def _later(self, delay_ms: int) -> None:
         with self._mutex:

@@ -13,6 +13,7 @@ from typing import Protocol
 from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
 from rmq_spark.client.consumer.outages import Outages
+from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -66,7 +67,11 @@ class RemoteBrokerOffsetStore:
         return stored
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Tell the brokers, one-way: the next time comes soon, and says the same or more."""
+        """Tell the brokers, one-way: the next time comes soon, and says the same or more.
+
+        Raises:
+            ClientShutDown: There is no next time. It concerns all queues, and is logged once.
+        """
         for queue, offset in self._table.of(queues).items():
             self._tell(queue, offset)
 
@@ -90,6 +95,8 @@ class RemoteBrokerOffsetStore:
                 return
             self._update(queue, offset, one_way=True)
             self._last_stored[queue] = offset
+        except ClientShutDown:
+            raise
         except RocketPollError as error:
             self._outages.failed(queue, error)
         else:

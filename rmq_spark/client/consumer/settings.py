@@ -63,6 +63,11 @@ class ConsumerSettings:
     local_offset_directory: Path | None = None
     limits: PullLimits = field(default_factory=PullLimits)
 
+    @property
+    def persist_interval_ms(self) -> int:
+        """Milliseconds between two times that a consumer stores the offsets of its queues."""
+        return self.persist_consumer_offset_interval_ms
+
     def check(self) -> None:
         """Raise an error for settings that cannot work.
 
@@ -136,7 +141,9 @@ class LitePullSettings(ConsumerSettings):
         auto_commit: True, by default, if `poll` commits what it returned before; if False, `commit`
             has to be called.
         auto_commit_interval_ms: Milliseconds between two automatic commits, at least 1,000; 5,000
-            by default.
+            by default. With ``auto_commit``, offsets are stored at brokers every
+            ``auto_commit_interval_ms`` or ``persist_consumer_offset_interval_ms``, whichever is
+            shorter.
         poll_timeout_ms: Milliseconds that `poll` waits for messages, unless it is given a time;
             5,000 by default.
         topic_metadata_check_interval_ms: Milliseconds between two looks at the queues of topics
@@ -150,6 +157,17 @@ class LitePullSettings(ConsumerSettings):
     auto_commit_interval_ms: int = 5_000
     poll_timeout_ms: int = 5_000
     topic_metadata_check_interval_ms: int = 30_000
+
+    @property
+    def persist_interval_ms(self) -> int:
+        """Milliseconds between two times that a consumer stores the offsets of its queues.
+
+        One timer has both settings: were offsets committed by one timer and stored by another, a
+        message could wait for the sum of both.
+        """
+        if not self.auto_commit:
+            return self.persist_consumer_offset_interval_ms
+        return min(self.auto_commit_interval_ms, self.persist_consumer_offset_interval_ms)
 
     def check(self) -> None:
         """Raise an error for settings that cannot work; a consumer calls this when it is made.

@@ -18,6 +18,7 @@ from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.members import ConsumerMember, ProducerMember
 from rmq_spark.client.message import MessageExt, received
 from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -98,7 +99,7 @@ class BrokerRequests(ProcessBound):
             daemon=True,
         )
         try:
-            thread.start()
+            start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
             free.release()
             remark = f"the client has no thread for it: {error}"

@@ -123,7 +123,7 @@ class ClientInstance(ProcessBound):
         example = "Credentials('key', 'secret')"
         check_kind("credentials", credentials, (Credentials, NoneType), "Credentials", example)
         if client_id is not None:
-            check_client_id(client_id)
+            client_id = check_client_id(client_id)
         check_flag("reads_itself", reads_itself)
         for name, number in (
             ("request_timeout_ms", request_timeout_ms),

@@ -21,11 +21,13 @@ from rmq_spark.client.errors import (
     ClientError,
     NoNameServer,
     RouteNotFound,
+    ThreadNotStarted,
     TopicNotUsable,
 )
 from rmq_spark.client.threads.at_once import for_each
 from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.message_queue import MessageQueue
@@ -247,16 +249,28 @@ class Routes(ProcessBound):
         )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
-        """Ask for a topic's route again, and wait at most so long: an answer may come later."""
+        """Ask for a topic's route again, and wait at most so long: an answer may come later.
+
+        The route stays as it is where no thread can be started that asks. The thread that asks may
+        come here itself, as a logging handler may send: it does not wait.
+        """
         with self._lock:
             asking = self._asking.get(topic)
-            if asking is None or not asking.is_alive():
+            is_new = asking is None or not asking.is_alive()
+            if asking is None or is_new:
                 asking = threading.Thread(
                     target=self._refresh_aside, args=(topic,), name="rocketpoll-route", daemon=True
                 )
-                asking.start()
-                self._asking[topic] = asking
-        asking.join(seconds)
+                try:
+                    start_thread(asking)
+                except ThreadNotStarted as error:
+                    failure: ThreadNotStarted | None = error
+                else:
+                    failure, self._asking[topic] = None, asking
+        if is_new and failure is not None:
+            _log.debug("the route of %s stays as it is: %s", topic, failure)
+        elif asking is not threading.current_thread():
+            asking.join(seconds)
 
     def _refresh_aside(self, topic: str) -> None:
         try:

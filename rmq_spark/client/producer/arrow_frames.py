@@ -153,6 +153,8 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 
 
 _TEXTS: Final = (pa.string(), MAP_TYPE)
+_YEAR_1_MS: Final = -62_135_596_800_000
+_YEAR_9999_MS: Final = 253_402_300_799_999
 
 
 def _in_types(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -175,6 +177,8 @@ def _in_type(name: str, column: pa.Array) -> pa.Array:
         found = column if column.type == kind.type else _cast(name, column, kind.type)
         if kind.type in _TEXTS:
             found.validate(full=True)  # Arrow can be made to believe that any bytes are text
+        if kind.type == TIMESTAMP:
+            _check_years(found)
     except (pa.ArrowException, TypeError, ValueError) as error:
         problem = f"{column.type}, and {'; '.join(map(str, error.args))}"
         raise wrong_kind(f"column {name}", kind.needed, problem, kind.example) from error
@@ -191,6 +195,18 @@ def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
     # Of a time, less than a millisecond is dropped; one in seconds may be too late.
     is_cut = pa.types.is_timestamp(column.type) and column.type.unit != "s"
     return column.cast(to, safe=not is_cut)
+
+
+def _check_years(times: pa.Array) -> None:
+    """Raise ValueError for a time that readers of the message could not show."""
+    milliseconds = times.view(pa.int64())
+    is_wrong = pc.or_(pc.less(milliseconds, _YEAR_1_MS), pc.greater(milliseconds, _YEAR_9999_MS))
+    row = pc.index(is_wrong, True).as_py()
+    if row >= 0:
+        raise ValueError(
+            f"row {row} has {milliseconds[row].as_py()} ms, which is not between {_YEAR_1_MS} and "
+            f"{_YEAR_9999_MS}, the years 1 to 9999"
+        )
 
 
 def _joined(keys: pa.ListArray) -> pa.Array:

@@ -27,6 +27,7 @@ from rmq_spark.client.producer.outgoing import RECORD_OVERHEAD_BYTES
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.chunk.columns import TIMESTAMP
 from rmq_spark.wire.chunk.properties import lengths_of_maps
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.flags import MessageSysFlag
@@ -141,8 +142,8 @@ def record_columns(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> dict[str, Any]:
     """Return the columns that the chunk codec makes records of."""
-    columns = {name: rows.column(name) for name in rows.schema.names if name != "topic"}
-    columns.setdefault("bornTimestamp", pa.scalar(now_ms(), pa.timestamp("ms", tz="UTC")))
+    columns = {name: _filled(rows, name) for name in rows.schema.names if name != "topic"}
+    columns.setdefault("bornTimestamp", pa.scalar(now_ms(), TIMESTAMP))
     sys_flag = _BORN_V6 if parse_host(born_host).is_v6 else 0
     sys_flag |= _STORE_V6 if parse_host(store_host).is_v6 else 0
     return {
@@ -158,7 +159,17 @@ def record_columns(
 def message_columns(rows: pa.RecordBatch) -> dict[str, Any]:
     """Return the columns of a batch; the broker gives all its messages the same born timestamp."""
     return {
-        name: rows.column(name)
+        name: _filled(rows, name)
         for name in rows.schema.names
         if name not in ("topic", "bornTimestamp")
     }
+
+
+def _filled(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column, with the default where a row has no flag or no time."""
+    column = rows.column(name)
+    if name == "flag" and column.null_count:
+        return pc.fill_null(column, 0)
+    if name == "bornTimestamp" and column.null_count:
+        return pc.fill_null(column, pa.scalar(now_ms(), TIMESTAMP))
+    return column

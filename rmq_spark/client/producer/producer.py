@@ -135,7 +135,7 @@ class Producer(ProcessBound):
         self.instance = instance or ClientInstance(name_servers)
         self._sender = TopicSender(
             self.instance,
-            rules or SendRules(group),
+            rules or SendRules(self.group),
             send_latency_fault_enable=send_latency_fault_enable,
             serializer=chosen(serializer),
         )
@@ -151,7 +151,7 @@ class Producer(ProcessBound):
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
         )
-        self._life = ProducerLife(group, self.instance, member, self._async_sends)
+        self._life = ProducerLife(self.group, self.instance, member, self._async_sends)
         ProcessBound.__init__(self)
 
     # ---- its life
@@ -474,7 +474,7 @@ class Producer(ProcessBound):
             NoNameServer: No name server answers.
             TypeError: The name is no text.
         """
-        check_topic(topic)
+        topic = check_topic(topic)
         return self._sender.publish_queues(topic)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.wire.message_id import UniqueId
 
 _HOUR_MS: Final = 3_600_000
@@ -39,17 +41,29 @@ class UniqueIds:
         self._checked_until_ms = 0
 
     def next(self) -> str:
-        """Return an id that no other message has."""
+        """Return an id that no other message has.
+
+        Raises:
+            ClientShutDown: Python ends, and with it the threads that a send needs.
+        """
         return f"{self._start_now()}{next(self._counter) & 0xFFFF:04X}"
 
     def take(self, count: int) -> list[str]:
-        """Return a number of new ids at once."""
+        """Return a number of new ids at once.
+
+        Raises:
+            ClientShutDown: Python ends.
+        """
         start = self._start_now()
         return [
             f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)
         ]
 
     def _start_now(self) -> str:
+        if sys.is_finalizing():  # `datetime` of 3.13.0 crashes then
+            raise ClientShutDown(
+                "Python is shutting down: send before the program ends, or in an atexit function"
+            )
         now_ms = self._now_ms()
         if not self._month_began_ms <= now_ms < self._checked_until_ms:
             self._month_began_ms = month_began_ms(now_ms)

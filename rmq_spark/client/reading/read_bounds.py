@@ -88,7 +88,7 @@ def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound
         OffsetOutOfRange: A queue does not hold an offset that is given for it.
         RouteNotFound: There is no such topic, or it may not be read; a similar one is named.
     """
-    check_topic(topic)
+    topic = check_topic(topic)
     start, end = checked_bound("start", start), checked_bound("end", end)
     if isinstance(start, int) and isinstance(end, int) and start > end:
         raise MessageRejected(

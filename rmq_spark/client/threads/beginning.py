@@ -37,7 +37,10 @@ class Beginning:
             self._wait()
         except BaseException:
             name = f"{self._name} no more"
-            threading.Thread(target=self._undo, name=name, daemon=True).start()
+            try:
+                start_thread(threading.Thread(target=self._undo, name=name, daemon=True))
+            except RuntimeError:  # at a limit of threads
+                self._undo()
             raise
         if self._error is not None:
             raise self._error

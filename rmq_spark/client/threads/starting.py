@@ -12,20 +12,22 @@ from __future__ import annotations
 import sys
 import threading
 
+from rmq_spark.client.errors import ThreadNotStarted
+
 
 def start_thread(thread: threading.Thread) -> None:
     """Start a thread; what a signal's handler raises meanwhile is raised as it is.
 
     Raises:
-        RuntimeError: There are as many threads as there may be, or Python ends.
+        ThreadNotStarted: There are as many threads as there may be, or Python ends.
     """
     before = sys.exc_info()[1]
     if sys.is_finalizing():
-        raise RuntimeError("can't start new thread at interpreter shutdown")
+        raise ThreadNotStarted("can't start new thread at interpreter shutdown")
     try:
         thread.start()
     except RuntimeError as error:
         raised = error.__context__
         if raised is None or raised is before:
-            raise
+            raise ThreadNotStarted(str(error)) from error
         raise raised from None

@@ -419,3 +419,34 @@ def test_a_chart_tells_the_figure_below_the_pointer(page, console, cluster):
     assert page.inner_text(".chart-now").startswith("4 ")
     page.hover("h1")
     assert page.inner_text(".chart-now") == "4"
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_a_command_is_copied_by_its_button(open_page, cluster, is_secure):
+    stage = staged(cluster)
+    page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"/groups/{stage.group}/seek?to=start")
+    page.evaluate(
+        """isSecure => {
+        document.addEventListener("copy", () => { window.copied = String(getSelection()); });
+        if (!isSecure) Object.defineProperty(navigator, "clipboard", { value: undefined });
+    }""",
+        is_secure,
+    )
+    button = page.get_by_role("button", name="Copy command")
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("button:text-is('Copied')")
+    assert page.inner_text("main [role=status]") == "Command copied"
+    copied = page.evaluate("window.copied ?? navigator.clipboard.readText()")
+    assert (
+        copied == f"rocketpoll group seek {stage.group} --to start --namesrv {cluster.name_server}"
+    )
+
+
+def test_without_a_script_no_button_offers_to_copy(open_page, cluster):
+    page = open_page(java_script_enabled=False)
+    page.goto(f"/groups/{staged(cluster).group}/seek?to=start")
+    assert page.is_visible(".command code")
+    assert page.is_hidden(".command button")

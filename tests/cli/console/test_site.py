@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
+import shlex
 from importlib import resources
 
+import click
 import pytest
 from broker_kinds import wait_until
+from command_verbs import EVERY
 from console_stage import TOKEN, paths, served, staged
 from fake_servers import FakeServer, answering
 from name_servers import JoiningNameServer
 
+from rmq_spark.cli import connection
 from rmq_spark.cli.console.parts import sign_in_path
+from rmq_spark.cli.main import main
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -227,3 +234,102 @@ def test_the_look_names_each_colour_once_for_light_and_for_dark():
     names = re.findall(r"^ +(--[\w-]+):", look, re.MULTILINE)
     assert len(names) > 15
     assert len(set(names)) == len(names)
+
+
+@pytest.fixture
+def stage(cluster, tmp_path):
+    """Something for each page that shows a command: dead letters, a checkpoint, empty topics."""
+    stage = staged(cluster)
+    cluster.topic(name="empty")
+    letters = f"%DLQ%{stage.group}"
+    cluster.topic(name=letters, queues=1)
+    cluster.send(letters, "bad", queues=1, RETRY_TOPIC=stage.topic)
+    place = json.dumps({"v": 1, "offsets": {stage.topic: {stage.broker: {"0": 1, "1": 1}}}})
+    for folder, lines in (("offsets", ("v1", "{}", place)), ("commits", ("v1", "{}"))):
+        (tmp_path / "it's a query" / folder).mkdir(parents=True)
+        file = tmp_path / "it's a query" / folder / "0"
+        file.write_text("\n".join(lines), encoding="utf-8")
+    return stage
+
+
+def pages_with_commands(stage, broker):
+    """Paths of pages that show a command, and of others that name one in a sentence."""
+    seek = f"/groups/{stage.group}/seek"
+    return [
+        *paths(stage),
+        *("/topics/empty", f"/topics/{stage.topic}?tab=settings", "/topics?q=no-such"),
+        *(f"{seek}?to=-10", f"{seek}?to=start&topic={stage.topic}&queue={broker}:0"),
+        f"/dead-letters/{stage.group}/resend?at={broker}:0:0",
+        *("/checkpoints", "/checkpoints/0"),
+        *("/topics/no-such", "/groups/no-such", f"/groups/{stage.group}/seek?to=1&topic=no-such"),
+        *("/dead-letters/no-such", f"{seek}?to=1&topic={stage.topic}&queue=99"),
+    ]
+
+
+def commands_on(answer):
+    found = re.findall("<pre><code>(.*?)</code></pre>", answer.body.decode())
+    return [html.unescape(each) for each in found]
+
+
+@pytest.mark.parametrize("start", ["--namesrv", "--profile", "environment"])
+def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
+    cluster, stage, run, tmp_path, monkeypatch, start
+):
+    profiles = tmp_path / "profiles.ini"
+    profiles.write_text(f"[here]\nnamesrv = {cluster.name_server}\n", encoding="utf-8")
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(profiles))
+    options = {
+        "--namesrv": ("--namesrv", cluster.name_server),
+        "--profile": ("--profile", "here"),
+        "environment": (),
+    }[start]
+    command = click.command()(connection.connected(lambda access: access))
+    access = command.main([*options], standalone_mode=False)  # NAMESRV_ADDR is the cluster's
+    checkpoint = str(tmp_path / "it's a query")
+    shown, sentences = [], []
+    for checkpoints in ((checkpoint,), ()):
+        with served(cluster.name_server, access=access, checkpoints=checkpoints) as browser:
+            for path in pages_with_commands(stage, cluster.broker_name):
+                answer = browser.get(path)
+                shown += commands_on(answer)
+                sentences.append(answer.text)
+    with EmbeddedBroker() as empty, served(empty.address, access=access) as browser:
+        shown += commands_on(browser.get("/topics"))
+    found = {line.partition("rocketpoll ")[2].split(" ")[0] for line in shown}
+    assert found == {"topic", "produce", "group", "dlq", "checkpoint", "console"}
+
+    class Parsed(Exception):
+        """The end of a command once its connection is known."""
+
+    def parsed(given, profile, real=connection._access):
+        raise Parsed(real(given, profile).name_servers)
+
+    monkeypatch.setattr(connection, "_access", parsed)
+    monkeypatch.setenv("NAMESRV_ADDR", "another-cluster:9876")
+    for line in shown:
+        words = shlex.split(line.rpartition("|")[2])
+        if words[0].startswith("ROCKETPOLL_PROFILES="):
+            words.pop(0)
+        assert words.pop(0) == "rocketpoll"
+        with pytest.raises(Parsed, match=f"^{cluster.name_server}$"):
+            main(words)
+    named = [
+        sentence[found.end() :].lstrip()
+        for name in EVERY
+        for sentence in sentences
+        for found in re.finditer(rf"\brocketpoll {name}\b", sentence)
+        if name in ("topic list", "group list", "dlq list", "topic describe")
+    ]
+    assert len(named) >= 4
+    for rest in named:
+        assert rest.startswith(shlex.join(access.options)), rest
+
+
+def test_a_command_without_the_credentials_of_the_console_says_so(cluster, stage):
+    access = connection.Access(
+        {"namesrv": cluster.name_server}, ("--namesrv", cluster.name_server), needs_keys=True
+    )
+    with served(cluster.name_server, access=access) as browser:
+        text = browser.read(f"/groups/{stage.group}/seek?to=start").text
+    assert "leaves out the credentials" in text
+    assert "ROCKETPOLL_ACCESS_KEY" in text

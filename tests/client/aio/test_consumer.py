@@ -4,7 +4,6 @@ import asyncio
 import random
 import threading
 from contextlib import AsyncExitStack
-from functools import partial
 
 import pytest
 from async_stories import BY_HAND, FIRST, PATIENCE_S, NoWaiting, steps, taken, told_in_a_loop, until
@@ -196,6 +195,51 @@ async def test_two_members_share_the_queues_and_are_told_in_the_loop(broker, top
 
 
 @told_in_a_loop
+async def test_a_queue_listener_may_await_seeks_before_any_message_comes(
+    broker, queue, group, monkeypatch
+):
+    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_member.LISTENER_RETRY_MS", 10)
+    broker.send(queue.topic, *numbers(100))
+    may_seek, calls = asyncio.Event(), []
+
+    async def listen(_, __, own):
+        calls.append(own)
+        await may_seek.wait()
+        if len(calls) == 1:
+            raise OSError("the database is away")
+        for each in own:
+            await consumer.seek(each, 90)
+
+    consumer = aio.Consumer(group, broker.address, FIRST, message_queue_listener=listen)
+    async with consumer:
+        await consumer.subscribe(queue.topic)
+        await until("its call", lambda: calls)
+        assert consumer.assignment() == {queue}
+        assert await consumer.poll(200) == []
+        may_seek.set()
+        found = [await anext(consumer) for _ in range(10)]
+    assert bodies_of(found) == numbers(10, start=90)
+    assert len(calls) == 2
+
+
+@told_in_a_loop
+async def test_a_queue_listener_that_awaits_is_cancelled_by_close(broker, queue, group):
+    ended = []
+
+    async def listen(*_):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    consumer = aio.Consumer(group, broker.address, FIRST, message_queue_listener=listen)
+    async with consumer:
+        await consumer.subscribe(queue.topic)
+        await until("its call", lambda: consumer._listening)
+    await until("its end", lambda: ended)
+
+
+@told_in_a_loop
 async def test_consumers_that_a_read_has_messages_for_are_woken_together(
     broker, queue, group, monkeypatch
 ):
@@ -216,9 +260,10 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
         for consumer in consumers:
             await stack.enter_async_context(consumer)
             held = consumer._now()
-            monkeypatch.setattr(held, "commit_if_due", partial(looks.append, consumer))
+            monkeypatch.setattr(held, "take", lambda _, one=consumer: looks.append(one))
         waiting = [asyncio.create_task(consumer.poll(20_000)) for consumer in consumers]
         await steps(3)
+        looks.clear()
         monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *call: wakes.append(wake(*call)))
         thread = threading.Thread(target=read, args=(consumers,))
         thread.start()
@@ -235,9 +280,9 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
 @told_in_a_loop
 async def test_bad_input_is_refused_in_the_words_of_the_threaded_consumer(broker, queue, group):
     async def listen(*_):
-        pass
+        yield
 
-    with pytest.raises(TypeError, match="a coroutine function"):
+    with pytest.raises(TypeError, match="an asynchronous generator function"):
         aio.Consumer(group, broker.address, message_queue_listener=listen)
     with pytest.raises(TypeError, match="LitePullSettings"):
         aio.Consumer(group, broker.address, {"pull_batch_size": 1})

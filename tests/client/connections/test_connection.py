@@ -327,6 +327,25 @@ def test_an_answer_to_another_request_is_not_taken_for_ours(connect):
         connect(server.address).request(ASK, 50)
 
 
+@pytest.mark.parametrize("reads_itself", [False], indirect=True)
+def test_an_answer_whose_reader_is_held_up_is_a_timeout_of_ours(connect, monkeypatch):
+    go_on, answered = threading.Event(), Answer.answered
+
+    def held_up(answer, command):  # as by a slow handler of the log
+        go_on.wait(30)
+        answered(answer, command)
+
+    monkeypatch.setattr(Answer, "answered", held_up)
+    monkeypatch.setattr("rmq_spark.client.connections.connection.TICK_SECONDS", 0.05)
+    with FakeServer(answering(echo)) as server:
+        connection = connect(server.address)
+        try:
+            with pytest.raises(RequestTimeout):
+                connection.request(ASK, 50)
+        finally:
+            go_on.set()
+
+
 def test_a_flood_of_answers_that_nobody_asked_for_ends_the_connection(connect):
     def story(peer):
         request = peer.receive()

@@ -10,17 +10,16 @@ from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.offset_table import OffsetTable
 from rmq_spark.wire.message_queue import MessageQueue
 
-INTERVAL_MS = 5_000
 OTHER = MessageQueue("T", "broker-a", 1)
 
 
 class Bench:
-    def __init__(self, interval_ms=INTERVAL_MS):
+    def __init__(self, *, is_enabled=True):
         self.clock, self.store = MovedTasks(), OffsetTable()
         self.store.update_offset = self.store.update
         self.assigned = AssignedQueue(QUEUE, self.clock)
         self.assigned.set_first_offset(0, Place(10, LastKnown()))
-        self.commits = AutoCommit(lambda: [self.assigned], self.store, interval_ms, self.clock)
+        self.commits = AutoCommit(lambda: [self.assigned], self.store, is_enabled=is_enabled)
 
     def poll(self, *offsets):
         self.commits.more_is_wanted()
@@ -49,18 +48,15 @@ def test_what_was_returned_counts_when_more_is_wanted(bench):
     assert published(bench.assigned) == {QUEUE: 12}
 
 
-def test_offsets_go_to_the_store_when_it_is_time_and_not_before(bench):
+def test_offsets_go_to_the_store_when_they_are_published_and_not_before(bench):
     bench.poll(10, 11)
-    bench.clock.move(INTERVAL_MS - 1)
     bench.poll(12)
     assert bench.store.all() == {}
-    bench.clock.move(1)
-    bench.commits.commit_if_due()
+    bench.commits.publish()
     assert bench.store.all() == {QUEUE: 12}
     bench.poll(13)
-    bench.clock.move(INTERVAL_MS)
-    bench.commits.more_is_wanted()
-    assert bench.store.all() == {QUEUE: 14}
+    bench.commits.publish()
+    assert bench.store.all() == {QUEUE: 13}
 
 
 def test_a_queue_that_is_left_has_its_offset_stored_and_none_that_was_not_dealt_with(bench):
@@ -72,11 +68,10 @@ def test_a_queue_that_is_left_has_its_offset_stored_and_none_that_was_not_dealt_
 
 
 def test_without_auto_commit_nothing_counts_but_what_the_user_commits():
-    bench = Bench(interval_ms=None)
+    bench = Bench(is_enabled=False)
     bench.poll(10, 11)
     bench.poll(12)
-    bench.clock.move(INTERVAL_MS)
-    bench.commits.commit_if_due()
+    bench.commits.publish()
     assert published(bench.assigned) == {QUEUE: 10}
     bench.commits.leave(bench.assigned)
     assert bench.store.all() == {}
@@ -86,9 +81,7 @@ def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the
     """Its offset is taken when it is stored, and not with those of all others before."""
     other = AssignedQueue(OTHER, bench.clock)
     other.set_first_offset(0, Place(8, LastKnown()))
-    bench.commits = AutoCommit(
-        lambda: [bench.assigned, other], bench.store, INTERVAL_MS, bench.clock
-    )
+    bench.commits = AutoCommit(lambda: [bench.assigned, other], bench.store, is_enabled=True)
     update = bench.store.update
 
     def update_in_the_midst_of_a_move(queue, offset, *, increase_only):
@@ -98,6 +91,5 @@ def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the
         update(queue, offset, increase_only=increase_only)
 
     bench.store.update_offset = update_in_the_midst_of_a_move
-    bench.clock.move(INTERVAL_MS)
-    bench.commits.commit_if_due()
+    bench.commits.publish()
     assert bench.store.all() == {QUEUE: 10, OTHER: 3}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from broker_kinds import wait_until
+from moved_tasks import MovedTasks
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.commits import Commit, store_offsets
@@ -14,6 +18,7 @@ from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.consumer.local_offset_store import LocalFileOffsetStore
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.errors import ClientError, ConnectionClosed
+from rmq_spark.client.threads.crews import OwnCrew, SharedCrew
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,
@@ -22,6 +27,9 @@ from rocketpoll import (
     LitePullSettings,
     MessageModel,
     MessageQueue,
+    PushConsumer,
+    PushSettings,
+    aio,
 )
 
 PATIENCE_S = 30
@@ -253,3 +261,113 @@ def test_a_commit_that_was_asked_for_before_an_operator_moved_a_queue_is_for_the
     assert commit.still_wanted(both) == {here.queue: 7}
     assert given.still_wanted(both) == {here.queue: 5}
     assert Commit.of_all_returned(both).still_wanted(both) == {here.queue: 2, moved.queue: 3}
+
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+class MovedServices(MovedTasks):
+    """The threads for what a consumer does again and again, on a clock that the test moves."""
+
+    thread_count = 0
+
+    def run_until(self, condition):
+        wait_until("what the services have begun", lambda: self.move(0) or condition())
+
+
+@contextmanager
+def lite_member(address, services, settings):
+    with LitePullConsumer("G", address, LitePullSettings(**settings)) as consumer:
+        consumer.subscribe("T")
+        services.run_until(consumer.assignment)
+
+        def consume(count):
+            assert len(polled(consumer, count)) == count
+            consumer.poll(0)  # which confirms the messages before
+
+        yield consume
+
+
+@contextmanager
+def aio_member(address, services, settings):
+    loop = asyncio.new_event_loop()
+    run = loop.run_until_complete
+    consumer = aio.Consumer("G", address, LitePullSettings(**settings))
+
+    async def take(count):
+        for _ in range(count):
+            await anext(consumer)
+        await consumer.poll(0)  # which confirms the messages before
+
+    run(consumer.start())
+    run(consumer.subscribe("T"))
+    services.run_until(consumer._threaded().assignment)  # not in its loop
+    yield lambda count: run(take(count))
+    run(consumer.close())
+    loop.close()
+
+
+@contextmanager
+def push_member(address, services, settings, kind):
+    seen = []
+
+    def listen(messages, context):  # a listener's parameters
+        seen.extend(messages)
+
+    with PushConsumer(
+        "G", address, **{kind: listen}, settings=PushSettings(**settings)
+    ) as consumer:
+        consumer.subscribe("T")
+        services.run_until(lambda: QUEUE in consumer.assignment())
+
+        def consume(count):
+            services.run_until(lambda: len(seen) >= count)
+            del seen[:count]
+            caches = consumer._member._process_queues()
+            services.run_until(lambda: not any(each.message_count for each in caches))
+
+        yield consume
+
+
+MEMBERS = {
+    "lite": lite_member,
+    "aio": aio_member,
+    "concurrent": partial(push_member, kind="listener"),
+    "orderly": partial(push_member, kind="orderly_listener"),
+}
+INTERVALS = (
+    ({}, 5_000),
+    ({"persist_consumer_offset_interval_ms": 1_000}, 1_000),
+    ({"auto_commit_interval_ms": 1_000}, 1_000),
+    ({"auto_commit_interval_ms": 60_000}, 5_000),
+    ({"auto_commit_interval_ms": 2_000, "persist_consumer_offset_interval_ms": 60_000}, 2_000),
+)
+"""Settings, and the longest time for which a consumed message may not be stored at its broker."""
+
+
+@pytest.mark.parametrize("phase", [0.01, 0.5, 0.99], ids="{} of the interval".format)
+@pytest.mark.parametrize(("settings", "interval_ms"), INTERVALS, ids=str)
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_what_is_consumed_is_stored_within_the_interval_of_the_settings(
+    monkeypatch, kind, settings, interval_ms, phase
+):
+    if kind in ("concurrent", "orderly") and "auto_commit_interval_ms" in settings:
+        pytest.skip("push consumers have no such setting")
+    services = MovedServices()
+    for crew in (OwnCrew, SharedCrew):
+        monkeypatch.setattr(crew, "services", lambda *_: services)
+    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_member.monotonic_ms", services)
+    settings = {**settings, "consume_from_where": FIRST}
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.create_topic("T", queues=1)
+
+        def stored():
+            return sum(lag.consumer_offset or 0 for lag in admin.lag("G", "T"))
+
+        with MEMBERS[kind](broker.address, services, settings) as consume:
+            services.move(int(interval_ms * (1 + phase)))
+            for count in (3, 6):
+                broker.send("T", "a", "b", "c")
+                consume(3)
+                services.move(interval_ms)
+                wait_until("its offset", lambda count=count: stored() == count)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
+from contextlib import closing, contextmanager
 
 import pytest
 from broker_kinds import wait_until
@@ -190,11 +192,8 @@ def test_offsets_can_be_committed_by_queue(cluster, lite):
 def test_what_earlier_polls_returned_is_committed_by_itself(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(30), queues=1)
-    consumer = lite(
-        group, topic, auto_commit_interval_ms=1_000, persist_consumer_offset_interval_ms=50
-    )
+    consumer = lite(group, topic, persist_consumer_offset_interval_ms=50)
     assert polled(consumer, 20) == numbers(20)
-    consumer._member._auto_commit._next_ms = 0  # time passes
     assert polled(consumer, 10) == numbers(30)[20:]
     wait_until("a commit", lambda: cluster.stored_offset(group, topic) == 20)
 
@@ -389,6 +388,147 @@ def test_listeners_learn_of_queues(cluster, lite):
     )
     assert changed.wait(40)
     assert len(consumer.fetch_message_queues(topic)) == 3
+
+
+def test_no_message_of_a_new_queue_comes_before_the_queue_listener_has_returned(cluster, lite):
+    topic = cluster.topic(queues=2)
+    cluster.send(topic, *numbers(200), queues=2)
+    is_called, may_return = threading.Event(), threading.Event()
+
+    def listen(_, __, own):
+        is_called.set()
+        assert may_return.wait(60)  # it looks up its offsets
+        for queue in own:
+            consumer.seek(queue, 90)
+
+    consumer = lite(start=False, listener=listen, auto_commit=False)
+    consumer.subscribe(topic)
+    consumer.start()
+    assert is_called.wait(60)
+    assert len(consumer.assignment()) == 2
+    consumer.pause(consumer.assignment())
+    consumer.resume(consumer.assignment())
+    assert consumer.poll(300) == []
+    may_return.set()
+    found = []
+    while len(found) < 20:
+        found += consumer.poll(PATIENCE_MS)
+    assert sorted(message.queue_offset for message in found) == sorted([*range(90, 100)] * 2)
+
+
+def test_queues_wait_while_their_listener_raises_and_it_is_called_again(
+    cluster, lite, monkeypatch, caplog
+):
+    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_member.LISTENER_RETRY_MS", 10)
+    topic, calls = cluster.topic(queues=1), []
+    cluster.send(topic, *numbers(5), queues=1)
+
+    def listen(*news):
+        calls.append((news, consumer.poll(0)))
+        if len(calls) < 4:
+            raise OSError("the database is away")
+
+    consumer = lite(start=False, listener=listen)
+    consumer.subscribe(topic)
+    consumer.start()
+    assert polled(consumer, 5) == numbers(5)
+    assert [found for _, found in calls] == [[]] * 4
+    assert len({news for news, _ in calls}) == 1
+    said = [each.getMessage() for each in caplog.records if "queue listener" in each.getMessage()]
+    assert len(said) == 2
+    assert "retrying every second, 1 new queue waiting" in said[0]
+    assert "recovered" in said[1]
+
+
+class Results:
+    """A database with the results of messages, and the offset to go on at in each queue."""
+
+    def __init__(self, file):
+        self._file = file
+        with self.opened() as database:
+            database.execute("CREATE TABLE places (queue TEXT PRIMARY KEY, next INTEGER)")
+            database.execute("CREATE TABLE results (queue TEXT, position INTEGER)")
+
+    @contextmanager
+    def opened(self):
+        with closing(sqlite3.connect(self._file, timeout=60)) as database, database:
+            yield database
+
+    def place(self, queue):
+        with self.opened() as database:
+            database.execute("INSERT OR IGNORE INTO places VALUES (?, 0)", (str(queue),))
+            query = "SELECT next FROM places WHERE queue = ?"
+            return database.execute(query, (str(queue),)).fetchone()[0]
+
+    def process(self, messages):
+        """Keep the results with the offset; nothing if another member has the queue by now."""
+        queue, first = str(messages[0].queue), messages[0].queue_offset
+        following = messages[-1].queue_offset + 1
+        with self.opened() as database:
+            moved = database.execute(
+                "UPDATE places SET next = ? WHERE queue = ? AND next = ?", (following, queue, first)
+            )
+            if moved.rowcount:
+                rows = [(queue, each.queue_offset) for each in messages]
+                database.executemany("INSERT INTO results VALUES (?, ?)", rows)
+
+    def all(self):
+        with self.opened() as database:
+            return database.execute("SELECT queue, position FROM results").fetchall()
+
+
+class MemberWithResults:
+    """A member of a group whose offsets are in the database, in a thread of its own."""
+
+    def __init__(self, lite, group, topic, results):
+        self._results, self._sought, self._ends = results, {}, threading.Event()
+        self.early = []
+        settings = {"auto_commit": False, "pull_batch_size": 3}
+        self._consumer = lite(group, start=False, listener=self._listen, **settings)
+        self._consumer.subscribe(topic)
+        self._consumer.start()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _listen(self, _, __, own):
+        self._sought = {queue: self._sought[queue] for queue in own & self._sought.keys()}
+        for queue in own - self._sought.keys():
+            place = self._results.place(queue)
+            self._consumer.seek(queue, place)
+            self._sought[queue] = place
+
+    def _run(self):
+        while not self._ends.is_set():
+            messages = self._consumer.poll(20)
+            if messages:
+                first = messages[0]
+                if first.queue_offset < self._sought.get(first.queue, 0):
+                    self.early.append(first)
+                self._results.process(messages)
+        self._consumer.shutdown()
+
+    def end(self):
+        self._ends.set()
+        self._thread.join(60)
+
+
+def test_offsets_in_a_database_of_ones_own_process_each_message_once(cluster, lite, tmp_path):
+    """The pattern of the page: offsets and results in one transaction, members come and go."""
+    topic, group, count = cluster.topic(queues=4), cluster.group(), 400
+    cluster.send(topic, *numbers(count), queues=4)
+    results, members = Results(tmp_path / "results.sqlite"), []
+    for wanted in (20, 120, 240):
+        members.append(MemberWithResults(lite, group, topic, results))
+        enough = lambda wanted=wanted: len(results.all()) >= wanted  # noqa: E731  # for each round
+        wait_until(f"{wanted} results", enough)
+        if len(members) == 2:
+            members[0].end()  # its queues go to the second
+    wait_until("all", lambda: len(set(results.all())) == count)
+    for member in members:
+        member.end()
+        assert member.early == []
+    assert len(results.all()) == count
+    assert cluster.stored_offset(group, topic) in (None, 0)
 
 
 def test_unsubscribing_gives_the_queues_back(cluster, lite):

@@ -3,9 +3,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from enum import Enum
 from pathlib import Path
 
 import pytest
+from broker_kinds import wait_until
 
 from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.consumer.local_offset_store import (
@@ -15,6 +17,13 @@ from rmq_spark.client.consumer.local_offset_store import (
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.errors import OffsetFileDamaged
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import (
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    MessageModel,
+    PushConsumer,
+    PushSettings,
+)
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 STORE = ReadOffsetType.READ_FROM_STORE
@@ -51,6 +60,53 @@ def written(path, **offsets):
         store.update_offset(QUEUE if number == "first" else OTHER, offset, increase_only=False)
     store.persist_all([])
     return store
+
+
+class Groups(str, Enum):
+    BILLING = "billing"
+
+
+def broadcast(broker, group, directory):
+    """What a consumer of the group gets, which is there as long as there is something."""
+    bodies = []
+    settings = PushSettings(
+        message_model=MessageModel.BROADCASTING,
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        local_offset_directory=directory,
+    )
+
+    def listen(messages, _):
+        bodies.extend(message.body for message in messages)
+
+    with PushConsumer(group, broker.address, listener=listen, settings=settings) as consumer:
+        consumer.subscribe("T")
+        wait_until("the last message", lambda: b"last" in bodies)
+    return bodies
+
+
+def test_a_group_that_is_an_enum_has_the_file_of_its_plain_text(tmp_path):
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        for group in (Groups.BILLING, "billing", Groups.BILLING):
+            broker.send("T", "last")
+            assert broadcast(broker, group, tmp_path) == [b"last"]
+    [file] = tmp_path.rglob("offsets.json")
+    assert file.parent.name == "billing"
+
+
+def test_offsets_under_the_former_name_of_an_enum_are_taken_over_once(tmp_path):
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", "first", "last")
+        assert broadcast(broker, "billing", tmp_path) == [b"first", b"last"]
+        [file] = tmp_path.rglob("offsets.json")
+        former = file.parent.with_name(str(Groups.BILLING))
+        assert former.name == "Groups.BILLING"
+        file.parent.rename(former)
+        for _ in range(2):
+            broker.send("T", "last")
+            assert broadcast(broker, Groups.BILLING, tmp_path) == [b"last"]
+        assert file.exists()
 
 
 def test_the_file_lies_where_java_keeps_it(monkeypatch, tmp_path):

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 import pytest
+from broker_kinds import wait_until
 from received_messages import received
 
 from rmq_spark.client.consumer import member_offsets
 from rmq_spark.client.consumer.first_offset import FirstOffset
+from rmq_spark.client.consumer.group_brokers import GroupBrokers
 from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.member_offsets import MemberOffsets
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
-from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import (
+    EmbeddedBroker,
+    LitePullConsumer,
+    LitePullSettings,
+    PushConsumer,
+    PushSettings,
+)
 
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
 
@@ -221,3 +232,49 @@ def test_who_leaves_moves_what_was_given_up_just_now_and_nothing_of_others(membe
     member.lane.run()
     assert set(member.broker.told) == {3}
     assert member.broker.offsets == {QUEUE: 3}
+
+
+MEMBERS = {
+    "lite": lambda at: LitePullConsumer("G", at, LitePullSettings(**SELDOM)),
+    "concurrent": lambda at: PushConsumer("G", at, listener=_take, settings=PushSettings(**SELDOM)),
+    "orderly": lambda at: PushConsumer(
+        "G", at, orderly_listener=_take, settings=PushSettings(**SELDOM)
+    ),
+}
+QUEUES, STORED = 64, 5
+SELDOM = {"persist_consumer_offset_interval_ms": 600_000, "consume_from_where": FIRST}
+
+
+def _take(messages, context):
+    """Succeed."""
+
+
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number(
+    monkeypatch, caplog, kind
+):
+    real, left_to_store = GroupBrokers.update_consumer_offset, []
+
+    def update(self, queue, offset, *, one_way):
+        if left_to_store and left_to_store.pop() == 0:
+            left_to_store.append(0)
+            raise ClientShutDown
+        return real(self, queue, offset, one_way=one_way)
+
+    monkeypatch.setattr(GroupBrokers, "update_consumer_offset", update)
+
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=QUEUES)
+        with MEMBERS[kind](broker.address) as consumer:
+            consumer.subscribe("T")
+            own = lambda: [each for each in consumer.assignment() if each.topic == "T"]  # noqa: E731
+            wait_until("all queues", lambda: len(own()) == QUEUES)
+            known = consumer._member._offset_store
+            wait_until("their offsets", lambda: len(known.offsets("T")) == QUEUES)
+            caplog.clear()
+            left_to_store.extend(range(STORED + 1))
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == 1, said
+    assert re.match(r"the last offsets of (\d+) queues of broker-a are not stored", said[0])
+    left = int(re.search(r"\d+", said[0])[0])
+    assert QUEUES - STORED <= left <= QUEUES - STORED + 1  # with that of the retry topic

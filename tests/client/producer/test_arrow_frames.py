@@ -2,6 +2,7 @@
 and their mistakes."""
 
 import re
+import time
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.producer.arrow_frames import record_batches
+from rmq_spark.client.producer.arrow_rows import message_columns
 from rmq_spark.client.producer.producer import Producer
 
 SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
@@ -97,6 +99,9 @@ def test_a_column_without_any_value_is_one_of_nulls():
     assert rows_of(pa.table({"body": ["x"], "tags": pa.nulls(1)})) == [{"body": b"x", "tags": None}]
 
 
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The first and the last millisecond of the years 1 to 9999."""
+
 WRONG = {
     "nothing": (None, "table: needed a pyarrow Table.* found NoneType None"),
     "a list": ([b"a"], "table: needed a pyarrow Table"),
@@ -122,6 +127,17 @@ WRONG = {
         pa.table({"bornTimestamp": pa.array([1 << 62], pa.timestamp("s"))}),
         r"column bornTimestamp: .*found timestamp\[s\], and",
     ),
+    **{
+        f"times: {ms} ms": (
+            pa.table({"bornTimestamp": pa.array([0, ms], kind)}),
+            f"column bornTimestamp: needed times.*row 1 has {ms} ms, which is not between -6",
+        )
+        for ms, kind in (
+            (1 << 62, pa.int64()),
+            (LAST_MS + 1, pa.timestamp("ms", "UTC")),
+            (FIRST_MS - 1, pa.int64()),
+        )
+    },
     "keys: lists of numbers": (pa.table({"keys": [[1, 2]]}), "column keys: needed text, or lists"),
     "keys: a list with a null": (
         pa.table({"keys": [["a", None]]}),
@@ -201,6 +217,51 @@ def test_a_frame_of_pandas_is_sent_without_its_index(sent):
         index=["x", "y", "z"],
     )
     assert sent(frame[frame["body"] != "none"]) == EXPECTED
+
+
+OPTIONAL = {
+    "tags": (["a", None], None),
+    "keys": (["k", None], None),
+    "properties": ([{"n": "1"}, None], "no property of its own"),
+    "flag": ([7, None], 0),
+    "bornTimestamp": ([1_767_268_800_000, None], "the time of the send"),
+}
+"""Columns with a null in the second row, and the default that it means."""
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_null_in_an_optional_column_means_the_default(sent, admin, name, kind):
+    values, default = OPTIONAL[name]
+    columns = {"body": ["one", "two"], name: values}
+    if kind == "arrow":
+        rows = pa.table(columns)
+    else:
+        pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+        rows = pandas.DataFrame(columns)
+        if name == "bornTimestamp":
+            rows[name] = pandas.to_datetime(rows[name], unit="ms")
+            assert rows[name].isna().any()
+    began = time.time()
+    sent(rows)
+    _, found = admin.read_table("T", columns=[name]).column(name).to_pylist()
+    if name == "bornTimestamp":
+        assert began - 1 <= found.timestamp() <= time.time() + 1, default
+    elif name == "properties":
+        assert "n" not in dict(found), default
+    else:
+        assert found == default
+    [batch] = record_batches([rows])
+    assert not message_columns(batch).get("flag", pa.array([0])).null_count
+
+
+@pytest.mark.parametrize("ms", [FIRST_MS, LAST_MS])
+def test_the_first_and_the_last_time_that_can_be_shown_come_back(sent, admin, ms):
+    sent(pa.table({"body": ["one"], "bornTimestamp": pa.array([ms], pa.int64())}))
+    [found] = (
+        admin.read_table("T", columns=["bornTimestamp"]).column(0).cast(pa.int64()).to_pylist()
+    )
+    assert found == ms * 1_000  # microseconds
 
 
 def test_a_frame_of_pandas_whose_column_holds_values_of_several_kinds_is_refused():

@@ -11,6 +11,7 @@ function stored() {
   try { return localStorage.getItem(THEME); } catch { return null; }
 }
 if (stored()) root.dataset.theme = stored();
+root.dataset.script = ""; /* shows what works by a script alone */
 
 function switchTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -176,10 +177,34 @@ function onShown() {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 }
 
+/* ---- commands that are copied */
+
+/* Only pages of this machine or with TLS have the clipboard; elsewhere the selection is copied. */
+async function copyCommand(button) {
+  const box = button.closest(".command");
+  const code = box.querySelector("code");
+  let isCopied = true;
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+  } catch {
+    getSelection().selectAllChildren(code);
+    isCopied = document.execCommand("copy");
+    if (isCopied) getSelection().removeAllRanges();
+  }
+  button.textContent = isCopied ? "Copied" : "Press Ctrl+C";
+  box.querySelector("[role=status]").textContent = isCopied ? "Command copied" : "Command selected";
+  setTimeout(() => {
+    button.textContent = "Copy";
+    box.querySelector("[role=status]").textContent = "";
+  }, 2000);
+}
+
 /* ---- the page */
 
 function onClick(event) {
   if (event.target.closest("#theme")) return switchTheme();
+  const copying = event.target.closest("[data-copy]");
+  if (copying) return copyCommand(copying);
   const row = event.target.closest("tr[data-href]");
   const isOther = event.target.closest("a, button, input, label");
   if (row && !isOther && !String(getSelection())) follow(row);
