@@ -231,8 +231,9 @@ class CommitState:
     writes: tuple[str, ...] = ()
 
     def take(self, found: Iterable[tuple[int, ManifestId]]) -> tuple[CommitState, tuple[int, ...]]:
-        """Return the state behind these manifests, and the offsets of those that count."""
+        """Return the state past these manifests, and the offsets of those that count."""
         queries, writes = dict(self.queries), dict.fromkeys(self.writes)
+        latest: dict[str, tuple[int, dict[str, None]]] = {}  # of the queries that are found
         counting: list[int] = []
         for at, (query_id, name, batch_id, _) in found:
             if query_id is None:
@@ -241,12 +242,18 @@ class CommitState:
                 if len(writes) > WRITES_KEPT:
                     del writes[next(iter(writes))]
             else:
-                last, names = queries.get(query_id, (-1, ()))
-                is_new = batch_id > last or (batch_id == last and name not in names)
-                if is_new:
-                    queries[query_id] = batch_id, (*(names if batch_id == last else ()), name)
+                if query_id not in latest:
+                    last, names = queries.get(query_id, (-1, ()))
+                    latest[query_id] = last, dict.fromkeys(names)
+                last, known = latest[query_id]
+                is_new = batch_id > last or (batch_id == last and name not in known)
+                if batch_id > last:
+                    latest[query_id] = batch_id, {name: None}
+                elif is_new:
+                    known[name] = None
             if is_new:
                 counting.append(at)
+        queries |= {query_id: (last, tuple(names)) for query_id, (last, names) in latest.items()}
         return CommitState(queries, tuple(writes)), tuple(counting)
 
     def to_json(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.serializers import SERIALIZERS, Serializer, chosen, decoded
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.java_numbers import parse_int32
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import (
@@ -269,7 +270,10 @@ class MessageExt:
     def delay_level(self) -> int:
         """The delay level with which the message was sent; 0 if it was not delayed."""
         text = self.properties.get(DELAY, "")
-        return int(text) if text.isascii() and text.isdigit() else 0
+        try:
+            return parse_int32(text) if text.isascii() and text.isdigit() else 0
+        except ValueError:  # more than Java reads
+            return 0
 
     def json(self) -> Any:
         """Return what the body says as JSON.
