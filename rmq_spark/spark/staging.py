@@ -237,9 +237,9 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
         raise WriteError(
             f"sink {sink} belongs to {_query(last.owner)}, which has committed batch "
             f"{last.batch_id}, and this is {_query(owner)}. If both are to write, set option "
-            "sinkName to a name of its own. If the checkpoint was deleted, put it back; or have "
-            "the query begin anew, so that what it has written stays, and what it reads again is "
-            f"written again: under a new sinkName, or behind {_forget(sink)}"
+            "sinkName to a name of its own. If the checkpoint was deleted, put it back. To begin "
+            "again on purpose, so that what the query reads again is written again, set a new "
+            f"sinkName or run {_forget(sink)}"
         )
     if last.batch_id <= batch_id:
         return
@@ -252,8 +252,8 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
     raise WriteError(
         f"sink {sink} has committed batch {last.batch_id} of {_query(owner)}, and this is batch "
         f"{batch_id}: either another driver goes on with the checkpoint, then end this one; or the "
-        "checkpoint is an older copy, then put the newest back; or, to have rows written again on "
-        "purpose, begin anew with another checkpoint, under another sinkName or behind "
+        "checkpoint is an older copy, then put the newest back. To have rows written again on "
+        "purpose, set another checkpointLocation, and set another sinkName or run "
         f"{_forget(sink)}"
     )
 
