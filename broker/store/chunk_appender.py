@@ -155,9 +155,13 @@ class ChunkAppender:
         return Checked(queue, parts)
 
     def _too_long(self, chunk: RecordChunk) -> str | None:
-        longest = int(chunk.sizes.max())
-        if longest > min(self._appender.message_bytes_max, self._appender.file_room):
-            return f"a record of {longest} bytes is over {self._appender.message_bytes_max}"
+        """Return why a record can never be put, by the limits of single messages, or None."""
+        longest, bytes_max = int(chunk.body_length.max()), self._appender.message_bytes_max
+        if longest > bytes_max:
+            return f"a body of {longest} bytes is over {bytes_max} (maxMessageSize)"
+        size = int(chunk.sizes.max())
+        if size > self._appender.file_room:
+            return f"a record of {size} bytes does not fit into one file of the log"
         return None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:

@@ -37,7 +37,7 @@ from rmq_spark.spark.renamed_sinks import refusal_of_renamed
 from rmq_spark.spark.send_tries import REMEDIES, SendTries
 from rmq_spark.spark.sending import bytes_of, gathered, producer_of
 from rmq_spark.spark.sink_columns import SinkColumn
-from rmq_spark.spark.sink_rows import SinkRows, WriteTask
+from rmq_spark.spark.sink_rows import ROW, SinkRows, WriteTask
 from rmq_spark.spark.task_reports import TaskRows, TaskStaged
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.extensions import Extension
@@ -106,6 +106,7 @@ def stage_rows(
     try:
         for some in gathered(batches):
             checked = rows.checked(some, row_count)
+            tries.note_rows(checked.column(ROW), checked.column(columns.BODY))
             for parcel in parcels.of(checked):
                 staging.take(parcel.topic, parcel.queue, parcel.rows)
             row_count += some.num_rows
