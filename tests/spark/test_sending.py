@@ -324,6 +324,28 @@ def test_a_queue_of_that_name_is_where_it_goes(rocketpoll_broker, rocketpoll_top
     }
 
 
+@pytest.mark.parametrize("column", ["keys", "tags", "shardingKey", "brokerName"])
+def test_an_empty_text_in_an_optional_column_means_none_as_a_null_does(
+    rocketpoll_broker, rocketpoll_topic, column
+):
+    """Rows without a sharding key take turns; queueId alone says where rows with a number go."""
+    stored = []
+    for nothing in (None, ""):
+        topic = f"{rocketpoll_topic}-{len(stored)}"
+        rocketpoll_broker.create_topic(topic, queues=4)
+        rows = {"body": ["a", "b"], column: pa.array([nothing] * 2, pa.string())}
+        if column == "brokerName":
+            rows["queueId"] = [1, 2]
+        for _ in range(4):
+            write(options_of(rocketpoll_broker.address, topic, rowIds="false"), rows)
+        messages = rocketpoll_broker.messages(topic)
+        stored.append(
+            sorted((each.queue.queue_id, each.body, each.tags, each.keys) for each in messages)
+        )
+    assert stored[0] == stored[1]
+    assert len({queue_id for queue_id, *_ in stored[1]}) > 1
+
+
 BODY_BYTES_MAX = 65_536
 """The maxMessageSize of the broker of the tests below."""
 
