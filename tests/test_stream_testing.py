@@ -245,16 +245,16 @@ def test_a_failure_that_nobody_expects_fails_the_test(started):
         run()
 
 
-AB, NAN = Row("a", "b"), float("nan")
+AB, NAN, OTHER = Row("a", "b"), float("nan"), float("nan")  # two, as Python finds one equal
 
 
 @pytest.mark.parametrize(
     ("found", "expected", "is_same"),
     [
-        (AB(NAN, 1), (NAN, 1), True),
-        (AB(NAN, 1), {"b": 1, "a": NAN}, True),
-        (AB([NAN], {"k": NAN}), ([NAN], {"k": NAN}), True),
-        (AB(Row(q=NAN), 2), (Row(q=NAN), 2), True),
+        (AB(NAN, 1), (OTHER, 1), True),
+        (AB(NAN, 1), {"b": 1, "a": OTHER}, True),
+        (AB([NAN], {"k": NAN}), ([OTHER], {"k": OTHER}), True),
+        (AB(Row(q=NAN), 2), (Row(q=OTHER), 2), True),
         (AB(Row(q=1), 2), ((1,), 2), True),
         (AB(1, 2), Row(a=1, b=2), True),
         (AB(1, 2), Row(x=1, y=2), False),
