@@ -412,8 +412,24 @@ def _check_rows(found: Sequence[Row], expected: Sequence[object]) -> None:
         )
 
 
-def _is_same(row: Row, expected: object) -> bool:
-    return bool((row.asDict() if isinstance(expected, dict) else row) == expected)
+def _is_same(found: Any, expected: Any) -> bool:
+    """Return whether a value is the one expected: a Row by its names, if it has some; NaN is NaN.
+
+    As for Spark, where NaN equals NaN; a tuple says nothing of names, and a dict no order.
+    """
+    names, needed = (getattr(each, "__fields__", None) for each in (found, expected))
+    if isinstance(expected, dict) and names is not None:
+        found = found.asDict()
+    elif needed is not None and names is not None and list(names) != list(needed):
+        return False
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(
+            _is_same(value, expected[name]) for name, value in found.items()
+        )
+    for kind in (tuple, list):
+        if isinstance(found, kind) and isinstance(expected, kind):
+            return len(found) == len(expected) and all(map(_is_same, found, expected))
+    return bool(found == expected or (found != found and expected != expected))  # noqa: PLR0124  # NaN
 
 
 def _shown(rows: Sequence[object]) -> str:

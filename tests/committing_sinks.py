@@ -19,7 +19,12 @@ from rmq_spark.spark import writer as writers
 from rmq_spark.spark.source import RocketPollDataSource
 
 _numbers = count()
-_PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id")
+_PROPERTIES = (
+    "sql.streaming.queryId",
+    "streaming.sql.batchId",
+    "spark.jobGroup.id",
+    "spark.sql.execution.root.id",
+)
 
 
 @contextmanager
@@ -71,7 +76,9 @@ class CommittingSink:
     def __init__(self, monkeypatch, broker, topic, query="query", **options):
         self._monkeypatch = monkeypatch
         self.query = query
-        self.run = "run-0"
+        self.run = "run-0"  # of a stream, or of the driver whose foreachBatch it is
+        self.job_group = None  # that the program sets in foreachBatch
+        self.call = 0  # of the function of foreachBatch
         self.fails = False  # whether tasks do, behind their rows
         self.topic_of = None  # a function of a row's number, where rows name their topics
         self.is_batch_write = query is None or "writeName" in options
@@ -90,7 +97,7 @@ class CommittingSink:
 
     def attempt(self, batch, partition, rows, writer=None):
         """One attempt at a partition's rows: what it reports."""
-        given = (self.query, str(batch), self.run)
+        given = (self.query, str(batch), self.job_group or self.run, str(self.call))
         properties = {} if self.query is None else dict(zip(_PROPERTIES, given, strict=True))
 
         class Contexts:
@@ -131,6 +138,7 @@ class CommittingSink:
 
     def writer(self):
         """A new writer, as for each step."""
+        self._monkeypatch.setenv("SPARK_LOCAL_DIRS", f"blockmgr-{self.run}")
         source = RocketPollDataSource(self.options)
         schema = schema_of(self.schema + (", topic string" if self.topic_of else ""))
         make = source.writer if self.is_batch_write else source.streamWriter

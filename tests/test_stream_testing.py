@@ -7,9 +7,11 @@ import shutil
 import threading
 
 import pytest
+from pyspark.sql import Row
 from spark_sessions import started_session
 
 from rocketpoll import NotInTime, StreamTestError, stream_test
+from rocketpoll.broker.stream_testing import _check_rows
 
 pytestmark = [
     pytest.mark.deep,
@@ -241,6 +243,36 @@ def test_a_failure_that_nobody_expects_fails_the_test(started):
 
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         run()
+
+
+AB, NAN, OTHER = Row("a", "b"), float("nan"), float("nan")  # two, as Python finds one equal
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "is_same"),
+    [
+        (AB(NAN, 1), (OTHER, 1), True),
+        (AB(NAN, 1), {"b": 1, "a": OTHER}, True),
+        (AB([NAN], {"k": NAN}), ([OTHER], {"k": OTHER}), True),
+        (AB(Row(q=NAN), 2), (Row(q=OTHER), 2), True),
+        (AB(Row(q=1), 2), ((1,), 2), True),
+        (AB(1, 2), Row(a=1, b=2), True),
+        (AB(1, 2), Row(x=1, y=2), False),
+        (AB(Row(q=1), 2), (Row(p=1), 2), False),
+        (AB(NAN, 1), (0.0, 1), False),
+        (AB(1, 2), (1, 2, 3), False),
+        (AB([1], 2), ((1,), 2), False),
+    ],
+    ids=repr,
+)
+def test_a_row_is_the_one_expected_by_values_and_by_names_if_both_have_some(
+    found, expected, is_same
+):
+    if is_same:
+        _check_rows([found], (expected,))
+    else:
+        with pytest.raises(AssertionError, match="needed 1 rows, found 1"):
+            _check_rows([found], (expected,))
 
 
 def test_rows_that_differ_are_shown_side_by_side(started):

@@ -156,9 +156,14 @@ class ChunkAppender:
         return Checked(queue, parts)
 
     def _too_long(self, chunk: RecordChunk) -> str | None:
-        longest = int(chunk.sizes.max())
-        limit = min(self._appender.message_bytes_max, self._appender.record_room)
-        return f"a record of {longest} bytes is over {limit}" if longest > limit else None
+        """Return why a record can never be put, by the limits of single messages, or None."""
+        longest, bytes_max = int(chunk.body_length.max()), self._appender.message_bytes_max
+        if longest > bytes_max:
+            return f"a body of {longest} bytes is over {bytes_max} (maxMessageSize)"
+        size, room = int(chunk.sizes.max()), self._appender.record_room
+        if size > room:
+            return f"a record of {size} bytes is over {room}, the room in a file of the log"
+        return None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
         """Return what is wrong with records that come for the first time, or None.

@@ -7,7 +7,7 @@
      "query": "b0c9...",    the streaming query; null of a batch write that is none's part
      "write": "",           the name of a batch write
      "batch": 7,
-     "run": "5d1e...",      the run of the query, for those who look
+     "run": "5d1e...",      the run that has committed it, see `ManifestId`
      "origin": "checkpoint:9f..",   what stays of a query that loses its checkpoint
      "rows": 210, "crc": 51,                   of all spans, in the parts as well
      "spans": [["broker-a", 0, 17, 210, 9, 80000]],
@@ -53,6 +53,9 @@ _NAME_CHARS: Final = 127
 _ORIGIN_CHARS: Final = 40
 """More than an origin has without a write's name."""
 
+_RUN_CHARS: Final = 48
+"""More than a run's id has."""
+
 _CRC_MASK: Final = 0xFFFF_FFFF
 _COUNT_MAX: Final = (1 << 63) - 1
 """The largest number that a broker has for an offset."""
@@ -62,7 +65,9 @@ class ManifestId(NamedTuple):
     """The identity of what is committed: a query's batch, or a batch write.
 
     ``query_id`` is None for a batch write that is no part of a streaming query; ``write_name`` is
-    empty for the batch of a stream.
+    empty for the batch of a stream. ``run_id`` says who has committed it: the run of a stream, or
+    ``DRIVER#CALL`` for a write of foreachBatch, the id of the driver's process and the number of
+    the function's call in it.
     """
 
     query_id: str | None
@@ -81,6 +86,11 @@ class ManifestId(NamedTuple):
         """The key of the manifest's message, and of its parts."""
         parts = [*filter(None, (self.query_id, self.write_name)), str(self.batch_id)]
         return ":".join(map(_word, parts))
+
+    @property
+    def driver_id(self) -> str:
+        """The part of the run that all batches of a run share, or of a driver with foreachBatch."""
+        return self.run_id.partition("#")[0]
 
     @property
     def query_key(self) -> str:
@@ -231,8 +241,9 @@ class CommitState:
     writes: tuple[str, ...] = ()
 
     def take(self, found: Iterable[tuple[int, ManifestId]]) -> tuple[CommitState, tuple[int, ...]]:
-        """Return the state behind these manifests, and the offsets of those that count."""
+        """Return the state past these manifests, and the offsets of those that count."""
         queries, writes = dict(self.queries), dict.fromkeys(self.writes)
+        latest: dict[str, tuple[int, dict[str, None]]] = {}  # of the queries that are found
         counting: list[int] = []
         for at, (query_id, name, batch_id, _) in found:
             if query_id is None:
@@ -241,12 +252,18 @@ class CommitState:
                 if len(writes) > WRITES_KEPT:
                     del writes[next(iter(writes))]
             else:
-                last, names = queries.get(query_id, (-1, ()))
-                is_new = batch_id > last or (batch_id == last and name not in names)
-                if is_new:
-                    queries[query_id] = batch_id, (*(names if batch_id == last else ()), name)
+                if query_id not in latest:
+                    last, names = queries.get(query_id, (-1, ()))
+                    latest[query_id] = last, dict.fromkeys(names)
+                last, known = latest[query_id]
+                is_new = batch_id > last or (batch_id == last and name not in known)
+                if batch_id > last:
+                    latest[query_id] = batch_id, {name: None}
+                elif is_new:
+                    known[name] = None
             if is_new:
                 counting.append(at)
+        queries |= {query_id: (last, tuple(names)) for query_id, (last, names) in latest.items()}
         return CommitState(queries, tuple(writes)), tuple(counting)
 
     def to_json(self) -> dict[str, Any]:
@@ -278,7 +295,7 @@ def bytes_needed(topic: str, write_name: str = "") -> int:
     span = CommittedSpan(MessageQueue(topic, "b" * _NAME_CHARS, most), most, most, _CRC_MASK, most)
     manifest = Manifest(
         topic,
-        ManifestId("-" * 36, write_name, most, "-" * 36),
+        ManifestId("-" * 36, write_name, most, "-" * _RUN_CHARS),
         (span,),
         origin="-" * (_ORIGIN_CHARS + len(write_name)),
     )

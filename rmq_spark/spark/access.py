@@ -70,7 +70,7 @@ def access_of(options: Given) -> Access:
         credentials=_credentials(options),
         tls=_tls(options),
         broker_addresses=options.get("brokerAddresses", _broker_addresses, ()),
-        request_timeout_ms=options.get("requestTimeoutMs", values.whole_number, 3_000),
+        request_timeout_ms=options.get("requestTimeoutMs", values.timeout_ms, 3_000),
         retry_timeout_ms=options.get("retryTimeoutMs", values.whole_number, 60_000),
     )
 

@@ -1,8 +1,9 @@
 """Spark's interface of a batch read: queues from start to end, or the messages of one key.
 
-Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and
-tasks that are run again, see the same rows. To see what has arrived since, `load()` it again.
-(Spark 4.0 asks again for each action: there this holds within one.)
+Where a read ends is settled at `load()` (`Moment`), and stays: all actions on a data frame, all
+parts of one plan, and tasks that are run again see the same rows. To see what has arrived since,
+call `load()` again. With a schema of the user's Spark does not ask the source at `load()`: then the
+first action settles the ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rmq_spark.spark.planning import Piece, pieces
 from rmq_spark.spark.positions import EARLIEST, LATEST, AtOffset
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.start_and_end import Span
+from rmq_spark.spark.start_and_end import Moment, Span
 from rmq_spark.spark.task_bundles import bundled
 from rmq_spark.spark.task_pieces import ending_with_messages, last_of
 from rmq_spark.spark.tasks import read_piece
@@ -48,11 +49,14 @@ class BatchPieces(InputPartition):
 class BatchReader(DataSourceReader):
     """A batch read: the queues from start to end, or the messages of one key.
 
-    The end is fixed when the first action runs. Later actions on the data frame, and tasks that are
-    run again, see the same rows; Spark 4.0 fixes it for each action.
+    The end is where the queues ended at `load()`; all actions on the data frame, and tasks that are
+    run again, see the same rows.
     """
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+    def __init__(
+        self, given: Mapping[str, str], schema: StructType, moment: Moment | None = None
+    ) -> None:
+        """Take the moment at which it was loaded; None if that is when its tasks are planned."""
         options = read_options(given)
         options.check_is_for(Use.BATCH)
         if options.starting is not None and options.starting.everywhere == AtOffset(LATEST):
@@ -62,6 +66,7 @@ class BatchReader(DataSourceReader):
         check_schema(schema, options)
         self._options = with_body_schema(options, schema)
         self._schema = schema
+        self._moment = moment
 
     def partitions(self) -> list[InputPartition]:  # a list: Spark refuses other sequences
         """Return the tasks of the read."""
@@ -87,24 +92,26 @@ class BatchReader(DataSourceReader):
 
     def _pieces(self, instance: ClientInstance) -> Sequence[Piece | KeyPiece | SpanPiece]:
         if self._options.is_committed:
-            return _committed(self._options, instance)
+            return _committed(self._options, instance, self._moment)
         queues = Queues(self._options, instance)
         check_filter(self._options, instance, queues)
         if self._options.key is not None:
             return key_pieces(self._options, queues)
-        return _queue_pieces(self._options, queues)
+        return _queue_pieces(self._options, queues, self._moment)
 
 
-def _committed(options: ReadOptions, instance: ClientInstance) -> list[SpanPiece]:
+def _committed(
+    options: ReadOptions, instance: ClientInstance, moment: Moment | None
+) -> list[SpanPiece]:
     by_commits = commits_options(options)
     queues = Queues(by_commits, instance)
-    places = _queue_pieces(by_commits, queues)
+    places = _queue_pieces(by_commits, queues, moment)
     return batch_pieces(options, CommitsReader(by_commits, queues), places)
 
 
-def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:
+def _queue_pieces(options: ReadOptions, queues: Queues, moment: Moment | None) -> list[Piece]:
     found = queues.discover_those_named(options.starting, options.ending)
-    span = Span(options, queues, found)
+    span = Span(options, queues, found, moment)
     starts, ends = span.starting(default=EARLIEST), span.ending()
     for queue, start in starts.items():
         if start > ends[queue] and options.ending is not None:
@@ -112,7 +119,7 @@ def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:
                 options.ending.option,
                 f"{named(queue)} would end at {ends[queue]}, before it starts at {start}",
             )
-    ranges = {queue: (starts[queue], ends[queue]) for queue in starts}
+    ranges = {queue: (min(starts[queue], ends[queue]), ends[queue]) for queue in starts}
     cut, known = ending_with_messages(  # by which tasks of later actions know the topic, too
         queues, pieces(ranges, options.pieces_min, options.piece_rows_max)
     )

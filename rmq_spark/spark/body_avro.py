@@ -18,7 +18,7 @@ import pyarrow as pa
 from rmq_spark.client.avro_faults import schema_fault
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.avro_schema import without_uuids
-from rmq_spark.spark.body_values import BodyFault, each_of
+from rmq_spark.spark.body_values import BodyFault, Path, each_of
 from rmq_spark.spark.errors import SetUpError
 
 _WRONG: Final = (ValueError, TypeError, LookupError, EOFError, OverflowError, ArithmeticError)
@@ -61,25 +61,26 @@ class AvroBodies:
         try:
             return pa.array(records, self._kind)
         except (pa.ArrowException, *_WRONG) as error:
-            found = next(filter(None, (_misfit(each, self._kind, "") for each in records)), None)
-            path, kind, value = found or ("", self._kind, records)
+            if len(records) > 1:  # each is built alone, and then told what is wrong
+                raise BodyFault(None, f"records of {self._kind}", "others") from error
+            found = _misfit(records[0], self._kind, None)
+            path, kind, value = found or (None, self._kind, records)
             raise BodyFault(
                 path, f"a value that a column of {kind} holds", excerpt(value)
             ) from error
 
 
-def _misfit(value: Any, kind: pa.DataType, path: str) -> tuple[str, pa.DataType, Any] | None:
+def _misfit(value: Any, kind: pa.DataType, path: Path) -> tuple[Path, pa.DataType, Any] | None:
     """Return path, type and value of the first part that no column holds; None if all are held."""
-    parts: Iterable[tuple[str, Any, pa.DataType]]
+    parts: Iterable[tuple[Path, Any, pa.DataType]]
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        before = f"{path}." if path else ""
-        parts = ((f"{before}{each.name}", value[each.name], each.type) for each in kind)
+        parts = (((path, each.name), value[each.name], each.type) for each in kind)
     elif pa.types.is_list(kind):
-        parts = ((f"{path}[{at}]", each, kind.value_type) for at, each in enumerate(value))
+        parts = (((path, at), each, kind.value_type) for at, each in enumerate(value))
     elif pa.types.is_map(kind):
-        parts = ((f"{path}.{name}", each, kind.item_type) for name, each in value.items())
+        parts = (((path, name), each, kind.item_type) for name, each in value.items())
     else:
         try:
             pa.array([value], kind)

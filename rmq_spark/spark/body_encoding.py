@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,7 @@ class BodyEncoder:
             (rows,) = columns
         else:
             rows = pa.StructArray.from_arrays(columns, names=self._fields.fieldNames())
+        rows = rows.cast(_in_utc(rows.type))
         try:
             return [None if row is None else encode(row) for row in rows.to_pylist()]
         except (ValueError, TypeError, OverflowError, ArithmeticError):
@@ -144,7 +145,7 @@ def _change_of(kind: pa.DataType, *, is_json: bool) -> Change | None:
         return _finite
     if pa.types.is_binary(kind):
         return lambda value: None if value is None else base64.b64encode(value).decode()
-    return _in_utc if pa.types.is_timestamp(kind) and kind.tz else None
+    return None
 
 
 def _changed_fields(changes: Sequence[tuple[str, Change]]) -> Change:
@@ -167,8 +168,20 @@ def _finite(value: float | None) -> Any:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _in_utc(value: datetime | None) -> datetime | None:
-    return None if value is None else value.astimezone(timezone.utc)
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return a type with its moments in UTC.
+
+    In the zone of a session, moments of the first and the last day that Python has would be beyond.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind])
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_in_utc(kind.item_type)))
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
 def plain(value: Any, kind: pa.DataType) -> Any:

@@ -1,7 +1,7 @@
 """JSON bodies to columns: many at once by pyarrow's reader, and one by one where that refuses.
 
     bodies, back to back ──> pyarrow.json ──> `body_values.finished`
-        │ refused: halves, and again, down to some hundred
+        │ refused: pieces of some hundred, once more
         └──> each body alone, by Python's json and the same rules, with what is wrong and where
 
 What the first way takes, the second takes as well, with the same values: it is the rule, and the
@@ -12,7 +12,11 @@ no UTF-8, a float that is none, a number that its type cannot hold) is looked fo
 One thing only pyarrow does: it passes over what is nested deeper than Python goes; so such a body
 is tried alone as well.
 
-Maps and base64 are nothing that pyarrow reads: bodies with such fields go the second way together.
+pyarrow reads neither maps nor base64: bodies with such fields always go the second way.
+
+Producers write what is decoded here, so the time grows with the bytes, whatever they are. Names
+that an object repeats are counted only for objects that a column reads, and the path to a value is
+a chain that becomes text only in an error.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
 from typing import Any, Final
 
 import numpy as np
@@ -29,8 +34,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from rmq_spark.errors import excerpt
-from rmq_spark.spark.body_values import BodyFault, each_of, finished, read_as
+from rmq_spark.errors import excerpt, legible
+from rmq_spark.spark.body_values import BodyFault, Path, each_of, finished, read_as
+from rmq_spark.spark.schema import repeated
 
 _NOT_JSON: Final = re.compile(rb"[\[:,\-]\s*-?(?:Inf|NaN)")
 _DECIMAL_DIGITS: Final = 38
@@ -39,10 +45,11 @@ _KINDS: Final = bytes.maketrans(b"123456789.E+", b"0000000000e-")
 """The bytes of numbers by kind: digits and points, the letter of an exponent, signs."""
 _SPACE: Final = " \t\r\n"
 _SHOWN_MAX: Final = 60
+_REPEATED_SHOWN_MAX: Final = 3
 _WHOLE_CHARS_MAX: Final = len(str(-(1 << 63)))
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 
-Builder = Callable[[Any, str], Any]
+Builder = Callable[[Any, Path], Any]
 
 
 class JsonBodies:
@@ -63,7 +70,7 @@ class JsonBodies:
             ValueError: A body cannot be decoded, or has to be looked at alone.
         """
         if not self._is_by_column:
-            return self._build([self._tree(body) for body in bodies.to_pylist()])
+            raise ValueError("pyarrow does not read such fields")
         joined = self._joined(bodies)
         table = pj.read_json(
             pa.BufferReader(joined),
@@ -131,7 +138,7 @@ class JsonBodies:
                 parse_float=_Fraction,
                 parse_constant=_refuse_constant,
             )
-            return self._builder(value, "")
+            return self._builder(value, None)
         except UnicodeDecodeError as error:
             problem = f"byte {excerpt(body[error.start : error.start + 1])} at {error.start}"
             raise BodyFault("", "UTF-8", problem) from error
@@ -160,12 +167,17 @@ class _Fraction(str):
 
 
 class _Object(dict[str, Any]):
-    """A JSON object, with the names that stand in it more than once."""
+    """A JSON object that knows which of its names are repeated."""
+
+    __slots__ = ("_pairs",)
 
     def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        names = [name for name, _ in pairs] if len(self) < len(pairs) else []
-        self.twice = {name for name in names if names.count(name) > 1}
+        self._pairs = pairs if len(self) < len(pairs) else ()
+
+    def repeated_names(self) -> list[str]:
+        """Return the names that stand in the object more than once."""
+        return repeated(name for name, _ in self._pairs)
 
 
 def _refuse_constant(name: str) -> Any:
@@ -241,7 +253,7 @@ def _has_infinite(found: pa.Array) -> bool:
 def _builder(kind: pa.DataType) -> Builder:
     """Return the function that makes a JSON value one of a type, None for null."""
     build = _not_null_builder(kind)
-    return lambda value, path: None if value is None and path else build(value, path)
+    return lambda value, path: None if value is None and path is not None else build(value, path)
 
 
 def _not_null_builder(kind: pa.DataType) -> Builder:
@@ -250,13 +262,13 @@ def _not_null_builder(kind: pa.DataType) -> Builder:
     if pa.types.is_list(kind):
         element = _builder(kind.value_type)
         return lambda value, path: [
-            element(each, f"{path}[{at}]")
+            element(each, (path, at))
             for at, each in enumerate(_checked(value, list, path, "an array"))
         ]
     if pa.types.is_map(kind):
         item = _builder(kind.item_type)
         return lambda value, path: [
-            (_text(name, path), item(each, f"{path}.{name}"))
+            (_text(name, path), item(each, (path, name)))
             for name, each in _object(value, path, None).items()
         ]
     if pa.types.is_boolean(kind):
@@ -276,26 +288,28 @@ def _struct_builder(kind: pa.StructType) -> Builder:
     fields = [(field.name, _builder(field.type)) for field in kind]
     names = frozenset(name for name, _ in fields)
 
-    def build(value: Any, path: str) -> Any:
+    def build(value: Any, path: Path) -> Any:
         given = _object(value, path, names)
-        before = f"{path}." if path else ""
-        return {name: field(given.get(name), f"{before}{name}") for name, field in fields}
+        return {name: field(given.get(name), (path, name)) for name, field in fields}
 
     return build
 
 
-def _object(value: Any, path: str, names: frozenset[str] | None) -> _Object:
+def _object(value: Any, path: Path, names: frozenset[str] | None) -> _Object:
     found: _Object = _checked(value, _Object, path, "an object")
-    twice = found.twice if names is None else found.twice & names
+    twice = [name for name in found.repeated_names() if names is None or name in names]
     if twice:
-        raise BodyFault(path, "each name once", f"{', '.join(sorted(twice))} twice")
+        shown = ", ".join(map(legible, nsmallest(_REPEATED_SHOWN_MAX, twice)))
+        others = len(twice) - _REPEATED_SHOWN_MAX
+        more = f" and {others:,} others" if others > 0 else ""
+        raise BodyFault(path, "each name once", f"{shown}{more} twice")
     return found
 
 
 def _integer_builder(kind: pa.DataType) -> Builder:
     bound = 1 << (kind.bit_width - 1)
 
-    def build(value: Any, path: str) -> Any:
+    def build(value: Any, path: Path) -> Any:
         needed = f"a whole number of {kind.bit_width} bits"
         text = _checked(value, _Whole, path, needed)
         if len(text) > _WHOLE_CHARS_MAX or not -bound <= int(text) < bound:
@@ -305,7 +319,7 @@ def _integer_builder(kind: pa.DataType) -> Builder:
     return build
 
 
-def _float(value: Any, path: str) -> float:
+def _float(value: Any, path: Path) -> float:
     if type(value) is str and value in _NOT_FINITE:
         return float(value)
     if not isinstance(value, (_Whole, _Fraction)):
@@ -316,20 +330,20 @@ def _float(value: Any, path: str) -> float:
     return number
 
 
-def _decimal(value: Any, path: str) -> str:
+def _decimal(value: Any, path: Path) -> str:
     if not isinstance(value, str):
         raise BodyFault(path, "a number, or a string that is one", _shown(value))
     return _text(str(value), path)
 
 
-def _text(value: Any, path: str) -> str:
+def _text(value: Any, path: Path) -> str:
     text: str = _checked(value, str, path, "a string")
     if not text.isascii():
         text.encode()  # refuses halves of pairs of surrogates
     return text
 
 
-def _base64(value: Any, path: str) -> bytes:
+def _base64(value: Any, path: Path) -> bytes:
     text = _checked(value, str, path, "a string of base64")
     try:
         return base64.b64decode(text, validate=True)
@@ -337,7 +351,7 @@ def _base64(value: Any, path: str) -> bytes:
         raise BodyFault(path, "a string of base64", _shown(value)) from error
 
 
-def _checked(value: Any, kind: type, path: str, needed: str) -> Any:
+def _checked(value: Any, kind: type, path: Path, needed: str) -> Any:
     if type(value) is not kind:
         raise BodyFault(path, needed, _shown(value))
     return value

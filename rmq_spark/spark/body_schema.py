@@ -18,6 +18,7 @@ from typing import Any, Final
 from pyspark.sql import types as sql
 
 from rmq_spark.errors import excerpt
+from rmq_spark.spark.schema import repeated
 
 _TOKENS: Final = re.compile(
     r"\s*(?:`((?:[^`]|``)+)`|([<>(),:])|('(?:[^'\\]|\\.|'')*')|([^\s<>(),:`']+))"
@@ -170,7 +171,7 @@ def _map_faults(kind: sql.MapType, path: str) -> Iterator[str]:
 def _twice(schema: sql.StructType, *, is_top: bool) -> list[str]:
     """Return names that occur twice; those of columns differ in more than their case."""
     names = [name.lower() if is_top else name for name in schema.fieldNames()]
-    return sorted({name for name in names if names.count(name) > 1})
+    return sorted(repeated(names))
 
 
 class _Ddl:

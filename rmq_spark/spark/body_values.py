@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import excerpt
+from rmq_spark.errors import excerpt, legible
 
 _FIRST_US: Final = -62_135_596_800_000_000
 _LAST_US: Final = 253_402_300_799_999_999
@@ -23,15 +23,35 @@ _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
 _DECIMAL_DIGITS: Final = 38
 _PATH_MAX: Final = 200
+_PIECES_MAX: Final = 64
+"""The pieces that values are cut into if not all of them fit."""
+
+Path: TypeAlias = tuple["Path", str | int] | None
+"""The place of a value: its parent's, and its name or its index there; None for the whole body.
+
+A text for each value would copy the names of all its parents: the time would grow with the square
+of a long name.
+"""
 
 
 class BodyFault(ValueError):
     """A body cannot be decoded; the message says where, what was needed, and what is there."""
 
-    def __init__(self, path: str, needed: str, found: object) -> None:
-        """Take the path of a field, empty for the whole body."""
-        place = path if len(path) <= _PATH_MAX else path[: _PATH_MAX - 3] + "..."
+    def __init__(self, path: Path | str, needed: str, found: object) -> None:
+        """Take the path of a field, None or empty for the whole body."""
+        place = path if isinstance(path, str) else _path_text(path)
+        if len(place) > _PATH_MAX:
+            place = place[: _PATH_MAX - 3] + "..."
         super().__init__(f"its {place or 'body'}: needed {needed}, found {found}")
+
+
+def _path_text(path: Path) -> str:
+    """Return a path as an error shows it; of very long names only the beginning."""
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part[:_PATH_MAX]}")
+    return legible("".join(reversed(parts)).removeprefix("."))
 
 
 def read_as(kind: pa.DataType, *, numbers_too: bool = False) -> pa.DataType:
@@ -111,16 +131,22 @@ def _built(
     build: Callable[[list[Any]], pa.Array],
     faults: dict[int, BodyFault],
 ) -> pa.Array:
-    """Return an array of values; those that do not fit are null, and noted from ``first`` on."""
+    """Return an array of values; those that do not fit are null, and noted from ``first`` on.
+
+    Values that do not fit together are tried in pieces, and then one by one: each at most as often
+    as there are levels of pieces, of which 10,000 values have three.
+    """
     try:
         return build(trees)
     except BodyFault as fault:
         if len(trees) == 1:
             faults[first] = fault
             return build([None])
-    middle = len(trees) // 2
-    halves = ((trees[:middle], first), (trees[middle:], first + middle))
-    return pa.concat_arrays([_built(some, at, build, faults) for some, at in halves])
+    size = -(-len(trees) // _PIECES_MAX)
+    pieces = range(0, len(trees), size)
+    return pa.concat_arrays(
+        [_built(trees[at : at + size], first + at, build, faults) for at in pieces]
+    )
 
 
 def _offsets(found: pa.Array) -> pa.Array:
@@ -139,14 +165,21 @@ def _leaf(found: pa.Array, path: str, cast: Cast, kind: pa.DataType) -> pa.Array
     try:
         return cast(found, kind)
     except (pa.ArrowInvalid, OverflowError) as error:
-        wrong = next((each for each in found if not _can_be(each, cast, kind)), None)
-        needed = _needed(kind)
-        raise BodyFault(path, needed, excerpt(wrong.as_py() if wrong else found)) from error
+        raise BodyFault(path, _needed(kind), excerpt(_misfit(found, cast, kind))) from error
 
 
-def _can_be(value: pa.Scalar, cast: Cast, kind: pa.DataType) -> bool:
+def _misfit(found: pa.Array, cast: Cast, kind: pa.DataType) -> Any:
+    """Return the first value that cannot be cast, of those among which there is one."""
+    while len(found) > 1:
+        middle = len(found) // 2
+        first = found.slice(0, middle)
+        found = found.slice(middle) if _can_be(first, cast, kind) else first
+    return found[0].as_py()
+
+
+def _can_be(values: pa.Array, cast: Cast, kind: pa.DataType) -> bool:
     try:
-        cast(pa.array([value.as_py()], value.type), kind)
+        cast(values, kind)
     except (pa.ArrowInvalid, OverflowError):
         return False
     return True

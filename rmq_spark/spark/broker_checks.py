@@ -1,4 +1,4 @@
-"""Checks of options that only brokers can answer, made at `load()`, where users look for mistakes.
+"""What only brokers can say at `load()`: whether options are right, and where queues end then.
 
 Whether name servers answer, whether topics and queues are there, and whether brokers filter by a
 condition: a RocketMQ broker that cannot read one does not say so to a pull, but gives all messages.
@@ -6,7 +6,8 @@ condition: a RocketMQ broker that cannot read one does not say so to a pull, but
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -25,23 +26,36 @@ from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.asking import AWAY
 from rmq_spark.spark.committed_batches import check_one_queue
 from rmq_spark.spark.committed_options import commits_options
-from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError
 from rmq_spark.spark.options import ReadOptions, WriteOptions
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.selecting import is_brokers_own
+from rmq_spark.spark.start_and_end import Moment
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
 
-def check_with_brokers(options: ReadOptions) -> None:
+def check_with_brokers(options: ReadOptions) -> Moment:
     """Check with the brokers what would otherwise end the query when it starts.
+
+    Returns the moment at which it is loaded. No broker is waited for.
 
     Raises:
         OptionError: An option does not fit what the brokers have.
     """
+    now_ms = time.time_ns() // 1_000_000
+    options = replace(options, access=replace(options.access, retry_timeout_ms=0))
     if options.is_committed:
-        _check_commits(options)
-        options = replace(options, is_committed=False)
+        ends = _check_commits(options)
+        _check_queues(replace(options, is_committed=False))
+    else:
+        ends = _check_queues(options)
+    return Moment(ends, now_ms)
+
+
+def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
+    """Check topics, queues and the condition; return where the queues end."""
     selection = options.selection
     with _asking(options.access, selection.option, selection.namespace) as instance:
         queues = Queues(options, instance)
@@ -51,15 +65,28 @@ def check_with_brokers(options: ReadOptions) -> None:
                 raise OptionError(selection.option, f"no broker lets topic {topic} be read")
         queues.look_for_strangers(options.starting, options.ending)
         check_filter(options, instance, queues)
+        return _ends(queues)
 
 
-def _check_commits(options: ReadOptions) -> None:
-    """Check that there is a commits topic, with one queue, or that it may be waited for."""
+def _ends(queues: Queues) -> Mapping[MessageQueue, int]:
+    """Return where queues end, of those whose brokers answer at once."""
+    with suppress(BrokersAway, BrokersGone, ClientError):
+        return queues.ends(queues.discover(), needed=())
+    return {}
+
+
+def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
+    """Check that there is a commits topic, with one queue, or that it may be waited for.
+
+    Returns where it ends.
+    """
     by_commits = commits_options(options)
     (topic,) = by_commits.selection.topics
     with _asking(options.access, "isolation", options.selection.namespace) as instance:
+        queues = Queues(by_commits, instance)
         try:
-            check_one_queue(Queues(by_commits, instance).discover(now=True))
+            check_one_queue(queues.discover(now=True))
+            return _ends(queues)
         except RouteNotFound:
             if not options.waits_for_topic:
                 raise OptionError(
@@ -68,6 +95,7 @@ def _check_commits(options: ReadOptions) -> None:
                     "exactly_once yet. Write first, let a stream wait with option waitForTopic, "
                     "or leave this out",
                 ) from None
+            return {}
 
 
 def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:

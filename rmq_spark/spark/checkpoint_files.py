@@ -5,10 +5,11 @@ It knows how they lie and what they are called, and not what they mean.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 from rmq_spark.spark.errors import CheckpointError
 
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
 _OFFSETS: Final = "offsets"
 _COMMITS: Final = "commits"
 _NOT_THERE: Final = "PATH_NOT_FOUND"
+_FILE: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 
 
 class LocalFiles:
     """A checkpoint in a directory of this machine."""
 
     def __init__(self, location: str | Path) -> None:
-        """Take a path, or a URL whose scheme is ``file``."""
-        url = urlparse(str(location))
-        self.root = Path(unquote(url.path)) if url.scheme == "file" else Path(location)
+        """Take a path, or one behind the scheme ``file``, which is literal as in Hadoop."""
+        place = _FILE.fullmatch(str(location))
+        self.root = Path(location) if place is None else Path(place[1])
 
     def offsets(self) -> Mapping[int, str] | None:
         """Return the text of each batch; None if this is no checkpoint.

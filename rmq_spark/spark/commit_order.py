@@ -10,7 +10,8 @@
                              └─ nothing ──> has another query its checkpoint, or its write's name?
                                               ├─ no ──> it is new, and goes on
                                               └─ yes ──> refused: batch numbers begin again
-    a named write      ──> are other rows there under its name? ──> refused
+    a named write      ──> are other rows there under its name? ──> refused; within foreachBatch
+                           only if the same call of the function has written them
 
 A query has its id from its checkpoint: when that is deleted, the query that begins anew has another
 id, and what it reads again would count again. The origin is what stays: the checkpoint's location,
@@ -44,22 +45,23 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-_ANOTHER_NAME: Final = "set option writeName to another name for each write of a batch"
 _ANOTHER_WRITE: Final = (
-    "set option writeName to another name for each write. A write of foreachBatch is not known to "
-    "be of a batch with Spark Connect, nor in a thread of its own: have the number of the batch in "
+    "If this is the same write, run again, there is nothing to do: it counts. If it is another "
+    "write, set option writeName to a name of its own. Spark Connect, and a thread of your own, do "
+    "not tell a write of foreachBatch which batch it is part of: have the number of the batch in "
     "its name"
 )
 TWO_COPIES: Final = (
-    "Another driver goes on with this checkpoint, or with a copy of it: end one of the two, or "
-    "have one begin anew with a checkpoint of its own. If the checkpoint was only moved, start the "
-    "query once where it was"
+    "Another driver goes on with this checkpoint, or with a copy of it: end one of the two, and "
+    "start the other one's program again. To have both write, give one a new checkpoint: what that "
+    "query reads again counts again. If the checkpoint was only moved, start the query once where "
+    "it was"
 )
 _OTHERS_BEFORE: Final = (
     "%s counts in %s with the rows that it had first, and has others now: these are in no batch. "
     "That is right if the query gives other rows whenever it runs a batch again. If not, an older "
-    "copy of its checkpoint was put back: put the latest back, or begin anew with another "
-    "checkpointLocation"
+    "copy of its checkpoint was put back: put the latest back. With another checkpointLocation the "
+    "query is another one, and what it reads again counts again"
 )
 _LATEST: Final = 8
 """Manifests of a stream that are looked at: some may be repeats. In foreachBatch a batch has one
@@ -102,11 +104,22 @@ def is_of_another_driver(
     committed it may be dead. It is another one that goes on with a copy of the checkpoint, if that
     lies elsewhere, or if this driver has committed an earlier batch: then it repeats none.
     """
-    if first.id == batch:
+    if first.id.driver_id == batch.driver_id:
         return False
     lies_elsewhere = bool(origin and first.origin) and first.origin != origin
     return lies_elsewhere or any(
-        each.id.run_id == batch.run_id and each.id.batch_id < batch.batch_id for each in own
+        each.id.driver_id == batch.driver_id and each.id.batch_id < batch.batch_id for each in own
+    )
+
+
+def another_write(batch: ManifestId, place: str, option: str) -> str:
+    """Return why a write is refused whose name another write of the same call has used."""
+    return (
+        f"this call of the foreachBatch function has written other rows of {batch} to {place} "
+        f"already, and those count. If this is another write, set option {option} to a name of its "
+        "own, and leave the first write its name: under a new name its rows would count again. If "
+        "the function has tried the same write again, have it write the same rows, as after "
+        "rows.persist()"
     )
 
 
@@ -157,9 +170,10 @@ class CommitOrder:
         return [each for each in found if each.id.query_id == batch.query_id]
 
     def check_write(self, manifest: Manifest) -> None:
-        """Refuse a write when another one of the same batch and run has its name, and other rows.
+        """Refuse a write when another one of the same call has its name, and other rows.
 
-        It would be taken for a repeat, and its rows would not count.
+        It would be taken for a repeat, and its rows would not count. Another call of a function of
+        foreachBatch runs the batch again: `check_manifest` says then that it has other rows.
         """
         found = self._found(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX)
         for other in found:
@@ -167,8 +181,10 @@ class CommitOrder:
                 continue
             if not _has_rows_of(other, manifest):
                 raise WriteError(
-                    f"{manifest.id} has written other rows to {manifest.topic} already, and they "
-                    f"count: {_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
+                    another_write(manifest.id, manifest.topic, "writeName")
+                    if other.id.query_id
+                    else f"{manifest.id} has written other rows to {manifest.topic} already, and "
+                    f"those count. {_ANOTHER_WRITE}"
                 )
 
     def _refuse_earlier(self, batch: ManifestId, last: int) -> None:
@@ -176,8 +192,8 @@ class CommitOrder:
             raise WriteError(
                 f"{batch} does not count: batch {last} of the query is in {self._queue.topic} "
                 "already. The checkpoint is an older copy, or another driver has gone on from it. "
-                "Put the latest checkpoint back; with another checkpointLocation, the query is "
-                "another, and its rows are new rows"
+                "Put the latest checkpoint back. With another checkpointLocation the query is "
+                "another one, and what it reads again counts again"
             )
 
     def _refuse_others(self, manifest: Manifest, own: Sequence[Manifest]) -> None:
@@ -208,9 +224,9 @@ class CommitOrder:
         raise WriteError(
             f"{batch} does not count: query {last.query_id} with {same} has committed batch "
             f"{last.batch_id} to {self._queue.topic}, so that batches seem to begin again. "
-            "If the checkpoint was deleted, put it back; or have the query begin anew, so that "
-            "what it has written stays, and what it reads again is written again: with another "
-            f"{another}. If both queries are to write, each needs a {another} of its own"
+            "If the checkpoint was deleted, put it back. If both queries are to write, give each a "
+            f"{another} of its own. To begin again on purpose, set another {another}: what was "
+            "written stays, and what the query reads again counts again"
         )
 
     def _found(self, batch: ManifestId, key: str, count: int) -> list[Manifest]:

@@ -32,6 +32,13 @@ _OF_KAFKA: Final = {
 """Right names, in small letters, of options that users of Kafka write, with ``kafka.`` or not."""
 
 
+NO_TABLE: Final = (
+    "a table of the catalog cannot be read by a source in Python, as Spark hands it no options: "
+    "CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr 'localhost:9876', topic "
+    "'orders')"
+)
+
+
 class Given:
     """The options that a user wrote, by their right names.
 
@@ -125,11 +132,7 @@ def _unknown(name: str) -> str:
             "option topic"
         )
     if word == "provider":
-        return (
-            "a table of the catalog cannot be read by a source in Python, as Spark hands it no "
-            "options: CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr "
-            "'localhost:9876', topic 'orders')"
-        )
+        return NO_TABLE
     if word.startswith("kafka.") or word in _OF_KAFKA:
         word = _OF_KAFKA.get(word.removeprefix("kafka."), "")
         hint = (

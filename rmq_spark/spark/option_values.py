@@ -7,7 +7,8 @@ import re
 from datetime import datetime
 from typing import Any, Final
 
-from rmq_spark.client.arguments import LIKELY_SECONDS
+from rmq_spark.client.arguments import LIKELY_SECONDS, MILLISECONDS_MAX
+from rmq_spark.errors import excerpt
 from rmq_spark.spark.errors import OptionError
 
 _MS_OF_UNIT: Final = {
@@ -25,7 +26,10 @@ _MS_OF_UNIT: Final = {
     "day": 86_400_000,
 }
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DIGITS_MAX: Final = 18
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_LIKELY_DATES: Final = range(1_900, LIKELY_SECONDS.start)
+"""Numbers that may be a year or a month: as milliseconds all in the first two days of 1970."""
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)"
     r"(?:[Tt ](\d\d(?::\d\d(?::\d\d(?:[.,]\d+)?)?)?)\s*([Zz]|[+-]\d\d(?::?\d\d)?)?)?",
@@ -37,11 +41,21 @@ _DATE_DIGITS: Final = len("20260131")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
-def whole_number(option: str, text: str, least: int = 0) -> int:
-    """Parse a whole number that is not below ``least``."""
-    if not _NUMBER.fullmatch(text.strip()) or int(text) < least:
-        raise OptionError(option, f"needed a whole number from {least} on, found {text!r}")
-    return int(text)
+def whole_number(option: str, text: str, least: int = 0, most: int | None = None) -> int:
+    """Parse a whole number that is not below ``least``, nor above ``most``."""
+    digits = text.strip()
+    is_number = _NUMBER.fullmatch(digits) is not None
+    if not is_number or int(digits) < least or (most is not None and int(digits) > most):
+        limits = f"from {least} on" if most is None else f"from {least} to {most}"
+        if not is_number and digits.isascii() and digits.isdigit():
+            limits += f", of at most {_DIGITS_MAX} digits"
+        raise OptionError(option, f"needed a whole number {limits}, found {excerpt(text)}")
+    return int(digits)
+
+
+def timeout_ms(option: str, text: str) -> int:
+    """Parse the milliseconds that an answer may take."""
+    return whole_number(option, text, 1, MILLISECONDS_MAX)
 
 
 def truth(option: str, text: str) -> bool:
@@ -148,6 +162,12 @@ def plausible_ms(option: str, ms: int) -> int:
             raise OptionError(
                 option, f"needed milliseconds since 1970, found {ms}: if this is a day, write {day}"
             )
+    if ms in _LIKELY_DATES:
+        raise OptionError(
+            option,
+            f"needed milliseconds since 1970, found {ms}, which is in its first two days: write a "
+            "time as 2026-01-31T12:00:00Z, or 0 for the beginning",
+        )
     return ms
 
 

@@ -28,7 +28,7 @@ from rmq_spark.spark.committed_checks import (
     sink_name_of,
 )
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.given_options import Given
+from rmq_spark.spark.given_options import NO_TABLE, Given
 from rmq_spark.spark.option_table import OPTIONS, Use
 from rmq_spark.spark.positions import (
     EARLIEST,
@@ -279,9 +279,9 @@ def _row_ids(*, is_seen_once: bool) -> Sequence[str]:
 def _selection(options: Given, namespace: str | None) -> Selection:
     chosen = options.one_of("subscribe", "subscribePattern", "assign")
     if chosen is None:
-        raise OptionError(
-            "topic", "it is needed: a topic, or several with commas (or subscribePattern, assign)"
-        )
+        needed = "it is needed: a topic, or several with commas (or subscribePattern, assign)"
+        hint = "" if options.names else f". No option is given at all; {NO_TABLE}"
+        raise OptionError("topic", needed + hint)
     text = options.text(chosen) or ""
     option = options.written(chosen)
     if chosen == "subscribePattern":

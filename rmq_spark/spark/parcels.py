@@ -88,7 +88,7 @@ class Parcels:
             return
         topics = rows.column(columns.TOPIC)
         first_row = rows.column(ROW)[0].as_py() if rows.num_rows else 0
-        problem = "it is null: fill it, or set option topic for all rows"
+        problem = "it is null or empty: fill it, or set option topic for all rows"
         first_null = pc.index(pc.is_null(topics), True).as_py()
         if first_null >= 0:
             raise RowError(self._partition, first_row + first_null, columns.TOPIC, problem)

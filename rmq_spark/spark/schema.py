@@ -6,6 +6,7 @@ only ``brokerName`` is in no record.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Final
@@ -58,7 +59,7 @@ def columns_among(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]
         there = ", ".join(right_names.values())
         raise OptionError("columns", f"there is no {', '.join(unknown)}; there are {there}")
     found = [right_names[name.lower()] for name in names]
-    twice = sorted({name for name in found if found.count(name) > 1})
+    twice = sorted(repeated(found))
     if twice:
         raise OptionError("columns", f"{', '.join(twice)} is named twice: keep one")
     return tuple(found)
@@ -110,10 +111,14 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
     return names
 
 
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, in their order."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def named_twice(schema: StructType) -> list[str]:
     """Return what is wrong with a schema that has columns of one name, in words."""
-    names = schema.fieldNames()
-    return [f"it names {name} twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+    return [f"it names {name} twice" for name in repeated(schema.fieldNames())]
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

@@ -12,6 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -44,7 +47,10 @@ _CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CL
 REMEDIES: Final[Remedies] = (
     (
         MessageIllegal,
-        "if it is too large: set option maxMessageBytes to the broker's maxMessageSize",
+        (
+            "if it is too large: set option maxMessageBytes to the broker's maxMessageSize, and "
+            "shorten longer bodies or raise maxMessageSize"
+        ),
     ),
     (
         (NoPermission, TopicNotUsable),
@@ -78,7 +84,8 @@ class SendTries:
         """Prepare; ``where`` is what errors begin with."""
         self.stored_rows = 0
         self.retries = 0
-        """The pauses so far, behind each of which something was tried again."""
+        """The pauses so far, after each of which something was tried again."""
+        self._longest: tuple[int, int] | None = None
         self._producer = producer
         self._where = where
         self._remedies = remedies
@@ -97,6 +104,13 @@ class SendTries:
                 return self._producer.publish_queues(topic)
             except RocketPollError as error:  # noqa: PERF203  # asked again
                 self.wait_after(error, topic)
+
+    def note_rows(self, numbers: pa.Array, bodies: pa.Array) -> None:
+        """Note the longest body: of rows that a broker refuses, it is one that is too long."""
+        lengths = pc.binary_length(bodies)
+        longest = pc.max(lengths).as_py()
+        if longest is not None and (self._longest is None or longest > self._longest[1]):
+            self._longest = numbers[pc.index(lengths, longest).as_py()].as_py(), longest
 
     def reset(self) -> None:
         """Note a success: the next failure counts as a first one."""
@@ -138,9 +152,12 @@ class SendTries:
         cause = _cause(error)
         remedy = next((text for kind, text in self._remedies if isinstance(cause, kind)), None)
         stored = self.stored_rows
-        whereabouts = (
-            self._where if first_row is None else f"{self._where}, row {first_row} or after it"
-        )
+        whereabouts = self._where
+        if isinstance(cause, MessageIllegal) and self._longest is not None:
+            row, size = self._longest
+            whereabouts += f", the longest body is that of row {row}, with {size} bytes"
+        elif first_row is not None:
+            whereabouts += f", row {first_row} or after it"
         return WriteError(
             f"{whereabouts}: {error}"
             + (f"; {remedy}" if remedy else "")

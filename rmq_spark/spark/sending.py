@@ -41,7 +41,7 @@ from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcel, Parcels
 from rmq_spark.spark.send_tries import SendTries
 from rmq_spark.spark.sink_columns import SinkColumn
-from rmq_spark.spark.sink_rows import SinkRows, WriteTask
+from rmq_spark.spark.sink_rows import ROW, SinkRows, WriteTask
 from rmq_spark.spark.task_reports import TaskRows
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -111,6 +111,7 @@ def send_rows(
     first_row = body_bytes = 0
     for some in gathered(batches):
         checked = rows.checked(some, first_row)
+        sending.tries.note_rows(checked.column(ROW), checked.column(columns.BODY))
         sending.send(parcels, checked)
         first_row += some.num_rows
         body_bytes += bytes_of(checked)

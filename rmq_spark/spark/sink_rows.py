@@ -118,7 +118,7 @@ class SinkRows:
             elif name == columns.PROPERTIES:
                 found[name] = self._properties(column, first_row)
             elif name in (columns.TOPIC, BROKER_NAME, columns.SHARDING_KEY):
-                found[name] = column.cast(pa.string())
+                found[name] = _none_if_empty(column.cast(pa.string()))
             else:
                 found[name] = self._numbers(name, column, first_row)
         if self._ids is not columns.RowIds.NONE:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from rmq_spark.spark.start_and_end import Moment
+
 FORMAT = "rocketpoll"
 
 
@@ -42,6 +44,7 @@ class RocketPollDataSource(DataSource):
 
         super().__init__(options)
         check_names(options)
+        self._moment: Moment | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +52,11 @@ class RocketPollDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str | StructType:
-        """Return the columns; checks all options first, as `load()` is where users look."""
+        """Return the columns; checks all options first, as `load()` is where users look.
+
+        Spark keeps the source as it is after this call, and makes all readers of a data frame from
+        it: so they all read to the same ends.
+        """
         from rmq_spark.spark.broker_checks import check_with_brokers  # noqa: PLC0415  # see the module
         from rmq_spark.spark.options import read_options  # noqa: PLC0415
         from rmq_spark.spark.typed_columns import source_schema  # noqa: PLC0415
@@ -58,14 +65,14 @@ class RocketPollDataSource(DataSource):
         check_worker_python()
         options = read_options(self.options)
         schema = source_schema(options)
-        check_with_brokers(options)
+        self._moment = check_with_brokers(options)
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query, ``spark.read``."""
         from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module
 
-        return BatchReader(self.options, schema)
+        return BatchReader(self.options, schema, self._moment)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query, ``spark.readStream``."""

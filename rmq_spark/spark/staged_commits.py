@@ -27,6 +27,7 @@ from rmq_spark.client.producer.arrow_sends import CHUNK_TIMEOUT_MS
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark.commit_order import (
     TWO_COPIES,
+    another_write,
     counting,
     is_of_another_driver,
     tell_of_others,
@@ -244,10 +245,13 @@ def _refuse_others(
     """
     own = latest_manifests(options, manifest_id, topic)
     if any(each.id == manifest_id for each in own):
-        raise WriteError(
-            f"sink {batch.sink} has written other rows of {manifest_id} already, and they count: "
-            "set option sinkName to another name for each write of a batch"
-        )
+        if options.transaction is not None:
+            raise WriteError(
+                f"sink {batch.sink} has written other rows of {manifest_id} already, and those "
+                "count. If this is the same version, written again, there is nothing to do. If it "
+                "is another write, give it a txnVersion, or a sinkName, of its own"
+            )
+        raise WriteError(another_write(manifest_id, f"sink {batch.sink}", "sinkName"))
     first = counting(manifest_id, own)
     if first is not None and is_of_another_driver(first, manifest_id, origin, own):
         raise WriteError(

@@ -37,7 +37,7 @@ from rmq_spark.spark.renamed_sinks import refusal_of_renamed
 from rmq_spark.spark.send_tries import REMEDIES, SendTries
 from rmq_spark.spark.sending import bytes_of, gathered, producer_of
 from rmq_spark.spark.sink_columns import SinkColumn
-from rmq_spark.spark.sink_rows import SinkRows, WriteTask
+from rmq_spark.spark.sink_rows import ROW, SinkRows, WriteTask
 from rmq_spark.spark.task_reports import TaskRows, TaskStaged
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.extensions import Extension
@@ -106,6 +106,7 @@ def stage_rows(
     try:
         for some in gathered(batches):
             checked = rows.checked(some, row_count)
+            tries.note_rows(checked.column(ROW), checked.column(columns.BODY))
             for parcel in parcels.of(checked):
                 staging.take(parcel.topic, parcel.queue, parcel.rows)
             row_count += some.num_rows
@@ -237,9 +238,9 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
         raise WriteError(
             f"sink {sink} belongs to {_query(last.owner)}, which has committed batch "
             f"{last.batch_id}, and this is {_query(owner)}. If both are to write, set option "
-            "sinkName to a name of its own. If the checkpoint was deleted, put it back; or have "
-            "the query begin anew, so that what it has written stays, and what it reads again is "
-            f"written again: under a new sinkName, or behind {_forget(sink)}"
+            "sinkName to a name of its own. If the checkpoint was deleted, put it back. To begin "
+            "again on purpose, so that what the query reads again is written again, set a new "
+            f"sinkName or run {_forget(sink)}"
         )
     if last.batch_id <= batch_id:
         return
@@ -252,8 +253,8 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
     raise WriteError(
         f"sink {sink} has committed batch {last.batch_id} of {_query(owner)}, and this is batch "
         f"{batch_id}: either another driver goes on with the checkpoint, then end this one; or the "
-        "checkpoint is an older copy, then put the newest back; or, to have rows written again on "
-        "purpose, begin anew with another checkpoint, under another sinkName or behind "
+        "checkpoint is an older copy, then put the newest back. To have rows written again on "
+        "purpose, set another checkpointLocation, and set another sinkName or run "
         f"{_forget(sink)}"
     )
 

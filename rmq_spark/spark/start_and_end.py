@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError, named
+from rmq_spark.spark.errors import (
+    BrokersAway,
+    BrokersGone,
+    OptionError,
+    named,
+    report_losses,
+)
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.positions import (
     ANY,
@@ -26,26 +32,66 @@ from rmq_spark.wire.message_queue import MessageQueue
 _SHOWN_MAX: Final = 5
 
 
+class Moment(NamedTuple):
+    """The moment at which a batch read was loaded, by which it is a snapshot.
+
+    Attributes:
+        ends: The offset of the next message of each queue whose broker answered then.
+        now_ms: The time here, in milliseconds since the epoch.
+    """
+
+    ends: Mapping[MessageQueue, int]
+    now_ms: int
+
+    def ends_now(
+        self, found: Mapping[MessageQueue, int], *, is_failure: bool
+    ) -> dict[MessageQueue, int]:
+        """Return the ends by which queues are read that hold offsets up to those found now.
+
+        A queue that is new, or whose broker did not answer, ends where it ends now.
+
+        Raises:
+            DataLoss: A queue is shorter than it was, and a loss is a failure.
+        """
+        losses = [
+            f"{named(queue)} ended at {self.ends[queue]} when it was loaded, and at {end} now: its "
+            "messages are lost, or the topic was deleted and made again. Call load() again"
+            for queue, end in found.items()
+            if end < self.ends.get(queue, 0)
+        ]
+        report_losses(losses, is_failure=is_failure)
+        return {queue: min(end, self.ends.get(queue, end)) for queue, end in found.items()}
+
+
 class Span:
     """The range of offsets that each queue holds, asked for once and used for every position."""
 
-    def __init__(self, options: ReadOptions, queues: Queues, which: Iterable[MessageQueue]) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        queues: Queues,
+        which: Iterable[MessageQueue],
+        moment: Moment | None = None,
+    ) -> None:
+        """Ask for the ranges, which end where they ended at a moment if there is one."""
         self._options = options
         self._queues = queues
         self.queues = sorted(which)
         try:
-            self.ends = queues.ends(self.queues)
+            self._last = self.ends = queues.ends(self.queues)
         except (BrokersAway, BrokersGone) as error:
             wrong = queues.wrongly_assigned(error.unknown)
             if wrong is None:
                 raise
             raise wrong from None
         queues.look_for_those_named()
+        if moment is not None:
+            self.ends = moment.ends_now(self._last, is_failure=options.fail_on_data_loss)
         self.starts = {
             queue: min(start, self.ends[queue])
             for queue, start in queues.starts(self.queues).items()
         }
-        self._now_ms = time.time_ns() // 1_000_000
+        self._now_ms = time.time_ns() // 1_000_000 if moment is None else moment.now_ms
 
     def starting(self, default: int) -> dict[MessageQueue, int]:
         """Return where each queue is to begin."""
@@ -154,9 +200,10 @@ class Span:
         offset = position.offset if isinstance(position, AtOffset) else LATEST
         if offset in (EARLIEST, LATEST):
             return start if offset == EARLIEST else end
+        last = self._last[queue]
         if is_bound:
-            return min(offset, end)
-        return offset if start <= offset <= end else self._outside(option, queue, offset)
+            return min(offset, last)
+        return offset if start <= offset <= last else self._outside(option, queue, offset)
 
     def _by_time(
         self, option: str, wanted: Mapping[MessageQueue, Position], *, is_start: bool
@@ -196,7 +243,7 @@ class Span:
                 found[queue] = (
                     self.starts[queue] if otherwise[queue] == EARLIEST else self.ends[queue]
                 )
-            elif self.starts[queue] <= offset <= self.ends[queue]:
+            elif self.starts[queue] <= offset <= self._last[queue]:
                 found[queue] = offset
             else:
                 found[queue] = self._outside(option, queue, offset)
@@ -204,7 +251,7 @@ class Span:
 
     def _outside(self, option: str, queue: MessageQueue, offset: int) -> int:
         """Refuse an offset that a queue does not hold, or return the nearest one."""
-        start, end = self.starts[queue], self.ends[queue]
+        start, end = self.starts[queue], self._last[queue]
         if self._options.fail_on_data_loss:
             raise OptionError(
                 option,

@@ -29,14 +29,18 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 _PLACE: Final = (pa.field("queueId", pa.int32()), pa.field("queueOffset", pa.int64()))
 _EACH_MAX: Final = 256
-"""The most bodies of a part that are decoded one by one rather than halved again."""
+"""The bodies of a piece: if one is bad, all of them are decoded one by one.
+
+A chunk with bad bodies is tried as a whole, in pieces and one by one: no body is decoded more than
+three times, however many rows the chunk has.
+"""
 
 
 class Decoder(Protocol):
     """Decodes bodies of one format."""
 
     def many(self, bodies: pa.Array) -> pa.Array:
-        """Return bodies as values of one type; raise ValueError if not all of them can be."""
+        """Return bodies as values of one type; raise ValueError if that takes a look at each."""
 
     def each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
         """Return bodies, null where they cannot be decoded, and the faults of these."""
@@ -179,12 +183,9 @@ class BodyColumns:
                 found, own = self._decoder.each(bodies)
                 faults.update({first + row: fault for row, fault in own.items()})
                 return found
-        middle = len(bodies) // 2
+        pieces = range(0, len(bodies), _EACH_MAX)
         return pa.concat_arrays(
-            [
-                self._decoded(bodies.slice(0, middle), first, faults),
-                self._decoded(bodies.slice(middle), first + middle, faults),
-            ]
+            [self._decoded(bodies.slice(at, _EACH_MAX), first + at, faults) for at in pieces]
         )
 
     def _of_those_there(

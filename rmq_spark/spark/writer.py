@@ -16,7 +16,9 @@ columns.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +71,14 @@ ROWS_AT_ONCE: Final = 10_000
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _RUN_ID: Final = "spark.jobGroup.id"
+"""The property with the run of a stream, as it is in tasks of its own sink; a function of
+foreachBatch may set it to whatever it likes."""
+_CALL_ID: Final = "spark.sql.execution.root.id"
+"""The property with the execution that has called a function of foreachBatch."""
+_LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
+_DRIVER_CHARS: Final = 24
+_CALL_CHARS: Final = 16
+_PROCESS: Final = uuid.uuid4().hex
 _CHECKPOINT_LOCATION: Final = "checkpointlocation"
 _STAYS: Final = "what was sent stays, and is sent again when the query goes on"
 
@@ -134,12 +144,15 @@ class _Writing:
     def send_of_write(
         self,
         write_id: str,
+        driver_id: str,
+        spare_call_id: str,
         batches: Iterable[pa.RecordBatch],
         batch: BatchRequestHeader | None = None,
     ) -> TaskSent:
         """Send a task's rows of a batch write, be it within a query's foreachBatch.
 
         Rows have the ids of a batch if there is one: that of the query, or as the options say.
+        ``spare_call_id`` stands for the call of the foreachBatch function that Spark does not tell.
         ``batch`` is what the write is known by if it is no query's part.
         """
         context, name = _context(), self.options.write_name
@@ -160,7 +173,7 @@ class _Writing:
                     "a write within foreachBatch counts once by query, batch and name: set option "
                     "writeName, to another name for each write of a batch"
                 )
-            run_id = context.getLocalProperty(_RUN_ID) or ""
+            run_id = f"{driver_id}#{context.getLocalProperty(_CALL_ID) or spare_call_id}"
             part_of = ManifestId(query_id, name or "", int(batch_id), run_id)
             batch_write_id = query_id if name is None else f"{query_id}/{name}"
             task = WriteTask(batch_write_id, int(batch_id), task.partition)
@@ -249,6 +262,7 @@ class BatchWriter(DataSourceArrowWriter):
             )
         self._writing = _Writing(given, schema)
         self._write_id = self._writing.options.write_name or str(uuid.uuid4())
+        self._driver_id, self._spare_call_id = _driver_id(), uuid.uuid4().hex[:_CALL_CHARS]
         self._batch: BatchRequestHeader | None = None
         options = self._writing.options
         check_writable(options)
@@ -259,7 +273,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
         """Send the rows of a task."""
-        return self._writing.send_of_write(self._write_id, iterator, self._batch)
+        return self._writing.send_of_write(
+            self._write_id, self._driver_id, self._spare_call_id, iterator, self._batch
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
@@ -327,6 +343,17 @@ if HAS_ARROW_STREAMS:
         def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
             """Send the rows of a task."""
             return self._writing.send_of_stream(iterator)
+
+
+def _driver_id() -> str:
+    """Return the id of the driver that this process of Python works for.
+
+    A driver has several such processes, and starts new ones as it likes. What they share is where
+    its block manager keeps blocks: Spark makes these directories anew, with a random name, whenever
+    a driver starts.
+    """
+    place = os.environ.get(_LOCAL_DIRS)
+    return _PROCESS if place is None else hashlib.sha256(place.encode()).hexdigest()[:_DRIVER_CHARS]
 
 
 def stream_writer(

@@ -1,11 +1,15 @@
 import pickle
 
 import pytest
-from pyspark.sql.datasource import InputPartition
+from committing_sinks import CommittingSink
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from source_parts import schema_of, send
 
+from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.errors import DataLoss, OptionError, SchemaError
+from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError, SchemaError
+from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.source import RocketPollDataSource
 
 SCHEMA = schema_of("body binary")
 
@@ -64,6 +68,81 @@ def test_a_later_action_does_not_read_a_topic_that_was_made_again(
     for piece in pieces:
         with pytest.raises(DataLoss, match="the topic was deleted and made again"):
             list(found.read(piece))
+
+
+@pytest.fixture
+def loaded(rocketpoll_broker, rocketpoll_topic):
+    """Load a topic: what makes a reader as often as Spark asks for one."""
+
+    def load(**more):
+        given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
+        source = RocketPollDataSource(CaseInsensitiveDict(given | more))
+        source.schema()
+        kept = pickle.dumps(source)
+        return lambda: pickle.loads(kept).reader(SCHEMA)  # noqa: S301  # what Spark does
+
+    return load
+
+
+def test_all_readers_of_a_loaded_batch_end_where_its_queues_ended_at_load(
+    loaded, rocketpoll_broker, rocketpoll_topic
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    make, last = loaded(), loaded(startingOffsets="-1 message")
+    send(rocketpoll_broker, rocketpoll_topic, 0, "c")
+    send(rocketpoll_broker, rocketpoll_topic, 1, "d")
+    assert bodies(make()) == [b"a", b"b"]
+    send(rocketpoll_broker, rocketpoll_topic, 0, "e")
+    assert bodies(make()) == [b"a", b"b"]
+    assert bodies(last()) == [b"b"]
+    assert bodies(loaded()()) == [b"a", b"b", b"c", b"e", b"d"]
+
+
+def test_an_offset_past_the_end_at_load_may_be_named(loaded, rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    end = loaded(endingOffsets=f'{{"{rocketpoll_topic}": {{"0": 2, "*": -1}}}}')
+    start = loaded(startingOffsets=f'{{"{rocketpoll_topic}": {{"0": 2, "*": -2}}}}')
+    send(rocketpoll_broker, rocketpoll_topic, 0, "b", "c")
+    assert bodies(end()) == [b"a", b"b"]
+    assert bodies(start()) == []
+
+
+def test_committed_batches_of_a_loaded_read_are_those_at_load(
+    loaded, monkeypatch, own_producers, rocketpoll_broker, rocketpoll_topic
+):
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic)
+    first = sink.write(0, [["a", "b"]])
+    make = loaded(isolation="committed")
+    sink.write(1, [["c"]])
+    assert bodies(make()) == [body.encode() for body in first]
+
+
+def test_a_queue_that_is_shorter_than_at_load_is_a_loss(
+    loaded, rocketpoll_broker, rocketpoll_topic
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    strict, lenient = loaded(), loaded(failOnDataLoss="false")
+    rocketpoll_broker.delete_topic(rocketpoll_topic)
+    rocketpoll_broker.create_topic(rocketpoll_topic, 1)
+    send(rocketpoll_broker, rocketpoll_topic, 0, "A")
+    with pytest.raises(DataLoss, match=r"ended at 3 when it was loaded, and at 1 now.* load\(\)"):
+        strict().partitions()
+    assert bodies(lenient()) == [b"A"]
+
+
+def test_a_queue_whose_broker_does_not_answer_at_load_ends_where_it_ends_later(
+    loaded, monkeypatch, rocketpoll_broker, rocketpoll_topic
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    with monkeypatch.context() as patch:
+
+        def away(self, queues, *, needed=None):
+            raise BrokersAway("broker-a", 0, ConnectionFailed("broker-a:1", "nobody listens"))
+
+        patch.setattr(Queues, "ends", away)
+        make = loaded()
+    send(rocketpoll_broker, rocketpoll_topic, 0, "b")
+    assert bodies(make()) == [b"a", b"b"]
 
 
 def test_no_rows_are_no_pieces_and_spark_reads_one_without_any(rocketpoll_broker, rocketpoll_topic):

@@ -52,6 +52,49 @@ def test_what_is_written_is_read_back_equal(kind, written):
         assert same(together, structs_written)
 
 
+MOMENTS = [-62_135_596_800_000_000, 253_402_300_799_999_999, -1, None]
+"""The first and the last microsecond of the years 1 to 9999, the one before 1970, and a null."""
+
+OF_MOMENTS = {
+    "TIMESTAMP": lambda each: each,
+    "STRUCT<t: TIMESTAMP>": lambda each: {"t": each},
+    "ARRAY<TIMESTAMP>": lambda each: [each, None],
+    "MAP<STRING, TIMESTAMP>": lambda each: [("k", each)],
+    "MAP<STRING, STRUCT<t: ARRAY<TIMESTAMP>>>": lambda each: [("k", {"t": [each]})],
+    "ARRAY<MAP<STRING, TIMESTAMP>>": lambda each: [[("k", each)]],
+}
+
+
+def in_zone(kind, zone):
+    """An Arrow type as Spark has it in a session with a zone."""
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(in_zone(each.type, zone)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(in_zone(kind.value_type, zone))
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), in_zone(kind.item_type, zone))
+    return pa.timestamp("us", zone) if pa.types.is_timestamp(kind) else kind
+
+
+@pytest.mark.parametrize("kind", ["json", "avro"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam", "America/New_York", "Asia/Kathmandu"])
+@pytest.mark.parametrize("type_", OF_MOMENTS)
+def test_all_moments_of_the_years_1_to_9999_are_written_in_any_zone(kind, zone, type_):
+    schema = parse_schema(f"v {type_}, n BIGINT")
+    (arrow, _) = arrow_schema_of(schema).types
+    moments = pa.array([OF_MOMENTS[type_](each) for each in MOMENTS], arrow)
+    numbers = pa.array(range(len(MOMENTS)), pa.int64())
+    given = moments.cast(in_zone(arrow, zone))
+    structs_written = pa.StructArray.from_arrays([moments, numbers], names=["v", "n"])
+    found = bodies_of(schema, [given, numbers], kind)
+    whole = pa.struct(list(arrow_schema_of(schema)))
+    decoder = JsonBodies(whole) if kind == "json" else AvroBodies(whole, avro_schema_of(schema))
+    read = pa.concat_arrays([alone(decoder, body) for body in found.to_pylist()])
+    assert same(read, structs_written.cast(whole))
+    sliced = bodies_of(schema, [given.slice(1), numbers.slice(1)], kind)
+    assert sliced.to_pylist() == found.to_pylist()[1:]
+
+
 def test_a_json_body_has_every_field_in_the_form_that_others_read():
     schema = parse_schema(
         "id BIGINT, price DECIMAL(9,2), at TIMESTAMP, day DATE, raw BINARY, ratio DOUBLE, "

@@ -1,6 +1,7 @@
 """Where the files of a checkpoint are: on this machine, or wherever a Spark session can read."""
 
 import json
+import shutil
 
 import pytest
 
@@ -34,6 +35,15 @@ def test_those_of_this_machine_need_no_session(checkpoint):
         assert isinstance(files, LocalFiles)
         assert (sorted(files.offsets()), files.committed()) == ([0, 1, 2], {0, 1})
     assert checkpoint_files(checkpoint / "offsets", None).offsets() is None
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a b", "a#b", "a?b", "ü"])
+def test_a_path_behind_the_scheme_file_is_literal_as_hadoop_has_it(tmp_path, checkpoint, name):
+    place = tmp_path / "checkpoints" / name
+    shutil.copytree(checkpoint, place, ignore=lambda *_: ["checkpoints"])
+    for scheme in ("file:", "file://", "file://localhost"):
+        files = checkpoint_files(f"{scheme}{place}", None)
+        assert files.committed() == {0, 1}
 
 
 def test_others_do(spark):

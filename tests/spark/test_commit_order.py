@@ -1,6 +1,8 @@
 """The order of commits: batches and writes that readers would pass over, and a query that begins
 again, are refused before their manifests are stored."""
 
+from dataclasses import replace
+
 import pytest
 from committing_sinks import CommittingSink
 
@@ -12,6 +14,7 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark.errors import WriteError
+from rocketpoll import read_committed
 
 pytestmark = pytest.mark.usefixtures("own_producers")
 
@@ -104,6 +107,109 @@ def test_a_copy_is_noticed_however_many_writes_a_batch_has(
             one.write_batch(1, one.rows(2))
 
 
+def names_of_writes(monkeypatch, broker, topic, visible_to, **options):
+    """Make the sink of a write in foreachBatch, of a driver and a call of the function.
+
+    With ``visibleTo=all`` a write is known by its sink's name.
+    """
+
+    def make(name, run="driver-1", call=0, job_group="etl"):
+        option = "writeName" if visible_to is None else "sinkName"
+        name = f"{topic[-20:]}-{name}"  # a broker knows sinks by their names
+        named = {option: name, "visibleTo": visible_to, "checkpointLocation": None, **options}
+        sink = CommittingSink(monkeypatch, broker, topic, **named)
+        sink.is_batch_write = True
+        sink.run, sink.call, sink.job_group = run, call, job_group
+        return sink
+
+    return make
+
+
+@pytest.fixture(params=[None, "all"])
+def write_of(request, monkeypatch, rocketpoll_broker, rocketpoll_topic):
+    return names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, request.param)
+
+
+@pytest.fixture
+def counting_bodies(rocketpoll_broker, rocketpoll_topic):
+    """The bodies that readers of committed rows see."""
+
+    def read():
+        found = read_committed(rocketpoll_topic, rocketpoll_broker.address)["body"].to_pylist()
+        return sorted(body.decode() for body in found)
+
+    return read
+
+
+@pytest.mark.parametrize("restart", [{"run": "driver-2"}, {"call": 7}])
+def test_a_batch_of_foreach_batch_that_has_other_rows_when_it_is_run_again_goes_on(
+    write_of, counting_bodies, caplog, restart
+):
+    """The program sets a job group of its own, which is the same in each driver and batch."""
+    first = write_of("w-3")
+    first.write_batch(3, [["1-x", "2-x"]])
+    write_of("w-3", **restart).write_batch(3, [["1-y", "2-y"]])
+    assert counting_bodies() == ["1-x", "2-x"]
+    assert [batch.split(" counts in ")[0] for batch in told_of_others(caplog)] != []
+    write_of("w-4", **restart).write_batch(4, [["3-y"]])
+    assert counting_bodies() == ["1-x", "2-x", "3-y"]
+
+
+def test_each_row_counts_once_when_a_second_write_of_a_call_is_renamed_as_its_error_says(
+    write_of, counting_bodies
+):
+    write_of("w").write_batch(0, [["large-1", "large-2"]])
+    option = "sinkName" if "visibleTo" in write_of("w").options else "writeName"
+    with pytest.raises(WriteError, match=f"set option {option} to a name of its own, and leave"):
+        write_of("w").write_batch(0, [["small-1"]])
+    for name, rows in (("w", ["large-1", "large-2"]), ("of-its-own", ["small-1"])):
+        write_of(name, "driver-2").write_batch(0, [rows])
+    assert counting_bodies() == ["large-1", "large-2", "small-1"]
+
+
+def test_each_row_counts_once_when_a_write_is_tried_again_as_its_error_says(
+    write_of, counting_bodies
+):
+    write_of("w").write_batch(0, [["1-x"]])
+    with pytest.raises(WriteError, match=r"have it write the same rows"):
+        write_of("w").write_batch(0, [["1-y"]])
+    write_of("w").write_batch(0, [["1-x"]])
+    assert counting_bodies() == ["1-x"]
+
+
+def test_a_copy_is_noticed_whatever_job_groups_its_program_sets(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies
+):
+    """The driver that is left goes on when its program starts again, as the error says."""
+    write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
+    write_of("w-0", "driver-1", 0, "batch 0").write_batch(0, [["0"]])
+    write_of("w-1", "driver-2", 0, "batch 1").write_batch(1, [["1-of-2"]])
+    with pytest.raises(WriteError, match="start the other one's program again"):
+        write_of("w-1", "driver-1", 1, "batch 1").write_batch(1, [["1-of-1"]])
+    write_of("w-1", "driver-3", 0, "batch 1").write_batch(1, [["1-of-3"]])
+    write_of("w-2", "driver-3", 1, "batch 2").write_batch(2, [["2"]])
+    assert counting_bodies() == ["0", "1-of-2", "2"]
+
+
+def test_a_batch_that_an_earlier_release_has_committed_counts_once(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies, caplog
+):
+    """It has the job group as its run, be it that of the query or the program's."""
+    write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
+    for run in ("5d1e6e6c-0000-4000-8000-000000000000", "etl"):
+        sink = write_of(f"of {run}".replace(" ", "-"))
+        sent = sink.attempt(0, 0, [f"first {run}"], sink.writer())
+        old = replace(sent, manifest_id=sent.manifest_id._replace(run_id=run))
+        sink.writer().commit([old])
+        sink.run = "driver-2"
+        sink.write_batch(0, [[f"again {run}"]])
+    assert counting_bodies() == [
+        "first 5d1e6e6c-0000-4000-8000-000000000000",
+        "first etl",
+    ]
+    assert len(told_of_others(caplog)) == 2
+
+
 def told_of_others(caplog):
     """The batches of which it is said that they have other rows now than those that count."""
     said = (each.getMessage().split(" with the rows that it had first") for each in caplog.records)
@@ -142,7 +248,7 @@ def test_a_query_whose_checkpoint_was_deleted_is_refused_before_it_sends_a_row(
     with pytest.raises(WriteError, match="If the checkpoint was deleted, put it back") as why:
         anew.send(0, anew.rows(2))
     assert "query query with the same checkpointLocation has committed batch 2" in str(why.value)
-    assert "checkpointLocation. If both queries are to write, each needs" in str(why.value)
+    assert "If both queries are to write, give each a checkpointLocation" in str(why.value)
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == len(commits()) == 3
 
 
@@ -221,7 +327,7 @@ def test_a_write_within_foreach_batch_of_a_query_that_begins_again_is_refused(
     sink.write_batch(0, sink.rows(0))
     with pytest.raises(WriteError, match="query query with a write of the same name has") as why:
         anew.write_batch(0, anew.rows(2))
-    assert "each needs a writeName of its own" in str(why.value)
+    assert "give each a writeName of its own" in str(why.value)
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == 2
     assert len(commits()) == 1
     anew.options["writeName"] = "others-0"
@@ -239,11 +345,13 @@ def test_a_batch_write_with_the_name_of_another_one_is_refused(
     rows = sink.rows(2, 3)
     sink.write_batch(0, rows)
     sink.write_batch(0, rows)  # the same one, started again
-    with pytest.raises(
-        WriteError, match=r"write even has .* have the number of the batch in its name"
-    ):
+    with pytest.raises(WriteError, match=r"write even has .* there is nothing to do: it counts"):
         sink.write_batch(0, sink.rows(2, 3))
     assert {decoded(each.body).row_count for each in commits()} == {5}
+    sink.options["writeName"] = "odd"
+    sink.write_batch(0, sink.rows(1))
+    counting = read_committed(sink.options["topic"], rocketpoll_broker.address)
+    assert counting.num_rows == 6
 
 
 def hidden_at_first(patch, looks):

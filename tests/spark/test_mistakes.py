@@ -154,8 +154,14 @@ _READ = [
         {"tlsVerify": "false"},
         "tlsVerify: it means nothing without tls=true: give that, too, or leave this out",
     ),
-    ({"requestTimeoutMs": "3s"}, "requestTimeoutMs: needed a whole number from 0 on, found '3s'"),
-    ({"requestTimeoutMs": "-1"}, "requestTimeoutMs: needed a whole number from 0 on, found '-1'"),
+    (
+        {"requestTimeoutMs": "3s"},
+        "requestTimeoutMs: needed a whole number from 1 to 2147483647, found '3s'",
+    ),
+    (
+        {"requestTimeoutMs": "-1"},
+        "requestTimeoutMs: needed a whole number from 1 to 2147483647, found '-1'",
+    ),
     ({"retryTimeoutMs": "1.5"}, "retryTimeoutMs: needed a whole number from 0 on, found '1.5'"),
     (
         {"topic": None},

@@ -49,6 +49,11 @@ def test_whole_numbers_are_ascii_digits(text):
         values.whole_number("o", text)
 
 
+def test_a_number_with_too_many_digits_is_refused_with_how_many_there_may_be():
+    with pytest.raises(OptionError, match=r"from 1 on, of at most 18 digits, found '9{40}'"):
+        values.whole_number("o", "9" * 40, 1)
+
+
 def test_a_number_below_the_least_is_refused():
     assert values.whole_number("o", " 3 ", 3) == 3
     with pytest.raises(OptionError, match="from 3 on, found '2'"):
@@ -112,7 +117,14 @@ def test_a_number_is_no_time_though_some_pythons_read_a_day_in_it():
 def test_a_day_without_hyphens_is_not_taken_for_milliseconds():
     with pytest.raises(OptionError, match="found 20231114: if this is a day, write 2023-11-14"):
         values.timestamp("o", "20231114")
-    assert values.timestamp("o", "20231314") == 20_231_314
+
+
+@pytest.mark.parametrize("text", ["2026", "202601", "20231314", "99999999"])
+def test_a_number_within_two_days_of_1970_is_not_taken_for_milliseconds(text):
+    with pytest.raises(OptionError, match=r"found \d+, which is in its first two days: write a"):
+        values.timestamp("o", text)
+    for small in (0, 1, 1_000):
+        assert values.timestamp("o", str(small)) == small
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 1}}'])

@@ -3,6 +3,7 @@ import pickle
 import pytest
 
 from rmq_spark.client.connections.connections import Credentials
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import check_names
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -314,3 +315,20 @@ def test_where_brokers_are_reached_has_to_be_an_address(text):
         OptionError, match=r"option brokerAddresses: needed where brokers are reached"
     ):
         read(brokerAddresses=text)
+
+
+@pytest.mark.parametrize("text", ["0", "1", "99999999999", "9" * 18, "9" * 40, "-1", "0x1"])
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_what_is_refused_of_a_number_is_refused_by_the_name_of_its_option(name, text):
+    """Also by the client, which has other names for what options say."""
+    for parse in (read_options, write_options):
+        try:
+            options = parse({"namesrvAddr": "localhost:1", "topic": "orders", name: text})
+            instance_for(options.access).shutdown()
+        except OptionError as error:  # noqa: PERF203  # each has its own
+            assert name in str(error)  # it may be all right
+
+
+def test_a_table_of_the_catalog_is_told_from_a_read_without_a_topic():
+    assert "a table of the catalog cannot be read" in refused({})
+    assert "catalog" not in refused({"namesrvAddr": "localhost:9876"})

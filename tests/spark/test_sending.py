@@ -3,12 +3,14 @@ import os
 import pyarrow as pa
 import pytest
 from client_clusters import FakeCluster
+from committing_sinks import CommittingSink
 from source_parts import Clock
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.arrow_sends import SentSpan
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark import send_tries, sending
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options import write_options
@@ -246,9 +248,7 @@ def test_what_was_stored_before_a_failure_is_not_sent_again_and_is_counted(monke
     assert [message.body for message in batches[2]] == [message.body for message in batches[1]]
     with FakeCluster(a=lambda number: 13 if number == 2 else 0) as cluster:
         problem = refused(options_of(cluster.address), rows)
-    assert problem.startswith(
-        "partition 2, row 0 or after it: 4,000 messages sent, then sending to T failed"
-    )
+    assert "4,000 messages sent, then sending to T failed" in problem
     assert "4000 rows of this partition are stored and stay" in problem
 
 
@@ -311,7 +311,8 @@ def test_a_message_that_the_broker_finds_too_large_is_refused_with_what_to_set()
         broker.create_topic("T")
         problem = refused(options_of(broker.address), {"body": ["x" * 2_000]})
     assert "MESSAGE_ILLEGAL" in problem
-    assert "set option maxMessageBytes to the broker's maxMessageSize" in problem
+    assert "the longest body is that of row 0, with 2000 bytes" in problem
+    assert "shorten longer bodies or raise maxMessageSize" in problem
 
 
 def test_a_queue_of_that_name_is_where_it_goes(rocketpoll_broker, rocketpoll_topic):
@@ -321,3 +322,89 @@ def test_a_queue_of_that_name_is_where_it_goes(rocketpoll_broker, rocketpoll_top
     assert {span.queue for span in found.spans} == {
         MessageQueue(rocketpoll_topic, "broker-a", number) for number in (3, 1)
     }
+
+
+@pytest.mark.parametrize("column", ["keys", "tags", "shardingKey", "brokerName"])
+def test_an_empty_text_in_an_optional_column_means_none_as_a_null_does(
+    rocketpoll_broker, rocketpoll_topic, column
+):
+    """Rows without a sharding key take turns; queueId alone says where rows with a number go."""
+    stored = []
+    for nothing in (None, ""):
+        topic = f"{rocketpoll_topic}-{len(stored)}"
+        rocketpoll_broker.create_topic(topic, queues=4)
+        rows = {"body": ["a", "b"], column: pa.array([nothing] * 2, pa.string())}
+        if column == "brokerName":
+            rows["queueId"] = [1, 2]
+        for _ in range(4):
+            write(options_of(rocketpoll_broker.address, topic, rowIds="false"), rows)
+        messages = rocketpoll_broker.messages(topic)
+        stored.append(
+            sorted((each.queue.queue_id, each.body, each.tags, each.keys) for each in messages)
+        )
+    assert stored[0] == stored[1]
+    assert len({queue_id for queue_id, *_ in stored[1]}) > 1
+
+
+BODY_BYTES_MAX = 65_536
+"""The maxMessageSize of the broker of the tests below."""
+
+
+@pytest.fixture(scope="module")
+def strict_broker():
+    with EmbeddedBroker(maxMessageSize=BODY_BYTES_MAX) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["batch", "chunk", "staged"])
+def write_bodies(request, monkeypatch, strict_broker):
+    """Write bodies to a new topic in one of the ways that a sink has; returns what is stored.
+
+    Batches are for brokers that know no chunks.
+    """
+    way, topic = request.param, f"sizes-{request.node.name.translate(NO_BRACKETS)}"
+    strict_broker.create_topic(topic, queues=1)
+    agreement = BrokerApi.agreement
+
+    def without_chunks(self, address):
+        return agreement(self, address)._replace(extensions=frozenset())
+
+    def write_all(*bodies, **options):
+        if way == "staged":
+            sink = CommittingSink(monkeypatch, strict_broker, topic, visibleTo="all", **options)
+            sink.write(0, [list(bodies)])
+        else:
+            if way == "batch":
+                monkeypatch.setattr(BrokerApi, "agreement", without_chunks)
+            options = options_of(strict_broker.address, topic, **options)
+            write(options, {"body": list(bodies), "keys": ["k"] * len(bodies)})
+        return [message.body for message in strict_broker.messages(topic)]
+
+    return write_all
+
+
+NO_BRACKETS = str.maketrans("[]", "--")
+
+
+@pytest.mark.parametrize("more", [-1, 0])
+def test_a_body_that_a_producer_may_send_is_written(strict_broker, write_bodies, more):
+    body = os.urandom(BODY_BYTES_MAX + more).hex()[: BODY_BYTES_MAX + more]
+    with Producer("sizes", strict_broker.address) as producer:
+        strict_broker.create_topic("sent", queues=1)
+        producer.send(Message("sent", body.encode()))
+    option = {"maxMessageBytes": str(BODY_BYTES_MAX)}
+    assert body.encode() in write_bodies("short", body, "short", **option)
+
+
+def test_a_body_that_a_broker_refuses_is_named_by_its_row(write_bodies):
+    long = os.urandom(BODY_BYTES_MAX + 1).hex()[: BODY_BYTES_MAX + 1]
+    with pytest.raises(WriteError) as raised:
+        write_bodies(*["short"] * 77, long, *["short"] * 22)
+    error = str(raised.value)
+    assert f"the longest body is that of row 77, with {BODY_BYTES_MAX + 1} bytes" in error
+    assert "shorten longer bodies or raise maxMessageSize" in error
+
+
+def test_a_body_over_max_message_bytes_is_named_by_its_row_before_it_is_sent(write_bodies):
+    with pytest.raises(RowError, match=r"row 1 "):
+        write_bodies("short", "x" * 1_001, maxMessageBytes="1000")

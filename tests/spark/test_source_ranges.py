@@ -140,12 +140,34 @@ class TestGroup:
         assert source.bodies(failOnDataLoss=False, **options) == ODD
 
 
-def test_a_data_frame_stays_as_its_first_action_has_seen_it(source, topic):
-    first = source.load(topic=topic)
-    assert first.count() == len(BODIES)
+def test_a_data_frame_is_a_snapshot_of_load_in_all_actions_and_parts_of_a_plan(source, topic):
+    """Scalar subqueries and the sides of a join have a reader each, planned at the same time."""
+    frame = source.load(topic=topic)
+    source.spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW made USING rocketpoll "
+        f"OPTIONS (namesrvAddr '{source.cluster.name_server}', topic '{topic}')"
+    )
+    source.cluster.send(topic, "later", "last", queues=2)
+    frame.createOrReplaceTempView("loaded")
+    for view in ("loaded", "made"):
+        sides = source.spark.sql(
+            f"SELECT (SELECT count(*) FROM {view}), (SELECT count(DISTINCT body) FROM {view})"  # noqa: S608  # our names
+        ).first()
+        assert tuple(sides) == (len(BODIES), len(BODIES))
+    joined = frame.groupBy().count().crossJoin(frame.selectExpr("count(DISTINCT body)")).first()
+    assert tuple(joined) == (len(BODIES), len(BODIES))
+    assert frame.count() == len(BODIES)
+    assert source.load(topic=topic).count() == len(BODIES) + 2
+
+
+def test_a_data_frame_with_a_schema_is_a_snapshot_of_its_first_action(source, topic):
+    """Spark does not ask the source anything before."""
+    frame = source.load(schema="body binary", topic=topic)
     source.cluster.send(topic, "later", queues=2)
-    again = len(BODIES) + 1 if IS_ASKED_AT_EACH_ACTION else len(BODIES)
-    assert (first.count(), source.load(topic=topic).count()) == (again, len(BODIES) + 1)
+    assert frame.count() == len(BODIES) + 1
+    source.cluster.send(topic, "last", queues=2)
+    again = len(BODIES) + 2 if IS_ASKED_AT_EACH_ACTION else len(BODIES) + 1
+    assert frame.count() == again
 
 
 def test_a_topic_without_messages_has_no_rows(source):

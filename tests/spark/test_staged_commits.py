@@ -351,6 +351,6 @@ def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
     rows = sink.rows(4)
     sink.write_batch(0, rows)
     sink.write_batch(0, rows)
-    with pytest.raises(WriteError, match="sink several has written other rows of batch 0"):
+    with pytest.raises(WriteError, match=r"other rows of batch 0 .* to sink several already"):
         sink.write_batch(0, sink.rows(4))
     assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [2, 2]

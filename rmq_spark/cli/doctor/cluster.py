@@ -63,7 +63,7 @@ def _without_those_of_reads(given: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in given.items() if name.lower() not in of_reads}
 
 
-def _fault_of(check: Callable[[], None]) -> RocketPollError | None:
+def _fault_of(check: Callable[[], object]) -> RocketPollError | None:
     try:
         check()
     except RocketPollError as error:

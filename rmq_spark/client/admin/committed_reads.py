@@ -10,6 +10,7 @@ table is for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import dropwhile
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -80,14 +81,15 @@ def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
         ManifestError: A manifest is damaged, or is of a newer release.
     """
     found: list[SinkBatch] = []
-    state = CommitState()
     for place in spans_to_read(instance, commits_topic(topic), EARLIEST, LATEST):
         for message, manifest in _manifests(instance, place):
-            state, counting = state.take([(message.queue_offset, manifest.id)])
             rows = manifest.stated[0] if manifest.parts else manifest.row_count
             size = None if manifest.parts else manifest.body_bytes
             stored_ms = message.store_timestamp
-            found.append(SinkBatch(manifest.id, rows, size, stored_ms, bool(counting)))
+            found.append(SinkBatch(manifest.id, rows, size, stored_ms, counts=False))
+    _, counting = CommitState().take((at, batch.id) for at, batch in enumerate(found))
+    for at in counting:
+        found[at] = found[at]._replace(counts=True)
     return found
 
 
@@ -125,24 +127,28 @@ def committed_table_of(
 def _counting(instance: ClientInstance, place: Span) -> list[Manifest]:
     """Return the manifests between two places that count, from the first of which all is there."""
     first = min(instance.api.min_offset(place.address, place.queue), place.start)
-    state = CommitState()
-    found: dict[int, Manifest] = {}
+    ids: list[tuple[int, ManifestId]] = []
+    stored: dict[int, Manifest] = {}
     for message, manifest in _manifests(instance, place._replace(start=first)):
-        at = message.queue_offset
-        state, counting = state.take([(at, manifest.id)])
-        if counting and at >= place.start:
-            parts: dict[int, bytes] = {}
-            for part in manifest.parts:
-                for each in _messages(instance, place._replace(start=part, end=part + 1)):
-                    parts[each.queue_offset] = bytes(each.body)
-            found[at] = manifest.whole(parts) if manifest.parts else manifest
-    whole = list(found.values())
+        ids.append((message.queue_offset, manifest.id))
+        if message.queue_offset >= place.start:
+            stored[message.queue_offset] = manifest
+    whole: list[Manifest] = []
+    for at in filter(stored.__contains__, CommitState().take(ids)[1]):
+        manifest, parts = stored[at], {}
+        for part in manifest.parts:
+            for each in _messages(instance, place._replace(start=part, end=part + 1)):
+                parts[each.queue_offset] = bytes(each.body)
+        whole.append(manifest.whole(parts) if manifest.parts else manifest)
     begins: dict[MessageQueue, int] = {}
-    while whole and any(
-        span.queue_offset < _begin(instance, span.queue, begins) for span in whole[0].spans
-    ):
-        whole.pop(0)  # retention has begun to take it
-    return whole
+
+    def is_begun(manifest: Manifest) -> bool:
+        """Return whether retention has taken rows of a batch."""
+        return any(
+            span.queue_offset < _begin(instance, span.queue, begins) for span in manifest.spans
+        )
+
+    return [*dropwhile(is_begun, whole)]
 
 
 def _begin(instance: ClientInstance, queue: MessageQueue, known: dict[MessageQueue, int]) -> int:

@@ -58,6 +58,7 @@ SILENCE_SECONDS: Final = 1.0
 """A peer that sends nothing for so long while a request waits in vain counts as gone."""
 
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
+_PORT_DIGITS_MAX: Final = 20
 
 
 def as_it_is(command: RemotingCommand) -> RemotingCommand:
@@ -439,6 +440,7 @@ def parse_address(address: str) -> tuple[str, int]:
         or "/" in host
         or not port.isascii()
         or not port.isdigit()
+        or len(port) > _PORT_DIGITS_MAX
         or not 0 < int(port) < 1 << 16
     ):
         raise ConnectionFailed(address, "an address is host:port, as localhost:9876")

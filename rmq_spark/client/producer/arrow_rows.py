@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.client.arguments import check_text
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import Message
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.producer.outgoing import RECORD_OVERHEAD_BYTES
 from rmq_spark.client.producer.unique_ids import now_ms
@@ -127,6 +128,20 @@ def sized_records(
     with rows_checked():
         encoded = encode_chunk(columns, has_checksums=True)
     return b"".join((encode_sizes(encoded.sizes), encoded.data))
+
+
+def message_of(rows: pa.RecordBatch, topic: str) -> Message:
+    """Return the message that a single row is."""
+    (row,) = rows.to_pylist()
+    body = row["body"]
+    return Message(
+        topic,
+        body.encode() if isinstance(body, str) else body,
+        tags=row.get("tags"),
+        keys=row.get("keys"),
+        properties=dict(row.get("properties") or ()),
+        flag=row.get("flag") or 0,
+    )
 
 
 @contextmanager

@@ -13,12 +13,18 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.arguments import check_kind, check_queue, check_range, check_time_ms
+from rmq_spark.client.arguments import (
+    INT32_MAX,
+    check_kind,
+    check_queue,
+    check_range,
+    check_time_ms,
+)
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -31,6 +37,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.producer.arrow_frames import record_batches
 from rmq_spark.client.producer.arrow_rows import (
     message_columns,
+    message_of,
     pieces,
     rows_checked,
     sized_records,
@@ -39,6 +46,7 @@ from rmq_spark.client.producer.outgoing import (
     BATCH_MESSAGES_MAX,
     check_topic_of_batch,
     encoded_batch,
+    outgoing,
 )
 from rmq_spark.client.producer.sends import RETRIED_CODES
 from rmq_spark.client.producer.topic_sender import may_be_elsewhere
@@ -254,12 +262,18 @@ class _Bulk:
         return self._sender.instance.api.append_chunk(address, header, body, self._timeout_ms)
 
     def _send_batch(self, address: str, queue: MessageQueue, request: _Request) -> Future[Any]:
-        sender = self._sender
+        sender, rows = self._sender, request.rows
         check_topic_of_batch(request.topic)
-        ids = sender.ids.take(request.rows.num_rows)
+        ids = sender.ids.take(rows.num_rows)
         with rows_checked():
-            body = encode_batch_columns(message_columns(request.rows), ids)
-        prepared = encoded_batch(request.topic, memoryview(body), ids, sender.rules, now_ms())
+            body = encode_batch_columns(message_columns(rows), ids)
+        if rows.num_rows == 1 and len(body) > sender.rules.max_message_bytes:
+            # No batch for a broker, which counts its properties as well. As it is: by the CRC of
+            # the body that is stored, committed rows are known.
+            rules = replace(sender.rules, compress_body_bytes=INT32_MAX)
+            prepared = outgoing(message_of(rows, request.topic), rules, sender.ids, now_ms())
+        else:
+            prepared = encoded_batch(request.topic, memoryview(body), ids, sender.rules, now_ms())
         header = prepared.header(queue)
         return sender.instance.api.send_async(
             address, header, prepared.body, prepared.message_id, self._timeout_ms
