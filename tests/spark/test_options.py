@@ -314,3 +314,24 @@ def test_where_brokers_are_reached_has_to_be_an_address(text):
         OptionError, match=r"option brokerAddresses: needed where brokers are reached"
     ):
         read(brokerAddresses=text)
+
+
+KEYS = {"accessKey": "me", "secretKey": "s3cr3t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "reads", "wants"),
+    [
+        ({}, True, False),
+        ({"localFiles": "true"}, True, True),
+        ({"localFiles": "false"}, False, False),
+        ({"tls": "true"}, False, False),
+        (KEYS, False, False),
+        ({"tls": "true", "localFiles": "true"}, True, True),
+        ({**KEYS, "localFiles": "true"}, True, True),
+        ({**KEYS, "localFiles": "false"}, False, False),
+    ],
+)
+def test_local_files_are_read_over_a_secured_connection_only_if_asked_for(given, reads, wants):
+    options = read(**given)
+    assert (options.reads_files, options.wants_files) == (reads, wants)
