@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmq_spark.errors import encodable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.request import RequestRejected
@@ -11,7 +12,8 @@ from rocketpoll.broker.settings.settings import settings_of
 
 def properties_text(config: BrokerConfig) -> bytes:
     """Return all settings as ``key=value`` lines. None of them is a secret."""
-    return "".join(f"{name}={value}\n" for name, value in settings_of(config).items()).encode()
+    lines = (f"{name}={value}\n" for name, value in settings_of(config).items())
+    return encodable("".join(lines)).encode()
 
 
 def read_only_configuration(request: RemotingCommand) -> RequestRejected:
