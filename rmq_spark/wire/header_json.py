@@ -29,6 +29,7 @@ from rmq_spark.wire.header import (
     is_text,
     unencodable,
 )
+from rmq_spark.wire.json_nesting import check_nesting
 
 _FOUR_INTS = struct.Struct(">4i")
 _PREFIX = struct.Struct(">iI")
@@ -61,6 +62,7 @@ def encode_header(header: Header) -> bytes:
 
 def decode_header(data: Buffer) -> Header:
     """Decode a header from JSON text."""
+    check_nesting(data, "JSON header", HeaderError)
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError as error:
