@@ -21,7 +21,7 @@ from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, Renderer, renderer, w
 from rmq_spark.cli.places import PLACE, Kind, Place
 from rmq_spark.cli.queues import QUEUE, QueueName, spans_from, stored_order
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt, decode_pulled
 from rmq_spark.client.subscriptions import (
     MessageSelector,
     by_sql,
@@ -191,7 +191,7 @@ def _messages_of(admin: Admin, span: Span, wish: Wish) -> Iterator[MessageExt]:
         admin.instance.api, span.address, READER_GROUP, span.queue, span.start, span.end, rules
     )
     for chunk in pull:
-        found = decode_messages(chunk.records, span.queue.broker_name)
+        found = decode_pulled(chunk.records, span.queue)
         yield from wanted(found, subscription)
 
 

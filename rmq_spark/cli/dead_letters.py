@@ -23,7 +23,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotUsable,
 )
-from rmq_spark.client.message import Message, MessageExt, decode_messages
+from rmq_spark.client.message import Message, MessageExt, decode_pulled
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
     def of_queue(index: int) -> Iterator[MessageExt]:
         queue, address, start, end = spans[index]
         for chunk in BulkPull(admin.instance.api, address, READER_GROUP, queue, start, end):
-            yield from decode_messages(chunk.records, queue.broker_name)
+            yield from decode_pulled(chunk.records, queue)
 
     queues = [of_queue(index) for index in range(len(spans))]
     return heapq.merge(*queues, key=stored_order)

@@ -18,7 +18,7 @@ from rmq_spark.client.arguments import INT32_MAX, check_kind, check_number, chec
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.serializers import SERIALIZERS, Serializer, chosen, decoded
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import RecordError, Verbatim, legible
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
@@ -345,8 +345,32 @@ _Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(Messa
 """A message before it is frozen: then its fields are set in a seventh of the time."""
 
 
+def decode_pulled(records: Buffer, queue: MessageQueue) -> Iterator[MessageExt]:
+    """Yield the messages of records that a pull of a queue has returned.
+
+    Raises:
+        RecordError: A record is of another queue, or as `decode_messages` says.
+        BodyError: A compressed body cannot be decompressed.
+    """
+    for message in decode_messages(records, queue.broker_name):
+        check_is_of(queue, message.topic, message.queue.queue_id, message.queue_offset)
+        yield message
+
+
+def check_is_of(queue: MessageQueue, topic: str, queue_id: int, queue_offset: int) -> None:
+    """Raise RecordError if a record that a broker has given for a queue is of another one."""
+    if not queue.is_of(topic, queue_id):
+        raise RecordError(
+            f"the answer of {queue.broker_name} to a pull of queue {queue.queue_id} of "
+            f"{queue.topic}",
+            at=f"queueOffset {queue_offset}",
+            needed="a message of that queue",
+            found=Verbatim(f"one of queue {queue_id} of {legible(topic)}"),
+        )
+
+
 def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
-    """Yield the messages of records that lie back to back, as a pull returns them.
+    """Yield the messages of records that lie back to back, whatever their queues.
 
     Raises:
         RecordError: The bytes are not records, or a record was damaged on its way.

@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.message import MessageExt, received
+from rmq_spark.client.message import MessageExt, check_is_of, received
 from rmq_spark.client.reading.read_bounds import (
     EARLIEST,
     LATEST,
@@ -99,7 +99,7 @@ def message_in(admin: Admin, queue: MessageQueue, queue_offset: int) -> MessageE
     pulled = instance.api.peek(address, READER_GROUP, queue, queue_offset)
     if pulled.pull_status is not PullStatus.FOUND:
         return None
-    return next(iter(_decoded(pulled.records, queue.broker_name)), None)
+    return next(iter(_decoded(pulled.records, queue)), None)
 
 
 class _Backwards:
@@ -143,7 +143,7 @@ class _Backwards:
                     break
                 at = pulled.next_begin_offset  # retention has taken them meanwhile
                 continue
-            for message in _decoded(pulled.records, queue.broker_name):
+            for message in _decoded(pulled.records, queue):
                 if at <= message.queue_offset < self._end:
                     self.messages.append(message)
                 at = max(at, message.queue_offset + 1)
@@ -152,9 +152,10 @@ class _Backwards:
         self._count = min(max(_PULL_BYTES // max(size, 1), 1), _PULL_MAX)
 
 
-def _decoded(records: Buffer, broker_name: str) -> Iterable[MessageExt]:
+def _decoded(records: Buffer, queue: MessageQueue) -> Iterable[MessageExt]:
     for stored in decode_records(records):
+        check_is_of(queue, stored.topic, stored.queue_id, stored.queue_offset)
         try:
-            yield received(stored, broker_name)
-        except BodyError:  # noqa: PERF203  # of this one message
-            yield received(stored, broker_name, is_readable=False)
+            yield received(stored, queue.broker_name)
+        except BodyError:  # of this one message
+            yield received(stored, queue.broker_name, is_readable=False)

@@ -33,7 +33,7 @@ from rmq_spark.client.manifest import (
     commits_topic,
     decoded,
 )
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt, decode_pulled
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
@@ -167,7 +167,7 @@ def _messages(instance: ClientInstance, place: Span) -> Iterator[MessageExt]:
     at = place.start
     for chunk in _pull(instance, place):
         try:
-            messages = list(decode_messages(chunk.records, place.queue.broker_name))
+            messages = list(decode_pulled(chunk.records, place.queue))
         except RecordError as error:
             where = f"offsets {at} to {chunk.next_offset - 1} of {place.queue.topic}"
             raise ManifestError(f"{where}: {error}") from error

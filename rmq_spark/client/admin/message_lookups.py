@@ -21,7 +21,7 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import NotFound, ProtocolError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.routes import MASTER_ID
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
 from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullStatus
@@ -140,7 +140,7 @@ class MessageLookups:
         pulled = self._api.peek(address, READER_GROUP, queue, queue_offset)
         if pulled.pull_status is not PullStatus.FOUND:
             return None
-        found = self._decoded(address, partial(_messages, pulled.records, queue.broker_name))
+        found = self._decoded(address, lambda: list(decode_pulled(pulled.records, queue)))
         return found[0] if found else None
 
     def read_table(

@@ -136,10 +136,10 @@ class BulkPull(ProcessBound):
     fails, it is made again and the pulls are repeated. Each offset is yielded once, in order.
 
     Example:
-        from rmq_spark.client.message import decode_messages
+        from rmq_spark.client.message import decode_pulled
 
         for chunk in BulkPull(instance.api, address, "reader", queue, start=0, end=1_000):
-            for message in decode_messages(chunk.records, queue.broker_name):
+            for message in decode_pulled(chunk.records, queue):
                 print(message.queue_offset, message.body)
 
     Args:
