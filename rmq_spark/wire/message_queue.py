@@ -29,7 +29,7 @@ class MessageQueue:
     queue_id: int
 
     def is_of(self, topic: str, queue_id: int) -> bool:
-        """Return whether a record that bears this topic and number may be in the queue.
+        """Return whether a record that bears a topic and a ``queue_id`` may be in the queue.
 
         Records of a light queue bear those of another, as RocketMQ stores a message once for all
         queues that it is in.
