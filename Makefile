@@ -95,8 +95,8 @@ test: $(READY)  ## the default suite
 deep: $(READY) $(CLASSES)  ## what takes JVMs, kills or many seconds; `make test` leaves it out
 	$(SUITE) -m deep $(AGAIN)
 
-# The lowest versions that pyproject.toml allows, on the oldest Python of this machine for which they
-# have wheels; the newest versions are those of every new .venv
+# The lowest versions that pyproject.toml allows, on the oldest Python of this machine for which
+# they have wheels; the newest versions are those of every new .venv
 LOWEST := build/lowest
 LOWEST_PYTHON ?= $(firstword $(foreach minor,10 11 12,$(shell \
 	python3.$(minor) -c 'import ensurepip, sys, venv; print(sys.executable)' 2> /dev/null)))
