@@ -21,7 +21,7 @@ test: ROCKETPOLL_DEEP :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test collected deep wide demo picture pictures site \
+.PHONY: help check format lint types test collected deep lowest wide demo picture pictures site \
 	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld commitworld \
 	holds seeded peers matrix cluster restarts golden vectors fresh image bench releasable \
 	release clean
@@ -94,6 +94,39 @@ test: $(READY)  ## the default suite
 
 deep: $(READY) $(CLASSES)  ## what takes JVMs, kills or many seconds; `make test` leaves it out
 	$(SUITE) -m deep $(AGAIN)
+
+# The lowest versions that pyproject.toml allows, on the oldest Python of this machine for which
+# they have wheels; the newest versions are those of every new .venv
+LOWEST := build/lowest
+LOWEST_PYTHON ?= $(firstword $(foreach minor,10 11 12,$(shell \
+	python3.$(minor) -c 'import ensurepip, sys, venv; print(sys.executable)' 2> /dev/null)))
+LOWEST_TOOLS := greenlet hypothesis opentelemetry-sdk pydantic pytest pytest-timeout pytest-xdist
+LOWEST_SUITE ?= tests/wire tests/filter tests/longpolling tests/metrics tests/processor \
+	tests/server tests/settings tests/state tests/store $(wildcard tests/test_broker*.py) \
+	tests/client tests/cli/test_output.py tests/cli/test_store_command.py
+# A selection that uses each dependency for what it is needed for; CI runs it
+LOWEST_TELLING := $(addprefix tests/wire/,bodies chunk test_compression.py test_header_json.py \
+	test_header_msgpack.py test_message_batch.py) tests/client/reading/test_bulk_pull.py \
+	tests/client/reading/test_log_files.py tests/client/test_avro_bodies.py \
+	tests/client/test_opentelemetry.py tests/client/producer/test_arrow_sends.py \
+	tests/metrics/test_metrics_service.py tests/cli/test_output.py tests/test_broker.py
+# Without Spark and without the larger extras
+LOWEST_WITHOUT := $(addprefix --ignore=,tests/client/admin/test_arrow_reads.py \
+	tests/client/reading/test_taken_back.py tests/client/test_hosts.py)
+
+$(LOWEST)/.ready: pyproject.toml setup.cfg tests/lowest_versions.py
+	test -n '$(LOWEST_PYTHON)' || { echo 'no Python 3.10, 3.11 or 3.12 with venv is here'; exit 1; }
+	rm -rf $(LOWEST)
+	$(LOWEST_PYTHON) -m venv $(LOWEST)
+	$(LOWEST_PYTHON) tests/lowest_versions.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --only-binary :all: \
+	  --constraint $(LOWEST)/constraints.txt --editable '.[avro,opentelemetry]' $(LOWEST_TOOLS)
+	touch $@
+
+lowest: ROCKETPOLL_DEEP :=
+lowest: $(LOWEST)/.ready  ## wire, client and broker with the lowest versions that are allowed
+	$(LOWEST)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile --timeout $(PATIENCE) \
+	  $(LOWEST_WITHOUT) $(LOWEST_SUITE)
 
 wide: $(READY) $(CLASSES)  ## all tests, with more rounds and seeds: half an hour
 	ROCKETPOLL_WIDE=1 $(SUITE)

@@ -147,6 +147,14 @@ class Processors:
             advertised_host=around.advertised_host,
             why_busy=around.why_busy,
         )
+        self.extensions = ExtensionsProcessor(
+            store=around.store,
+            admission=self.admission,
+            acknowledger=self.acknowledger,
+            stats=self.stats,
+            advertised_host=around.advertised_host,
+            why_busy=around.why_busy,
+        )
         self.pull = self._pulls()
         self.clients = self._clients()
         self.admin = self._broker_admin()
@@ -206,6 +214,7 @@ class Processors:
         """Take a client that is gone out of its groups, at once or bit by bit."""
         self.pull_lane.connection_closed(connection)
         self.sends.connection_closed(connection)
+        self.extensions.connection_closed(connection)
         self._gone.append(connection)
         if not self._is_taking_out:  # thousands may go at once, and are one piece of work
             self._is_taking_out = True
@@ -296,14 +305,7 @@ class Processors:
                 around.now_ms,
                 self.awaited,
             ),
-            ExtensionsProcessor(
-                store=around.store,
-                admission=self.admission,
-                acknowledger=self.acknowledger,
-                stats=self.stats,
-                advertised_host=around.advertised_host,
-                why_busy=around.why_busy,
-            ),
+            self.extensions,
             StagedBatchesProcessor(
                 store=around.store,
                 admission=self.admission,

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rmq_spark.errors import encodable
+
 _log = logging.getLogger(__name__)
 _TITLE: Final = "rocketpoll"
 _FIRST_REPORT_SECONDS: Final = 5.0
@@ -42,7 +44,7 @@ class ServiceManager:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
                 sender.setblocking(False)  # noqa: FBT003  # named by the standard library
-                sender.sendto("\n".join(states).encode(), self._address)
+                sender.sendto(encodable("\n".join(states)).encode(), self._address)
         except OSError as error:
             _log.warning("%s is not told that %s: %s", self._address, states[0], error)
 

@@ -139,7 +139,12 @@ def legible(text: str) -> str:
     """
     if len(text) > _PLACE_CHARACTERS:
         text = f"{text[:_EXCERPT_CHARACTERS]}..., {len(text)} characters"
-    return text.encode(errors="backslashreplace").decode()
+    return encodable(text)
+
+
+def encodable(text: str) -> str:
+    """Return a text that UTF-8 holds, with surrogates escaped, as in paths of another encoding."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def counted(count: int, what: str, several: str = "") -> str:

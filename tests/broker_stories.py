@@ -152,14 +152,14 @@ class BrokerThread:
     """A broker on a loop of its own in another thread, as its clients see it: from outside."""
 
     def __init__(self, config, new_event_loop=asyncio.new_event_loop):
-        self._config = config
+        self.config = config
         self._new_event_loop = new_event_loop
 
     def __enter__(self):
         self._loop = self._new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="Broker")
         self._thread.start()
-        self.controller = BrokerController(self._config)
+        self.controller = BrokerController(self.config)
         self.port = self._await(self.controller.start())
         return self
 

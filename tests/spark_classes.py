@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rmq_spark.cli.java import java_fault
@@ -55,9 +55,12 @@ def classes_file() -> Path:
 
 
 def quick_start() -> str:
-    """What a JVM is told that lives for seconds, and sees few rows."""
-    path = classes_file()
+    """Return the options of a JVM that lives for seconds and sees few rows."""
     usual = f"{_FOR_A_SHORT_LIFE} {_FOR_FEW_ROWS}"
+    try:
+        path = classes_file()
+    except PackageNotFoundError:  # without Spark, as in `make lowest`
+        return usual
     return f"{usual} -XX:SharedArchiveFile={path} -Xlog:cds*=off" if path.exists() else usual
 
 

@@ -16,7 +16,7 @@ from broker_processes import BrokerProcess
 from broker_stories import tell
 from logged_lines import lines_of
 
-from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX
@@ -99,6 +99,19 @@ def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nob
     assert len(lines) == 1
     assert len(lines[0]) < 500
     assert "closed: " in lines[0]
+
+
+@pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ])
+def test_a_body_of_deep_json_is_refused_before_it_is_parsed(tmp_path, code):
+    async def story(broker):
+        client = await broker.connect()
+        client.send(RemotingCommand(code, body=b"[" * NESTED + b"]" * NESTED))
+        answer = await client.receive()
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "needed at most 32 levels" in answer.remark
+        await client.put("a")
+
+    tell(story, tmp_path)
 
 
 def test_who_says_nothing_or_half_of_something_is_closed_in_time_and_nobody_else(tmp_path, caplog):

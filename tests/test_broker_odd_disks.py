@@ -5,19 +5,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import urllib.request
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from breadth import spread
 from broker_clients import BrokerClients, send_request
 from broker_processes import BrokerProcess, run_broker
+from broker_stories import SMALL, BrokerThread
+from fake_servers import Peer
 from fuse_disk import ODDITIES
 from test_broker_bad_stores import MOUNTING, found_in, mounted, needs_mounts, put_some
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
+from rocketpoll import (
+    ConsumeFromWhere,
+    LitePullConsumer,
+    LitePullSettings,
+    Message,
+    Producer,
+    read_table,
+)
+from rocketpoll.broker.settings.settings import config_of
 
 FUSE_DISK = Path(__file__).with_name("fuse_disk.py")
 QUICK = {
@@ -301,3 +321,58 @@ def test_a_real_disk_that_turns_read_only_is_said_by_each_refusal_and_by_the_sto
     until_unmounted(image)
     with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:
         assert found_in(broker) == ["before"]
+
+
+# ---- directories whose names are odd
+
+ODD_NAMES = {
+    "another encoding": b"gr\xf6sse",
+    "an encoding of Japan": "\u30c7\u30fc\u30bf".encode("euc-jp"),
+    "a tab and quotes": b"a\tb\"c'd%s",
+    "letters of all kinds": "größe \N{SNOWMAN} \U0001f40d".encode(),
+    "a long name": b"d" * 250,
+    "a dash": b"-rf",
+}
+FROM_FIRST = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+ADMIN_REQUESTS = {
+    RequestCode.GET_BROKER_CONFIG: {},
+    RequestCode.GET_BROKER_RUNTIME_INFO: {},
+    RequestCode.GET_NAMESRV_CONFIG: {},
+    RequestCode.EXTENSIONS: {"names": "pull-chunk,proven-files", "nonce": "0" * 32},
+}
+
+
+@pytest.mark.parametrize("name", ODD_NAMES.values(), ids=ODD_NAMES)
+def test_a_store_in_a_directory_with_an_odd_name_serves_all_clients(tmp_path, name):
+    root = tmp_path / os.fsdecode(name)
+    config = config_of(
+        {**SMALL, "storePathRootDir": str(root), "listenPort": "0", "metricsPort": "0"}
+    )
+    for life in (1, 2):
+        with BrokerThread(config) as broker:
+            address = f"127.0.0.1:{broker.port}"
+            with Producer("P", address) as producer:
+                producer.send(Message("T", b"one"))
+                producer.send_table(pa.table({"body": [b"two"]}), topic="T")
+            assert read_table("T", address).num_rows == 2 * life
+            with LitePullConsumer("G", address, settings=FROM_FIRST) as consumer:
+                consumer.subscribe("T")
+                while not consumer.poll(timeout_ms=5_000):
+                    pass
+            with closing(socket.create_connection(("127.0.0.1", broker.port))) as sock:
+                peer = Peer(sock)
+                for code, fields in ADMIN_REQUESTS.items():
+                    peer.send(RemotingCommand(code, opaque=code, ext_fields=fields))
+                    assert (peer.receive().code, code) == (0, code)
+            metrics = f"http://127.0.0.1:{broker.controller.metrics_port}/metrics"
+            with urllib.request.urlopen(metrics) as answer:  # our own port
+                assert b"rocketpoll_" in answer.read()
+
+
+def test_a_refusal_names_a_file_whose_name_is_not_utf_8():
+    request = RemotingCommand(1, opaque=1)
+    remark = f"the disk is full: {os.fsdecode(ODD_NAMES['another encoding'])}"
+    reader = FrameReader()
+    reader.feed(request.respond(1, remark).encode())
+    answer = decode_command(reader.next_frame())
+    assert answer.remark == r"the disk is full: gr\udcf6sse"

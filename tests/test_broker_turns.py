@@ -324,9 +324,12 @@ def test_a_message_that_many_wait_for_lets_others_in(tmp_path, monkeypatch):
         slow_down(monkeypatch, broker.store, "get_message")
         producer = await broker.connect()
 
+        async def opaques_of(client):
+            return [(await client.receive()).opaque for _ in range(15)]
+
         async def all_woken():
             await producer.put("for all")
-            return [[(await client.receive()).opaque for _ in range(15)] for client in clients]
+            return [await opaques_of(client) for client in clients]
 
         longest, whole, opaques = await longest_turn(all_woken())
         assert opaques == [list(range(15))] * 20

@@ -1,21 +1,36 @@
-"""Answers that are wrong: behind who gives them is an embedded broker that answers rightly.
+"""Answers that are well-formed and wrong, of servers in front of an embedded broker that is right.
 
-WrongBroker    to pulls, as RocketMQ's brokers or as ours, which have sizes in front of records
+WrongBroker    to pulls, as RocketMQ's brokers or as ours, which have sizes in front of records, or
+               places instead, once it has proven that the files are its own; and to other requests
 WrongNames     to all that tells where brokers are
 """
 
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import closing
+from dataclasses import replace
 from itertools import cycle
+from pathlib import Path
 
+import numpy as np
 from fake_servers import FakeServer, Peer
 
+from rmq_spark.client.reading.log_files import machine_identity
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchResponseBody,
+)
+from rmq_spark.wire.chunk.placed import decode_placed, encode_places
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.record import record_size
+from rmq_spark.wire.extensions import proof_of
+from rmq_spark.wire.hosts import host_of
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import decode_record, encode_record, record_size
 
 _NEXT = "nextBeginOffset"
 
@@ -23,26 +38,76 @@ _NEXT = "nextBeginOffset"
 class WrongBroker(FakeServer):
     """An address at which each answer with records is what ``lie(dice, records, fields)`` makes.
 
-    So often, ``left`` times from now on; then answers are right.
+    So often, ``left`` times from now on; then answers are right. With ``places``, the answers with
+    places are what ``places(dice, places, sizes, fields)`` makes of them; with ``answers``, those
+    to requests of a code are what ``answers[code](dice, answer)`` makes.
     """
 
-    def __init__(self, broker, lie, *, is_ours):
+    def __init__(self, broker, lie=None, *, is_ours=False, places=None, answers=None):
         self._broker, self._lie, self._is_ours = broker, lie, is_ours
+        self._places, self._answers = places, answers or {}
         self.dice, self.left = None, 0
         super().__init__(self._between)
 
     def _between(self, peer):
+        """Pass requests on; answers, which may be long in coming, and the broker's own requests
+        come back in another thread."""
+        asked = {}
         with closing(_connection_to(self._broker)) as connection:
             behind = Peer(connection)
-            while (request := peer.receive()) is not None:
-                if request.code == RequestCode.EXTENSIONS and not self._is_ours:
-                    peer.send(request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?"))
-                    continue
-                behind.send(request)
-                answer = behind.receive()
-                if request.code in (RequestCode.PULL_MESSAGE, RequestCode.PULL_CHUNK):
-                    answer = self._wrong(answer, has_sizes=request.code == RequestCode.PULL_CHUNK)
+            back = threading.Thread(target=self._back, args=(peer, behind, asked))
+            back.start()
+            try:
+                while (request := peer.receive()) is not None:
+                    if request.code == RequestCode.EXTENSIONS and not self._is_ours:
+                        peer.send(request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?"))
+                        continue
+                    asked[request.opaque] = request
+                    behind.send(request)
+            finally:
+                behind.close()
+                back.join()
+
+    def _back(self, peer, behind, asked):
+        try:
+            while (answer := behind.receive()) is not None:
+                if answer.is_response:
+                    answer = self._changed(asked.pop(answer.opaque), answer, peer.socket)
                 peer.send(answer)
+        except OSError:
+            pass
+        except BaseException as error:
+            self.fault = error
+        finally:
+            peer.close()
+
+    def _changed(self, request, answer, sock):
+        if self._lie and request.code in (RequestCode.PULL_MESSAGE, RequestCode.PULL_CHUNK):
+            return self._wrong(answer, has_sizes=request.code == RequestCode.PULL_CHUNK)
+        if self._places and request.code == RequestCode.PULL_PLACES:
+            return self._elsewhere(answer)
+        if self._places and "nonce" in request.ext_fields:
+            self._prove(request.ext_fields["nonce"], sock, answer.ext_fields)
+        elif self.left and request.code in self._answers:
+            self.left -= 1
+            return self._answers[request.code](self.dice, answer)
+        return answer
+
+    def _prove(self, nonce, sock, fields):
+        """Write what an honest broker would: it knows how, and the directory is its own."""
+        ends = host_of(sock.getsockname()), host_of(sock.getpeername())
+        proof = Path(fields["storeDirectory"], fields["proofName"])
+        proof.write_bytes(proof_of(nonce, *ends, machine_identity()))
+
+    def _elsewhere(self, answer):
+        if answer.code != ResponseCode.SUCCESS or not self.left:
+            return answer
+        self.left -= 1
+        found, fields = decode_placed(answer.body), dict(answer.ext_fields)
+        if found.places is None:
+            return answer
+        places, sizes = self._places(self.dice, found.places, found.sizes, fields)
+        return answer._replace(body=encode_places(places, sizes), ext_fields=fields)
 
     def _wrong(self, answer, *, has_sizes):
         if answer.code != ResponseCode.SUCCESS or not self.left:
@@ -164,7 +229,22 @@ def _none(_dice, _records, _fields):
     return []
 
 
+def _of_topic(topic, record):
+    return encode_record(replace(decode_record(record), topic=topic))
+
+
+def _another_topic(dice, records, at):
+    return [_of_topic(dice.choice(["payroll", "%RETRY%G", "T" * 127]), records[at])]
+
+
+def _all_of_another_topic(dice, records, _fields):
+    topic = dice.choice(["payroll", "%DLQ%G"])
+    return [_of_topic(topic, each) for each in records]
+
+
 LIES = {
+    "another topic": _one(_another_topic),
+    "all of another topic": _all_of_another_topic,
     "another offset": _one(_another_offset),
     "another queue": _one(_another_queue),
     "twice": _one(_twice),
@@ -180,3 +260,109 @@ LIES = {
     "all of other offsets": _all_behind,
 }
 """What is wrong with an answer, by its name."""
+
+
+def _shifted(dice, places, sizes, _fields):
+    return places + dice.choice([-1, 1, 1 << 20, 1 << 40, -(1 << 40)]), sizes
+
+
+def _in_another_order(dice, places, sizes, _fields):
+    order = np.array(dice.sample(range(len(places)), len(places)))
+    return places[order], sizes[order]
+
+
+def _of_the_next(_dice, places, sizes, fields):
+    """Each leads to the record behind, which may be another queue's; the last to the first."""
+    return np.roll(places, -1), np.roll(sizes, -1)
+
+
+def _at_the_start_of_the_log(_dice, places, sizes, _fields):
+    """Where the records of another topic lie."""
+    return places - places[0], sizes
+
+
+def _larger(dice, places, sizes, _fields):
+    return places, sizes * dice.choice([2, 1 << 15])
+
+
+def _fewer(dice, places, sizes, _fields):
+    count = dice.randint(1, max(len(places) - 1, 1))
+    return places[:count], sizes[:count]
+
+
+def _places_further(dice, places, sizes, fields):
+    fields[_NEXT] = str(int(fields[_NEXT]) + dice.choice([1, 2, 1 << 40]))
+    return places, sizes
+
+
+PLACE_LIES = {
+    "shifted": _shifted,
+    "in another order": _in_another_order,
+    "of the next": _of_the_next,
+    "at the start of the log": _at_the_start_of_the_log,
+    "larger": _larger,
+    "fewer": _fewer,
+    "goes on later": _places_further,
+}
+"""What is wrong with places in a log, by its name."""
+
+
+def _number(name):
+    def lie(dice, answer):
+        number = dice.choice([-1, 0, 1, 5, 1 << 31, (1 << 63) - 1, -(1 << 63)])
+        return answer._replace(ext_fields={**answer.ext_fields, name: str(number)}, code=0)
+
+    return lie
+
+
+def _foreign_members(dice, answer):
+    members = dice.choice([(), ("10.0.0.9@1",), ("", "a" * 5_000), ("\0", "10.0.0.9@1")])
+    body = encode_body(GetConsumerListByGroupResponseBody(consumer_id_list=members))
+    return answer._replace(code=0, body=body)
+
+
+def _foreign_locks(_dice, answer):
+    queues = frozenset([MessageQueue("payroll", "broker-b", 7), MessageQueue("", "", -1)])
+    return answer._replace(code=0, body=encode_body(LockBatchResponseBody(lock_ok_mq_set=queues)))
+
+
+def _nothing_at_all(_dice, answer):
+    return answer._replace(code=0, ext_fields={}, body=b"")
+
+
+def _another_refusal(dice, answer):
+    return answer._replace(code=dice.choice([1, 17, 26, 2_047, -5, 99_999]), remark="no")
+
+
+ANSWER_LIES = {
+    "foreign members": {RequestCode.GET_CONSUMER_LIST_BY_GROUP: _foreign_members},
+    "foreign locks": {RequestCode.LOCK_BATCH_MQ: _foreign_locks},
+    "other ends": {RequestCode.GET_MAX_OFFSET: _number("offset")},
+    "other starts": {RequestCode.GET_MIN_OFFSET: _number("offset")},
+    "other committed offsets": {RequestCode.QUERY_CONSUMER_OFFSET: _number("offset")},
+    "other offsets of times": {RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _number("offset")},
+    "other bounds of pulls": {RequestCode.PULL_MESSAGE: _number("minOffset")},
+    "pulls that go on anywhere": {RequestCode.PULL_MESSAGE: _number("nextBeginOffset")},
+    "nothing in answers": dict.fromkeys(
+        [
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            RequestCode.LOCK_BATCH_MQ,
+            RequestCode.GET_MAX_OFFSET,
+            RequestCode.GET_MIN_OFFSET,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            RequestCode.PULL_MESSAGE,
+        ],
+        _nothing_at_all,
+    ),
+    "refusals of all kinds": dict.fromkeys(
+        [
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            RequestCode.LOCK_BATCH_MQ,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            RequestCode.PULL_MESSAGE,
+            RequestCode.HEART_BEAT,
+        ],
+        _another_refusal,
+    ),
+}
+"""What is wrong with answers to other requests, by its name."""

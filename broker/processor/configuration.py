@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from rmq_spark.errors import encodable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.request import RequestRejected
@@ -33,7 +34,7 @@ def properties_text_for_operators(config: BrokerConfig) -> bytes:
 
 
 def _lines(settings: Mapping[str, object]) -> bytes:
-    return "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
+    return encodable("".join(f"{name}={value}\n" for name, value in settings.items())).encode()
 
 
 def read_only_configuration(request: RemotingCommand) -> RequestRejected:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from rmq_spark.errors import encodable
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.client_labels import version_desc
 from rmq_spark.wire.command import CURRENT_VERSION
@@ -94,8 +95,8 @@ class RuntimeInfo:
         self._started_ms = started_ms
 
     def table(self, now_ms: int) -> dict[str, str]:
-        """Return all figures, as text, by RocketMQ's keys."""
-        return {
+        """Return all figures, as text, by RocketMQ's keys, some of which are paths."""
+        figures = {
             "bootTimestamp": str(self._started_ms),
             "runtime": _runtime(max(now_ms - self._started_ms, 0)),
             "brokerVersion": str(CURRENT_VERSION),
@@ -110,6 +111,7 @@ class RuntimeInfo:
             **self._delays(),
             **self._pulls(),
         }
+        return {encodable(key): encodable(value) for key, value in figures.items()}
 
     def _puts(self) -> dict[str, str]:
         stats = self._stats

@@ -28,9 +28,9 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.hosts import Host, host_of
 from rocketpoll.broker.questions import Questions, Then
-from rocketpoll.broker.server.client_sockets import host_of, kept_by_the_system
+from rocketpoll.broker.server.client_sockets import kept_by_the_system
 from rocketpoll.broker.server.connection_table import ConnectionTable
 from rocketpoll.broker.server.lanes import ClientLanes, Lane
 from rocketpoll.broker.server.loop_turn import SLICE_SECONDS, LoopTurn

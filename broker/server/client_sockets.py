@@ -1,6 +1,6 @@
-"""Client sockets: what the system tells of one, the addresses of its ends and the bytes it keeps.
+"""Client sockets: the bytes that the system keeps of one.
 
-This module must not know what is sent, nor to whom.
+Nothing here knows what is sent, nor to whom.
 """
 
 from __future__ import annotations
@@ -8,19 +8,8 @@ from __future__ import annotations
 import fcntl
 import struct
 import termios
-from ipaddress import ip_address
-from typing import Any
-
-from rmq_spark.wire.hosts import Host
 
 _SIZE = struct.Struct("i")
-
-
-def host_of(name: Any) -> Host:
-    """Return the address of a socket's end, with IPv4 addresses over IPv6 as IPv4."""
-    address = ip_address(name[0].partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return Host((mapped or address).packed, name[1])
 
 
 def kept_by_the_system(descriptor: int) -> int:

@@ -3,8 +3,7 @@
 ``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is
 kept out by it; where somebody has deleted it meanwhile, another broker of this kind is kept out
 nevertheless, as is one whose directory has links that lead into ours. ``abort`` is there while a
-broker runs and is removed at a clean stop; a start that finds it follows a crash. Each start writes
-something else into it, so that who reads it there sees the files of that very broker. RocketMQ
+broker runs and is removed at a clean stop; a start that finds it follows a crash. RocketMQ
 writes a word into ``lock`` when it starts, and 4.9 leaves an ``abort`` that it finds as it is: so
 what lies in ``lock`` tells of it as well, and is wiped by our next start. No other file of the
 store is known here.
@@ -19,12 +18,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from rmq_spark.wire.extensions import LogPlace
 from rocketpoll.broker.store.checkpoint import CHECKPOINT
 from rocketpoll.broker.store.disk import Disk, DiskLock
 from rocketpoll.broker.store.errors import StoreInUse
 from rocketpoll.broker.store.lacks import has_lost_content
-from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
 LOCK: Final = "lock"
 ABORT: Final = "abort"
@@ -95,15 +92,6 @@ class AbortFile:
         self.path = root / ABORT
         self.sign = OUR_SIGN + b" " + random_bytes(_NONCE_BYTES).hex().encode()
         """Bytes that `create` writes, and no other start."""
-
-    def beside(self, files: MappedFileQueue) -> LogPlace:
-        """Return where files of the log are, with this sign as the proof that they are it."""
-        return LogPlace(
-            str(files.directory.absolute()),
-            files.file_size,
-            str(self.path.absolute()),
-            self.sign.decode(),
-        )
 
     def exists(self) -> bool:
         """Return whether the last broker crashed; ask under the lock, before `create`."""

@@ -37,6 +37,7 @@ from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.opening import OpeningWatch, open_parts
 from rocketpoll.broker.store.parts import WRITTEN_DIRECTORIES, StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
+from rocketpoll.broker.store.proof_files import ProofFiles
 from rocketpoll.broker.store.reader import DoPlaces, MessageReader
 from rocketpoll.broker.store.records.record_draft import RecordDraft
 from rocketpoll.broker.store.records.record_run import RecordRun
@@ -96,7 +97,8 @@ class MessageStore:
         self._carrying = Carrying(parts.reput, self._fail)
         self._checkpointing = Checkpointing(parts)
         self._abort = AbortFile(disk, root, random_bytes)
-        self.log_place = self._abort.beside(parts.log.files)
+        self.proofs = ProofFiles(disk, root, parts.log.files)
+        self.proofs.discard_leftovers()
         try:
             self._opening = open_parts(parts, self._checkpointing, self._abort, watch)
             self.finish_opening()
@@ -538,6 +540,7 @@ class MessageStore:
         return self.state().unsaved if self._opening.is_finished or self._failure else None
 
     def _close_files(self) -> None:
+        self.proofs.close()
         try:
             self._parts.close()
         finally:

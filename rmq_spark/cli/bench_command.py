@@ -93,7 +93,7 @@ def produce(
 @connected
 def consume(topic: str, output: str, access: Access) -> None:
     """Read what a topic holds, queue by queue, and show the rate; no group's offsets change."""
-    from rmq_spark.client.message import decode_messages  # noqa: PLC0415  # not for help
+    from rmq_spark.client.message import decode_pulled  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
 
@@ -103,7 +103,7 @@ def consume(topic: str, output: str, access: Access) -> None:
         started = time.monotonic()
         for queue, address, start, end in spans:
             for chunk in BulkPull(admin.instance.api, address, READER_GROUP, queue, start, end):
-                for message in decode_messages(chunk.records, queue.broker_name):
+                for message in decode_pulled(chunk.records, queue):
                     count += 1
                     size += len(message.body)
         elapsed = time.monotonic() - started

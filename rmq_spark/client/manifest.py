@@ -35,7 +35,8 @@ import orjson
 
 from rmq_spark.client.arguments import INT32_MAX
 from rmq_spark.client.errors import ManifestError
-from rmq_spark.errors import excerpt
+from rmq_spark.errors import BodyError, excerpt
+from rmq_spark.wire.json_nesting import check_nesting
 from rmq_spark.wire.message_queue import MessageQueue
 
 VERSION: Final = 1
@@ -323,8 +324,9 @@ def _encoded(document: Mapping[str, Any]) -> bytes:
 
 def _document(body: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)  # of any depth: json's errors are not all of one kind
-    except ValueError as error:
+        check_nesting(body, "a manifest", BodyError)
+        found = orjson.loads(body)
+    except (BodyError, ValueError) as error:
         raise ManifestError(f"it is no manifest, but {excerpt(body)}") from error
     if not isinstance(found, dict) or not _is_count(found.get("v")):
         raise ManifestError(f"it is no manifest, but {excerpt(body)}")

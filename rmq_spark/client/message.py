@@ -19,7 +19,7 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.serializers import SERIALIZERS, Serializer, chosen, decoded
 from rmq_spark.client.stored_records import damaged_record, size_at
-from rmq_spark.errors import BodyError, RecordError, Verbatim
+from rmq_spark.errors import BodyError, RecordError, Verbatim, legible
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.java_numbers import parse_int32
@@ -414,6 +414,43 @@ _Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(Messa
 """A message before it is frozen: then its fields are set in a seventh of the time."""
 
 
+class ForeignRecord(RecordError):
+    """A record that a broker has given for a queue is of another queue."""
+
+
+def decode_pulled(
+    records: Buffer,
+    queue: MessageQueue,
+    *,
+    max_body_bytes: int = PLAIN_BYTES_MAX,
+    with_faults: bool = False,
+) -> Iterator[MessageExt]:
+    """Yield the messages of records that a pull of a queue has returned.
+
+    Raises:
+        ForeignRecord: A record is of another queue.
+        RecordError, BodyError: As `decode_messages` says.
+    """
+    for message in decode_messages(
+        records, queue.broker_name, max_body_bytes=max_body_bytes, with_faults=with_faults
+    ):
+        if message.fault is None:  # what a damaged record states of its queue may be wrong
+            check_is_of(queue, message.topic, message.queue.queue_id, message.queue_offset)
+        yield message
+
+
+def check_is_of(queue: MessageQueue, topic: str, queue_id: int, queue_offset: int) -> None:
+    """Raise ForeignRecord if a record that a broker has given for a queue is of another one."""
+    if not queue.is_of(topic, queue_id):
+        raise ForeignRecord(
+            f"the answer of {queue.broker_name} to a pull of queue {queue.queue_id} of "
+            f"{queue.topic}",
+            at=f"queueOffset {queue_offset}",
+            needed="a message of that queue",
+            found=Verbatim(f"one of queue {queue_id} of {legible(topic)}"),
+        )
+
+
 def decode_messages(
     records: Buffer,
     broker_name: str,
@@ -421,7 +458,7 @@ def decode_messages(
     max_body_bytes: int = PLAIN_BYTES_MAX,
     with_faults: bool = False,
 ) -> Iterator[MessageExt]:
-    """Yield the messages of records that lie back to back, as a pull returns them.
+    """Yield the messages of records that lie back to back, whatever their queues.
 
     Args:
         records: The stored records.

@@ -103,11 +103,15 @@ class PullResult(NamedTuple):
     sizes: Any = None
     places: Any = None
 
-    def first_message(self) -> StoredMessage | None:
-        """Return the first message; None if there is none, or none that can be read."""
+    def first_message(self, queue: MessageQueue) -> StoredMessage | None:
+        """Return the first message; None if there is none, or none of the queue that can be read.
+
+        Reading the queue then says what is wrong, and decides what is to be done.
+        """
         if self.pull_status is not PullStatus.FOUND:
             return None
         try:
-            return decode_record(self.records, check_crc=False)
-        except RecordError:  # whoever reads the queue says so, and what is to become of it
+            found = decode_record(self.records, check_crc=False)
+        except RecordError:
             return None
+        return found if queue.is_of(found.topic, found.queue_id) else None

@@ -45,6 +45,11 @@ class Access:
     request_timeout_ms: int = 3_000
     retry_timeout_ms: int = 60_000
 
+    @property
+    def is_secured(self) -> bool:
+        """True if connections have TLS, or requests are signed."""
+        return self.tls is not None or self.credentials is not None
+
 
 def access_of(options: Given) -> Access:
     """Return how brokers are reached, as the options say."""

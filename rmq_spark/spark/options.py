@@ -103,7 +103,9 @@ class ReadOptions:
     checks_crc: bool = True
     max_body_bytes: int = PLAIN_BYTES_MAX
     reads_files: bool = True
-    """True if tasks may read the files of a broker's log, where they have them."""
+    """True if tasks may read the files of a broker's log, where they run on its machine."""
+    wants_files: bool = False
+    """True if the user has asked for that, and is to hear where it cannot be done."""
     limits: Limits = Limits()
     pieces_min: int | None = None
     tasks_max: int | None = None
@@ -162,6 +164,7 @@ class WriteOptions:
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Parse and check the options of a source."""
     options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
+    access = access_of(options)
     expression = options.one_of("tags", "sql")
     limits = _limits(options)
     namespace = options.get("namespace", _namespace)
@@ -190,7 +193,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             f"needed at most {SUSPEND_MS_MAX}, so that a query stops in time, found {suspend_ms}",
         )
     return ReadOptions(
-        access=access_of(options),
+        access=access,
         selection=selection,
         waits_for_topic=_waits_for_topic(options, selection),
         consumer_group=group,
@@ -218,7 +221,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             partial(values.size_in_bytes, most=PLAIN_BYTES_LIMIT_MAX),
             PLAIN_BYTES_MAX,
         ),
-        reads_files=options.get("localFiles", values.truth, default=True),
+        reads_files=options.get("localFiles", values.truth, not access.is_secured),
+        wants_files=options.get("localFiles", values.truth, default=False),
         limits=limits,
         pieces_min=options.number("minPartitions"),
         tasks_max=_tasks_max(options),

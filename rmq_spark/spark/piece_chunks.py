@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
-from rmq_spark.client.reading.log_files import on_this_machine
+from rmq_spark.client.reading.log_files import LocalFiles
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.taken_back import first_not_taken_back, without_taken_back
 from rmq_spark.errors import RecordError
@@ -87,7 +87,7 @@ def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> Bul
         subscription=options.expression,
         expression_type=options.expression_type,
         timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
-        log_files=on_this_machine if options.reads_files else None,
+        local_files=LocalFiles(is_wanted=options.wants_files) if options.reads_files else None,
     )
     address = addresses.of(piece.queue)
     api = addresses.instance.api

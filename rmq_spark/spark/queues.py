@@ -227,7 +227,7 @@ class Queues:
         for place, result in self._pulled(
             place for place in places if place.queue_offset >= 0
         ).items():
-            message = None if result is None else result.first_message()
+            message = None if result is None else result.first_message(place.queue)
             if (
                 result is not None
                 and message is not None
@@ -250,7 +250,7 @@ class Queues:
             further = {}
             for place, at in asked.items():
                 result = results[at]
-                message = None if result is None else result.first_message()
+                message = None if result is None else result.first_message(place.queue)
                 if message is not None:
                     found[place] = message.queue_offset
                 elif result is not None and result.next_begin_offset > at.queue_offset:
@@ -279,7 +279,7 @@ class Queues:
             if (probe := search.probe()) is not None
         }:
             for place, result in self._pulled(probes).items():
-                message = None if result is None else result.first_message()
+                message = None if result is None else result.first_message(place.queue)
                 if message is not None:
                     probes[place].found(message.queue_offset, message.store_timestamp)
                 else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rmq_spark.errors import HeaderError
+from rmq_spark.errors import HeaderError, encodable
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.flags import CommandFlag
@@ -86,12 +86,15 @@ class RemotingCommand(NamedTuple):
         ext_fields: Mapping[str, str] = NO_EXT_FIELDS,
         body: Buffer = b"",
     ) -> RemotingCommand:
-        """Return the response to this request, in the codec of the request."""
+        """Return the response to this request, in the codec of the request.
+
+        A remark may name a file whose path is not UTF-8.
+        """
         return RemotingCommand(
             code,
             opaque=self.opaque,
             flag=_RESPONSE,
-            remark=remark,
+            remark=remark and encodable(remark),
             ext_fields=ext_fields,
             body=body,
             serialize_type=self.serialize_type,

@@ -5,12 +5,28 @@ that everybody reads. A rocketpoll broker answers with those of them it knows to
 these from then on. A RocketMQ broker answers REQUEST_CODE_NOT_SUPPORTED: nothing beyond it, then.
 
 A broker never starts using an extension by itself, so that no standard client sees one.
+
+READ_FILES needs a proof as well. The client asks once more, with a nonce; the broker writes
+`proof_of` that nonce and that very connection into a file of its store, and the client reads it
+there.
 """
 
 from __future__ import annotations
 
+import re
 from enum import Enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
+
+from rmq_spark.wire.hosts import Host
+
+NONCE_BYTES: Final = 16
+PROOF_PREFIX: Final = "proof."
+"""The beginning of the names of proof files; digits follow."""
+
+PROOF_BYTES_MAX: Final = 512
+_NONCE: Final = re.compile(r"[0-9a-f]{32}")
+_PROOF_NAME: Final = re.compile(r"proof\.[0-9]{1,9}")
+_LOG_DIRECTORY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 
 
 class Extension(Enum):
@@ -20,39 +36,61 @@ class Extension(Enum):
     PULL_CHUNK = "pull-chunk"
     APPEND_CHUNK = "append-chunk"
     STAGED_BATCHES = "staged-batches"
-    READ_FILES = "read-files"
+    READ_FILES = "proven-files"  # not "read-files": that trusted a proof without a nonce
 
 
 class LogPlace(NamedTuple):
-    """The files of a broker's log, as it tells of them with READ_FILES.
+    """The files of a broker's log, as its answer to a nonce names them.
 
     Attributes:
-        directory: The directory in which they are, as the broker sees it.
-        file_bytes: The size of each of them.
-        proof_path: A file beside them.
-        proof: What that one holds: whoever finds just that there sees the broker's own files.
+        directory: The directory of the store, as the broker sees it.
+        log_name: Name of the directory in it that holds the files of the log.
+        file_bytes: Size of each of these files.
+        proof_name: Name of the proof file in ``directory``.
     """
 
     directory: str
+    log_name: str
     file_bytes: int
-    proof_path: str
-    proof: str
+    proof_name: str
+
+
+def proof_of(nonce: str, broker: Host, client: Host, machine: str) -> bytes:
+    """Return the content of a proof file.
+
+    A broker that relays the nonce to another broker has another connection to that one, so that the
+    hosts differ. Two connections can have the same hosts only on different machines, or in network
+    namespaces of one, which ``machine`` tells apart.
+
+    Args:
+        nonce: The number that the client has just drawn.
+        broker: The broker's end of the connection on which the nonce travels.
+        client: The client's end of it.
+        machine: Identity of the machine and of the network namespace.
+    """
+    return f"rocketpoll {nonce} {broker} {client} {machine}\n".encode()
+
+
+def is_nonce(text: str | None) -> bool:
+    """Return whether a text can be a nonce."""
+    return text is not None and _NONCE.fullmatch(text) is not None
 
 
 class ExtensionsHeader(NamedTuple):
     """The header of request and answer: names joined by commas, unknown ones ignored.
 
-    The answer also says which hosts must be in records that the client encodes itself, and with
-    READ_FILES where the files of the log are.
+    A request may have a nonce. The answer also says which hosts must be in records that the client
+    encodes itself, and to a nonce where the files of the log are.
     """
 
     names: str
     born_host: str | None = None
     store_host: str | None = None
-    log_directory: str | None = None
+    nonce: str | None = None
+    store_directory: str | None = None
+    log_name: str | None = None
     log_file_bytes: Annotated[int, 64] | None = None
-    proof_path: str | None = None
-    proof: str | None = None
+    proof_name: str | None = None
 
     @classmethod
     def of(
@@ -67,19 +105,25 @@ class ExtensionsHeader(NamedTuple):
 
     def with_log_at(self, place: LogPlace) -> ExtensionsHeader:
         """Return the same header that says where the files of the log are."""
-        directory, file_bytes, proof_path, proof = place
+        directory, log_name, file_bytes, proof_name = place
         return self._replace(
-            log_directory=directory, log_file_bytes=file_bytes, proof_path=proof_path, proof=proof
+            store_directory=directory,
+            log_name=log_name,
+            log_file_bytes=file_bytes,
+            proof_name=proof_name,
         )
 
     @property
     def log_place(self) -> LogPlace | None:
-        """The files of the log, or None if the header does not say where they are."""
-        if not self.log_directory or not self.proof_path or not self.proof:
+        """The files of the log; None if the header does not name them, or names others."""
+        directory, log_name, proof_name = self.store_directory, self.log_name, self.proof_name
+        if not directory or log_name is None or proof_name is None:
+            return None
+        if not _LOG_DIRECTORY.fullmatch(log_name) or not _PROOF_NAME.fullmatch(proof_name):
             return None
         if self.log_file_bytes is None or self.log_file_bytes <= 0:
             return None
-        return LogPlace(self.log_directory, self.log_file_bytes, self.proof_path, self.proof)
+        return LogPlace(directory, log_name, self.log_file_bytes, proof_name)
 
     @property
     def extensions(self) -> frozenset[Extension]:

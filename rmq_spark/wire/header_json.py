@@ -31,6 +31,7 @@ from rmq_spark.wire.header import (
     unencodable,
 )
 from rmq_spark.wire.java_numbers import int_from_json, plain_name
+from rmq_spark.wire.json_nesting import check_nesting
 
 _FOUR_INTS = struct.Struct(">4i")
 _PREFIX = struct.Struct(">iI")
@@ -66,6 +67,7 @@ def encode_header(header: Header) -> bytes:
 
 def decode_header(data: Buffer) -> Header:
     """Decode a header from JSON text."""
+    check_nesting(data, "JSON header", HeaderError)
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError as error:

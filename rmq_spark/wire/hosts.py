@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.java_numbers import parse_int32
@@ -47,6 +47,26 @@ class Host(NamedTuple):
 
         address = ipaddress.ip_address(self.address)
         return f"[{address}]:{self.port}" if self.is_v6 else f"{address}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only programs of the same machine reach the address."""
+        import ipaddress  # noqa: PLC0415  # as above
+
+        return ipaddress.ip_address(self.address).is_loopback
+
+
+def host_of(name: Any) -> Host:
+    """Return the host of a socket's name, with IPv4 addresses over IPv6 as IPv4.
+
+    Raises:
+        ValueError: It is no name of an internet socket.
+    """
+    import ipaddress  # noqa: PLC0415  # as above
+
+    address = ipaddress.ip_address(name[0].partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return Host((mapped or address).packed, name[1])
 
 
 @lru_cache(maxsize=1024)  # of thousands of messages, a few

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
+
 QueueKey: TypeAlias = tuple[str, int]
 """The topic and the number of a queue, where it is clear on which broker."""
 
@@ -25,3 +27,12 @@ class MessageQueue:
     topic: str
     broker_name: str
     queue_id: int
+
+    def is_of(self, topic: str, queue_id: int) -> bool:
+        """Return whether a record that bears a topic and a ``queue_id`` may be in the queue.
+
+        Records of a light queue bear those of another, as RocketMQ stores a message once for all
+        queues that it is in.
+        """
+        is_same = (topic, queue_id) == (self.topic, self.queue_id)
+        return is_same or self.topic.startswith(LIGHT_QUEUE_PREFIX)

@@ -83,6 +83,17 @@ def answers_nonsense(peer, request):
     peer.send(request.respond(0, None, {"queueId": "many", "offset": "?"}, b"\xff{no body"))
 
 
+def answers_with_a_deep_header(peer, request):
+    deep = b"[" * 100_000 + b"]" * 100_000
+    header = b'{"code":0,"opaque":%d,"flag":1,"extFields":%s}' % (request.opaque, deep)
+    length = (4 + len(header)).to_bytes(4, "big")
+    peer.send(length + len(header).to_bytes(4, "big") + header)
+
+
+def answers_with_a_deep_body(peer, request):
+    peer.send(request.respond(0, None, {"queueId": "many", "offset": "?"}, b'{"a":' * 100_000))
+
+
 FAILURES = {
     closes: ConnectionClosed,
     closes_half_way: ConnectionClosed,
@@ -91,6 +102,8 @@ FAILURES = {
     says_garbage: ProtocolError,
     answers_another: RequestTimeout,
     answers_nonsense: ProtocolError,
+    answers_with_a_deep_header: ProtocolError,
+    answers_with_a_deep_body: ProtocolError,
 }
 
 

@@ -471,7 +471,7 @@ PAIRS = pa.map_(pa.binary(), pa.binary())
 TEXTS = {
     "binary": BYTES,
     "large binary": BYTES.cast(pa.large_binary()),
-    "binary view": BYTES.cast(pa.binary_view()),
+    **({"binary view": BYTES.cast(pa.binary_view())} if hasattr(pa, "binary_view") else {}),
     "fixed size binary": pa.array([NOT_UTF8], pa.binary(2)),
     "dictionary": BYTES.dictionary_encode(),
     "string": BYTES.cast(pa.string(), safe=False),

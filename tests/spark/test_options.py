@@ -332,3 +332,24 @@ def test_what_is_refused_of_a_number_is_refused_by_the_name_of_its_option(name, 
 def test_a_table_of_the_catalog_is_told_from_a_read_without_a_topic():
     assert "a table of the catalog cannot be read" in refused({})
     assert "catalog" not in refused({"namesrvAddr": "localhost:9876"})
+
+
+KEYS = {"accessKey": "me", "secretKey": "s3cr3t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "reads", "wants"),
+    [
+        ({}, True, False),
+        ({"localFiles": "true"}, True, True),
+        ({"localFiles": "false"}, False, False),
+        ({"tls": "true"}, False, False),
+        (KEYS, False, False),
+        ({"tls": "true", "localFiles": "true"}, True, True),
+        ({**KEYS, "localFiles": "true"}, True, True),
+        ({**KEYS, "localFiles": "false"}, False, False),
+    ],
+)
+def test_local_files_are_read_over_a_secured_connection_only_if_asked_for(given, reads, wants):
+    options = read(**given)
+    assert (options.reads_files, options.wants_files) == (reads, wants)

@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from middle_boxes import Nat
 from source_parts import Clock, options_for, queue_of, schema_of, send
 
 from rmq_spark.client.reading import readable_chunks
+from rmq_spark.client.reading.log_files import LogFiles
 from rmq_spark.client.requests.name_server_calls import NameServerCalls
 from rmq_spark.spark import piece_chunks, tasks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
@@ -38,17 +40,17 @@ def test_a_piece_is_read_from_its_start_to_before_its_end(rocketpoll_broker, roc
 def test_rows_are_the_same_whether_pulled_or_read_from_files(
     monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
-    found, asked = {}, []
-    real = piece_chunks.on_this_machine
-    monkeypatch.setattr(
-        piece_chunks, "on_this_machine", lambda place: asked.append(1) or real(place)
-    )
-    send(rocketpoll_broker, rocketpoll_topic, 0, *(f"{n}" * 9_000 for n in range(9)))
+    found, read = {}, []
+    real = LogFiles.records
+    monkeypatch.setattr(LogFiles, "records", lambda *args: read.append(1) or real(*args))
+    dice = random.Random(1)  # what can be compressed is too short for files
+    sent = [dice.randbytes(9_000).hex() for _ in range(9)]
+    send(rocketpoll_broker, rocketpoll_topic, 0, *sent)
     for local in ("true", "false"):
         options = options_for(rocketpoll_broker, rocketpoll_topic, localFiles=local)
         found[local] = bodies(options, rocketpoll_topic, 1, 8)
-        assert bool(asked) is (local == "true")
-        asked.clear()
+        assert bool(read) is (local == "true")
+        read.clear()
     assert found["true"] == found["false"]
     assert len(found["true"]) == 7
 

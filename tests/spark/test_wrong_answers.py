@@ -11,12 +11,13 @@ from middle_boxes import Nat
 from source_parts import BROKER, options_for, queue_of, schema_of, send
 from spark_engine import Engine, assert_read
 from spark_engine import send as send_some
-from wrong_answers import LIES, WrongBroker, WrongNames
+from wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNames
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.tasks import read_piece
+from rmq_spark.wire.chunk import placed
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 ROWS = 70
@@ -66,6 +67,35 @@ def test_rows_are_right_and_there_once_or_it_is_told(
             else:
                 assert rows == right[: len(rows)]
                 assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("lie", PLACE_LIES)
+def test_rows_are_right_whatever_places_a_broker_names_in_its_own_files(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, lie
+):
+    """Its proof is good, and its log has records of other topics and queues as well."""
+    monkeypatch.setattr(placed, "RUN_BYTES_MIN", 1)
+    rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+    for number in range(0, ROWS, 10):
+        texts = [f"body {each}" for each in range(number, number + 10)]
+        send(rocketpoll_broker, rocketpoll_topic, 0, *texts)
+        send(rocketpoll_broker, rocketpoll_topic, 1, *texts)
+        rocketpoll_broker.send("payroll", *texts)
+    right = [(f"body {number}".encode(), number) for number in range(ROWS)]
+    with WrongBroker(rocketpoll_broker, is_ours=True, places=PLACE_LIES[lie]) as wrong:
+        options = options_for(
+            rocketpoll_broker,
+            rocketpoll_topic,
+            brokerAddresses=json.dumps({BROKER: wrong.address}),
+            retryTimeoutMs="1000",
+            localFiles="true",
+        )
+        for seed in range(SEEDS):
+            wrong.dice, wrong.left = random.Random(seed), 1
+            rows, error = rows_of(options, rocketpoll_topic)
+            assert wrong.left == 0
+            assert rows == right[: len(rows)]
+            assert error is not None or rows == right
 
 
 def test_a_name_server_may_lead_elsewhere_with_each_answer(rocketpoll_broker, rocketpoll_topic):

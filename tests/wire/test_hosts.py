@@ -3,7 +3,7 @@ from hypothesis import given
 from strategies import hosts
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.hosts import Host, decode_host, parse_host
+from rmq_spark.wire.hosts import Host, decode_host, host_of, parse_host
 
 
 @given(hosts)
@@ -52,3 +52,30 @@ def test_only_two_widths_are_hosts(data):
 def test_what_has_no_room_is_refused(host):
     with pytest.raises(RecordError, match="host at address"):
         host.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        (("10.0.0.1", 9876), "10.0.0.1:9876"),
+        (("::ffff:10.0.0.1", 9876, 0, 0), "10.0.0.1:9876"),
+        (("::1", 1, 0, 0), "[::1]:1"),
+        (("fe80::1%eth0", 1, 0, 2), "[fe80::1]:1"),
+    ],
+)
+def test_the_name_of_a_socket_is_an_ipv4_host_where_there_is_one(name, host):
+    assert host_of(name) == parse_host(host)
+
+
+@pytest.mark.parametrize("name", [("a/socket",), ("", 0), ("nowhere", 1)])
+def test_the_name_of_another_socket_is_no_host(name):
+    with pytest.raises(ValueError, match="IP"):
+        host_of(name)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [("127.0.0.1:1", True), ("127.9.9.9:1", True), ("[::1]:1", True), ("10.0.0.1:1", False)],
+)
+def test_a_host_knows_whether_only_this_machine_reaches_it(host, is_loopback):
+    assert parse_host(host).is_loopback is is_loopback

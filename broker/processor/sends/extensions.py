@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_address
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader, is_nonce
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
 from rmq_spark.wire.hosts import Host
@@ -75,9 +74,16 @@ class ExtensionsProcessor:
             born_host=str(connection.remote_host),
             store_host=str(self._advertised_host(connection)),
         )
-        if Extension.READ_FILES in agreed:
-            found = found.with_log_at(self._store.log_place)
+        if Extension.READ_FILES in agreed and header.nonce is not None and is_nonce(header.nonce):
+            ends = connection.local_host, connection.remote_host
+            place = self._store.proofs.write(connection, header.nonce, *ends)
+            if place is not None:
+                found = found.with_log_at(place)
         return answer(request, found)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Delete what has proven the store to a client that is gone."""
+        self._store.proofs.discard(connection)
 
     def append_chunk(self, connection: Connection, request: RemotingCommand) -> Steps:
         """Append records of one queue, each checked as if it had come alone."""
@@ -138,8 +144,8 @@ class ExtensionsProcessor:
 
 def _is_on_this_machine(connection: Connection) -> bool:
     """Return whether a client may see the same files; it finds out itself whether it does."""
-    address = connection.remote_host.address
-    return address == connection.local_host.address or ip_address(address).is_loopback
+    client = connection.remote_host
+    return client.address == connection.local_host.address or client.is_loopback
 
 
 def refuse_other_queue(topic: str, queue_id: int, records: Buffer) -> None:

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt, decode_pulled
 from rmq_spark.client.reading.read_bounds import (
     EARLIEST,
     LATEST,
@@ -123,9 +123,9 @@ class _Backwards:
                     break
                 at = pulled.next_begin_offset  # retention has taken them meanwhile
                 continue
-            for message in decode_messages(
+            for message in decode_pulled(
                 pulled.records,
-                queue.broker_name,
+                queue,
                 max_body_bytes=self._instance.api.max_body_bytes,
                 with_faults=True,
             ):

@@ -50,6 +50,7 @@ from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.record_batches import RecordBatches
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_queue import MessageQueue
 
 _RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
@@ -171,16 +172,19 @@ def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[MessageE
 
 def _messages(instance: ClientInstance, place: Span) -> Iterator[MessageExt]:
     at = place.start
-    for message in stored_messages(instance.api, place, _RULES):
-        if message.fault is not None:
-            raise ManifestError(
-                f"the message at offset {message.queue_offset} of {place.queue} "
-                f"({message.message_id}) cannot be read: {message.fault}"
-            )
-        if message.queue_offset > at:
-            refuse_left_out(instance, place, left_out((), at, message.queue_offset))
-        at = message.queue_offset + 1
-        yield message
+    try:
+        for message in stored_messages(instance.api, place, _RULES):
+            if message.fault is not None:
+                raise ManifestError(
+                    f"the message at offset {message.queue_offset} of {place.queue} "
+                    f"({message.message_id}) cannot be read: {message.fault}"
+                )
+            if message.queue_offset > at:
+                refuse_left_out(instance, place, left_out((), at, message.queue_offset))
+            at = message.queue_offset + 1
+            yield message
+    except RecordError as error:
+        raise ManifestError(f"offsets from {at} of {place.queue.topic}: {error}") from error
     refuse_left_out(instance, place, left_out((), at, place.end))
 
 

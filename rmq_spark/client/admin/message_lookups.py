@@ -21,7 +21,7 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import NotFound, ProtocolError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.routes import MASTER_ID
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
 from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullStatus
@@ -144,7 +144,11 @@ class MessageLookups:
         pulled = self._api.peek(address, READER_GROUP, queue, queue_offset)
         if pulled.pull_status is not PullStatus.FOUND:
             return None
-        found = self._messages(address, pulled.records, queue.broker_name)
+        limit = self._api.max_body_bytes
+        found = _decoded(
+            address,
+            decode_pulled(pulled.records, queue, max_body_bytes=limit, with_faults=True),
+        )
         if not found:
             return None
         if found[0].fault is None:
@@ -242,12 +246,9 @@ class MessageLookups:
 
     def _messages(self, address: str, records: Buffer, broker_name: str) -> list[MessageExt]:
         limit = self._api.max_body_bytes
-        try:
-            return list(
-                decode_messages(records, broker_name, max_body_bytes=limit, with_faults=True)
-            )
-        except WireError as error:
-            raise ProtocolError(address, str(error)) from error
+        return _decoded(
+            address, decode_messages(records, broker_name, max_body_bytes=limit, with_faults=True)
+        )
 
     def _brokers_of(self, topic: str) -> list[tuple[str, str]]:
         """Return the names and addresses of a topic's masters, after asking for its route again."""
@@ -260,3 +261,10 @@ class MessageLookups:
         if not found:
             raise RouteNotFound(topic, "none of its brokers has a master")
         return found
+
+
+def _decoded(address: str, messages: Iterator[MessageExt]) -> list[MessageExt]:
+    try:
+        return list(messages)
+    except WireError as error:
+        raise ProtocolError(address, str(error)) from error

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmq_spark.client.connections.frame_writer import TICK_SECONDS, FrameWriter
 from rmq_spark.client.connections.incoming import Incoming
@@ -42,12 +42,14 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX
+from rmq_spark.wire.hosts import Host, host_of
 
 if TYPE_CHECKING:
     from rmq_spark.client.connections.tls_client import TlsClient
     from rmq_spark.client.connections.tls_socket import TlsSocket
 
 _log = logging.getLogger(__name__)
+_Found = TypeVar("_Found")
 
 OnRequest = Callable[["Connection", RemotingCommand], "RemotingCommand | None"]
 """Handles a request of a broker, in the thread that reads: it must not wait for the connection."""
@@ -100,6 +102,8 @@ class Connection:
             end=self._end,
             why_gone=self._incoming.why_gone,
         )
+        self._finding = mutex()
+        self._found: tuple[Any, ...] = ()
         self._silent_since: float | None = None
         self.fell_silent = False
         self._reads_itself = reads_itself
@@ -187,6 +191,25 @@ class Connection:
             return str(self._socket.getsockname()[0])
         except OSError:
             return ""
+
+    @property
+    def ends(self) -> tuple[Host, Host] | None:
+        """The hosts of this side and of the peer; None once the system has ended the connection.
+
+        While there are any, no other connection of this machine has the same.
+        """
+        try:
+            return host_of(self._socket.getsockname()), host_of(self._socket.getpeername())
+        except (OSError, ValueError):
+            return None
+
+    def found_once(self, find: Callable[[Connection], _Found]) -> _Found:
+        """Return what ``find`` returns for this connection; it is called once, unless it fails."""
+        with self._finding:
+            if not self._found:
+                self._found = (find(self),)
+            found: _Found = self._found[0]
+        return found
 
     # ---- asking
 

@@ -20,13 +20,13 @@ from rmq_spark.client.connections.connection import (
     OnRequest,
     as_it_is,
 )
-from rmq_spark.client.connections.lines import Agreement, Lines
+from rmq_spark.client.connections.lines import Agreement, Line, Lines
 from rmq_spark.client.connections.waiters import Answer, Waiter
-from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.errors import ConnectionClosed, MessageRejected
 from rmq_spark.errors import Verbatim
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader, LogPlace
 from rmq_spark.wire.header_msgpack import HAS_MSGPACK
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class Connections:
         interpret: Callable[[RemotingCommand], Any] = as_it_is,
         *,
         may_gather: bool = False,
+        over: Connection | None = None,
     ) -> Answer[Any]:
         """Send a request to a broker, connecting first if need be, and return its response to come.
 
@@ -171,8 +172,11 @@ class Connections:
             timeout_ms: Milliseconds to wait for the response.
             interpret: Turns the response into the result, or raises an error instead.
             may_gather: Whether the request may wait to be written together with others.
+            over: The only connection that the request may go over; any by default.
         """
         connection, command = self._prepared(address, command)
+        if over is not None and connection is not over:
+            raise ConnectionClosed(address, "another connection has taken its place")
         return connection.request_async(command, timeout_ms, interpret, may_gather=may_gather)
 
     def ask(self, address: str, waiter: Waiter, command: RemotingCommand) -> None:
@@ -199,6 +203,15 @@ class Connections:
     def agreement(self, address: str) -> Agreement:
         """Return the features that a broker and this client agree on, connecting if need be."""
         return self._lines.line(address).agreement or Agreement()
+
+    def line(self, address: str) -> Line:
+        """Return the connection to a broker and the agreement on it, connecting if need be."""
+        return self._lines.line(address)
+
+    def log_place(self, connection: Connection, nonce: str) -> LogPlace | None:
+        """Have a broker write a proof with a nonce; return where its files are, or None."""
+        header = self._asked_for_extensions(connection, nonce)
+        return None if header is None else header.log_place
 
     def agreed(self, address: str) -> Agreement:
         """Return the features agreed on with a connected broker; none with one that is not."""
@@ -287,12 +300,10 @@ class Connections:
     def _agree(self, connection: Connection) -> Agreement:
         if not self._extensions:
             return Agreement()
-        question = command_of(RequestCode.EXTENSIONS, ExtensionsHeader.of(self._extensions))
-        answer = connection.request(self._signed(connection, question), self._agree_timeout_ms)
-        if answer.code != ResponseCode.SUCCESS:
+        header = self._asked_for_extensions(connection)
+        if header is None:
             # A broker that refuses for another reason refuses the next request as well.
             return Agreement()
-        header: ExtensionsHeader = header_of(connection.address, RequestCode.EXTENSIONS, answer)
         agreed = header.extensions & self._extensions
         has_msgpack = Extension.MSGPACK_HEADER in agreed
         return Agreement(
@@ -300,8 +311,19 @@ class Connections:
             agreed,
             header.born_host,
             header.store_host,
-            header.log_place if Extension.READ_FILES in agreed else None,
         )
+
+    def _asked_for_extensions(
+        self, connection: Connection, nonce: str | None = None
+    ) -> ExtensionsHeader | None:
+        """Return a broker's answer to the question for its extensions; None if it refuses."""
+        asked = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
+        question = self._signed(connection, command_of(RequestCode.EXTENSIONS, asked))
+        answer = connection.request(question, self._agree_timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        header: ExtensionsHeader = header_of(connection.address, RequestCode.EXTENSIONS, answer)
+        return header
 
     def _signed(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         credentials = self._credentials

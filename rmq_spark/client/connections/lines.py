@@ -25,7 +25,7 @@ from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.wire.codes import SerializeType
-from rmq_spark.wire.extensions import Extension, LogPlace
+from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
 """Dialling that fails sooner has lost no time, and does not make a broker silent."""
@@ -46,14 +46,12 @@ class Agreement(NamedTuple):
         extensions: Extensions of rocketpoll's brokers that both know.
         born_host: Host that records must have as their producer's, if the client encodes them.
         store_host: Host that they must have as their broker's.
-        log_place: Where the broker's files are, which this machine may have or not.
     """
 
     serialize_type: SerializeType = SerializeType.ROCKETMQ
     extensions: frozenset[Extension] = frozenset()
     born_host: str | None = None
     store_host: str | None = None
-    log_place: LogPlace | None = None
 
 
 class Line(NamedTuple):

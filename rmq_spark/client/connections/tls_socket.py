@@ -105,6 +105,11 @@ class TlsSocket:
         name: tuple[str, int] = self._socket.getsockname()
         return name
 
+    def getpeername(self) -> tuple[str, int]:
+        """Return the other side's address; raise OSError once the connection has ended."""
+        name: tuple[str, int] = self._socket.getpeername()
+        return name
+
     def _tried(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
         """Try an operation until it is done, and tell its errors as those of a plain socket."""
         try:

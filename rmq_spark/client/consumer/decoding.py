@@ -28,7 +28,6 @@ from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, Wir
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record import decode_record
 
 _log = logging.getLogger(__name__)
@@ -111,7 +110,7 @@ def _as_they_should_be(
 
 
 def _is_foreign(message: MessageExt, queue: MessageQueue) -> bool:
-    return message.queue != queue and not queue.topic.startswith(LIGHT_QUEUE_PREFIX)
+    return not queue.is_of(message.queue.topic, message.queue.queue_id)
 
 
 def _record_by_record(

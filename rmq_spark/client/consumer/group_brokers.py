@@ -259,7 +259,7 @@ class GroupBrokers:
         if is_there and found.pull_status is PullStatus.OFFSET_ILLEGAL:
             bounds = found.min_offset, found.max_offset
             raise OffsetMoved(str(queue), queue_offset, *bounds, found.next_begin_offset)
-        stored = found.first_message()
+        stored = found.first_message(queue)
         if stored is None or stored.queue_offset != queue_offset:
             return None
         return received_with_fault(

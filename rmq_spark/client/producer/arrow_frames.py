@@ -73,10 +73,14 @@ def _from_pandas(frame: Any) -> pa.Table:
         raise wrong_kind("table", "columns of one type each", found, example) from error
 
 
+_HAS_VIEWS: Final = hasattr(pa.types, "is_binary_view")  # from pyarrow 16 on
+
+
 def _is_text_or_bytes(kind: pa.DataType) -> bool:
     of = pa.types
     if of.is_dictionary(kind):
         return _is_text_or_bytes(kind.value_type)
+    is_view = (of.is_binary_view, of.is_string_view) if _HAS_VIEWS else ()
     return any(
         is_it(kind)
         for is_it in (
@@ -84,9 +88,8 @@ def _is_text_or_bytes(kind: pa.DataType) -> bool:
             of.is_string,
             of.is_large_binary,
             of.is_large_string,
-            of.is_binary_view,
-            of.is_string_view,
             of.is_fixed_size_binary,
+            *is_view,
         )
     )
 

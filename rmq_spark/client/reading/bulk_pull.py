@@ -10,8 +10,8 @@ are, the first answer says, and until it is there nothing more is asked for. A f
 the broker, and makes the spans unknown: then one pull is under way while the last answer is worked
 on.
 
-Where the caller lets files be read, and this machine has those of the broker, the broker tells
-places instead of records (`log_files`). What is not found there is pulled, as is all behind it.
+Where the caller lets files be read, and the broker has proven that this machine has its files, it
+names places instead of records (`log_files`). What is not found there is pulled, as is the rest.
 
 This module knows one broker's address and no routes: choosing the broker is left to the caller. A
 connection that fails is made again, and the pulls that were under way are asked again.
@@ -20,7 +20,7 @@ connection that fails is made again, and the pulls that were under way are asked
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ from rmq_spark.wire.record import record_size
 from rmq_spark.wire.tags import BLANKS
 
 if TYPE_CHECKING:
-    from rmq_spark.client.reading.log_files import LogFiles
-    from rmq_spark.wire.extensions import LogPlace
+    from rmq_spark.client.reading.log_files import LocalFiles, ProvenLog
+    from rmq_spark.wire.chunk import RecordChunk
 
 IN_FLIGHT: Final = 4
 CHUNKS_IN_FLIGHT: Final = 2
@@ -80,11 +80,13 @@ class RawChunk(NamedTuple):
         sizes: Array (of Python's or numpy's) of their lengths in bytes, if the broker has sent
             them, else None.
         next_offset: Queue offset of the message behind them.
+        decoded: The same as a `RecordChunk`, where they were read from files; else None.
     """
 
     records: Buffer
     sizes: Any
     next_offset: int
+    decoded: RecordChunk | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +116,8 @@ class PullRules:
     tries: int = TRIES
     """Number of faults in a row of the connection after which to give up."""
 
-    log_files: Callable[[LogPlace], LogFiles | None] | None = None
-    """Returns the files of a broker's log if they may be read here, as `log_files.on_this_machine`
-    does."""
+    local_files: LocalFiles | None = None
+    """Finds the files of brokers that run on this machine, to read them; None to pull."""
 
 
 class _Span(NamedTuple):
@@ -125,6 +126,8 @@ class _Span(NamedTuple):
     start: int
     end: int
     answer: Future[PullResult]
+    log: ProvenLog | None
+    """The files that places in the answer are in."""
 
 
 class BulkPull(ProcessBound):
@@ -134,10 +137,10 @@ class BulkPull(ProcessBound):
     fails, it is made again and the pulls are repeated. Each offset is yielded once, in order.
 
     Example:
-        from rmq_spark.client.message import decode_messages
+        from rmq_spark.client.message import decode_pulled
 
         for chunk in BulkPull(instance.api, address, "reader", queue, start=0, end=1_000):
-            for message in decode_messages(chunk.records, queue.broker_name):
+            for message in decode_pulled(chunk.records, queue):
                 print(message.queue_offset, message.body)
 
     Args:
@@ -176,7 +179,7 @@ class BulkPull(ProcessBound):
         self._patience = 1  # so many full answers before more is asked for
         self._full_answers = 0
         self._faults = 0
-        self._find_files = self._rules.log_files  # None once something was not there
+        self._local_files = self._rules.local_files  # None once something was not there
         self._header = PullMessageRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -258,17 +261,14 @@ class BulkPull(ProcessBound):
             suspend_timeout_millis=suspend_ms,
         )
         timeout_ms = self._rules.timeout_ms + suspend_ms
-        by_places = is_chunk and self._log_files() is not None
+        log = None
+        if is_chunk and self._local_files is not None:
+            log = self._local_files.log_of(self._api.connections, self._address)
+        over = None if log is None else log.connection
         answer = self._api.pull_async(
-            self._address, header, timeout_ms, is_chunk=is_chunk, by_places=by_places
+            self._address, header, timeout_ms, is_chunk=is_chunk, places_over=over
         )
-        return _Span(start, end, answer)
-
-    def _log_files(self) -> LogFiles | None:
-        if self._find_files is None:
-            return None
-        place = self._api.agreement(self._address).log_place
-        return None if place is None else self._find_files(place)
+        return _Span(start, end, answer, log)
 
     def _answer_to(self, span: _Span) -> PullResult:
         patience = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _PATIENCE_SECONDS
@@ -306,13 +306,13 @@ class BulkPull(ProcessBound):
         if next_offset <= span.start:
             why = f"a pull at offset {span.start} of {self._queue} goes on at {next_offset}"
             raise ProtocolError(self._address, why)
+        decoded = None
         if result.places is not None:
-            found = self._read(result, range(span.start, next_offset))
-            if found is None:
-                self._find_files = None
-                self._ask_from_here()
+            decoded = self._read(span, result)
+            if decoded is None:
+                self._pull_from_here()
                 return None
-            result = found
+            result = result._replace(records=decoded.data.data, places=None)
         if not self._is_filtered and result.pull_status is PullStatus.FOUND:
             self._learn(next_offset - span.start, span, result)
         self._next_offset = min(next_offset, self._end)
@@ -322,16 +322,24 @@ class BulkPull(ProcessBound):
             self._ask_from_here()  # in the next turn; the records at hand are yielded first
         if result.pull_status is not PullStatus.FOUND:
             return None
-        records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]
-        return RawChunk(records, sizes, self._next_offset) if len(records) else None
+        records, sizes = result.records, result.sizes
+        if next_offset > self._end:
+            (records, sizes), decoded = self._before_the_end(result), None
+        return RawChunk(records, sizes, self._next_offset, decoded) if len(records) else None
 
-    def _read(self, result: PullResult, queue_offsets: range) -> PullResult | None:
-        """Return a result with the records that are at the places in it; None if they are not."""
-        files = self._log_files()
-        if files is None:
+    def _read(self, span: _Span, result: PullResult) -> RecordChunk | None:
+        """Return the records that are at the places in an answer; None if they are not there."""
+        if span.log is None:
             return None
-        records = files.records(result.places, result.sizes, queue_offsets)
-        return None if records is None else result._replace(records=records, places=None)
+        queue_offsets = range(span.start, result.next_begin_offset)
+        return span.log.files.records(self._queue, result.places, result.sizes, queue_offsets)
+
+    def _pull_from_here(self) -> None:
+        """Read no more files, and pull what they do not hold."""
+        if self._local_files is not None:
+            self._local_files.missed(self._address)
+        self._local_files = None
+        self._ask_from_here()
 
     def _learn(self, given: int, span: _Span, result: PullResult) -> None:
         """Ask for no more at once than the broker gives.

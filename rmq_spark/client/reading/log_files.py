@@ -1,188 +1,333 @@
-"""LogFiles: records read from the files of a broker's log, where this machine has them.
+"""LocalFiles: records read from the files of a broker's log, where it runs on this machine.
 
-    broker says            it is so                        and is found so
-    where a file is  ──>   that holds what it says    ──>  before the first, and behind each read
-    places, sizes    ──>   files there, as long       ──>  size, offset and place in each record
+    this side                            the broker at the other end of the connection
+    draws a nonce                  ──>   writes it, and both ends of the connection, to a proof file
+    opens the store's directory    <──   names the directory, the proof file, the log's directory
+    finds the proof in it          ──>   pulls of places may follow, over this connection alone
+    reads records                  <──   places, sizes
 
-Nothing is assumed: two machines, or two containers, may have other files at one path. What is not
-found to be as the broker said is not used, and its reader pulls it instead: retention may have
-deleted a file meanwhile, or a crash taken its end; and somebody may have put another store there,
-whose records can have the very same sizes, offsets and places. Files are read, not mapped: one that
-is cut short ends a read, and would end a process that has it mapped.
+The broker is not trusted. Without a proof it could name the directory of another broker whose files
+this process may read. So all files are opened by their names within one directory, which is held
+open, and only if they belong to the user whose broker has written the proof. A broker that relays
+the nonce to another one has that one write the ends of another connection. The proof lasts as long
+as the connection; it is read again after each part that was read, as the broker may have ended and
+another may have taken its place.
+
+What is not as the broker says is not used, and the reader pulls it instead: retention may have
+deleted a file, or a crash taken its end. Files are read, not mapped: one that is cut short ends a
+read, and would end a process that has it mapped.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
+import weakref
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import PurePath
-from typing import Any, Final, Protocol
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
+from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Bytes, Positions, take_structures
-from rmq_spark.wire.extensions import LogPlace
-
-_PROOF_BYTES_MAX: Final = 256
-_HEAD: Final = np.dtype(
-    {
-        "names": ["total_size", "queue_offset", "physical_offset"],
-        "formats": [">i4", ">i8", ">i8"],
-        "offsets": [0, layout.QUEUE_OFFSET_AT, layout.PHYSICAL_OFFSET_AT],
-        "itemsize": layout.PHYSICAL_OFFSET_AT + 8,
-    }
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.chunk.gather import Positions
+from rmq_spark.wire.extensions import (
+    NONCE_BYTES,
+    PROOF_BYTES_MAX,
+    Extension,
+    LogPlace,
+    proof_of,
 )
+from rmq_spark.wire.framing import FRAME_BYTES_MAX
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
 
 
-_PART_BYTES: Final = 1 << 20
-"""Bytes that are read and looked at before the next ones, while they are in the cache."""
+class Directory(Protocol):
+    """A directory of this machine that is held open: the same one, wherever it is moved to."""
+
+    def proof(self, name: str) -> tuple[bytes, int]:
+        """Return the first bytes of a file, and the user that it belongs to; or raise OSError."""
+
+    def below(self, name: str, owner: int) -> Directory:
+        """Return a directory in this one, of which only this owner's files are read.
+
+        Raises:
+            OSError: There is none, or it belongs to another user.
+        """
+
+    def read(self, name: str, position: int, into: memoryview) -> None:
+        """Fill memory from a place in a file; raise OSError if it is gone, or too short."""
 
 
 class Files(Protocol):
-    """The files of this machine; the same ones are equal."""
+    """The files of this machine."""
 
-    def __hash__(self) -> int:
-        """Return a number for look-ups by these files."""
+    def open(self, path: str) -> Directory:
+        """Return a directory; raise OSError or ValueError if there is none."""
 
-    def start_of(self, path: str, size: int) -> bytes:
-        """Return the first bytes of a file, at most ``size``; raise OSError if it has none."""
 
-    def read(self, path: str, position: int, into: memoryview) -> None:
-        """Fill memory from a place in a file; raise OSError if it is gone, or too short."""
+class SystemDirectory:
+    """A directory of the system's."""
+
+    def __init__(self, path: str, within: int | None = None, owner: int | None = None) -> None:
+        """Open a directory; one ``within`` another must be no link, and this owner's."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        if within is not None:
+            flags |= os.O_NOFOLLOW
+        self._descriptor = os.open(path, flags, dir_fd=within)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._owner = owner
+        if owner is not None and os.fstat(self._descriptor).st_uid != owner:
+            raise PermissionError(f"{path} belongs to another user than the proof")
+
+    def proof(self, name: str) -> tuple[bytes, int]:
+        """Return the first bytes of a regular file, and its owner."""
+        descriptor, owner = self._opened(name)
+        try:
+            return os.pread(descriptor, PROOF_BYTES_MAX, 0), owner
+        finally:
+            os.close(descriptor)
+
+    def below(self, name: str, owner: int) -> SystemDirectory:
+        """Return a directory in this one."""
+        return SystemDirectory(name, self._descriptor, owner)
+
+    def read(self, name: str, position: int, into: memoryview) -> None:
+        """Fill memory from a place in a regular file."""
+        descriptor, _ = self._opened(name)
+        try:
+            while into:
+                count = os.preadv(descriptor, [into], position)
+                if not count:
+                    raise OSError(f"{name} is shorter than its broker says")
+                position, into = position + count, into[count:]
+        finally:
+            os.close(descriptor)
+
+    def _opened(self, name: str) -> tuple[int, int]:
+        """Open a regular file, and neither wait for the other end of a pipe nor follow a link."""
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        descriptor = os.open(name, flags, dir_fd=self._descriptor)
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and self._owner in (None, status.st_uid):
+            return descriptor, status.st_uid
+        os.close(descriptor)
+        raise OSError(f"{name} is no file of the broker's")
 
 
 class SystemFiles:
     """The files that the system has."""
 
-    def start_of(self, path: str, size: int) -> bytes:
-        """Return the first bytes of a regular file; raise OSError if there is none."""
-        descriptor = _opened(path)
-        try:
-            return os.pread(descriptor, size, 0)
-        finally:
-            os.close(descriptor)
-
-    def read(self, path: str, position: int, into: memoryview) -> None:
-        """Fill memory from a place in a regular file, or raise OSError."""
-        descriptor = _opened(path)
-        try:
-            while into:
-                count = os.preadv(descriptor, [into], position)
-                position, into = position + _some(count, path), into[count:]
-        finally:
-            os.close(descriptor)
-
-
-def _opened(path: str) -> int:
-    """Open a regular file, and neither wait for the other end of a pipe nor follow a link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(f"{path} is no file")
-
-
-def _some(count: int, path: str) -> int:
-    """Return a count of bytes that were read; raise OSError if it is none."""
-    if not count:
-        raise OSError(f"{path} is shorter than its broker says")
-    return count
+    def open(self, path: str) -> SystemDirectory:
+        """Return a directory."""
+        return SystemDirectory(path)
 
 
 SYSTEM_FILES: Final = SystemFiles()
 
 
 class LogFiles:
-    """The files of one log, which this machine has."""
+    """The files of a log, in a directory that holds a proof."""
 
-    def __init__(self, place: LogPlace, files: Files) -> None:
+    def __init__(self, directory: Directory, place: LogPlace, proof: bytes) -> None:
+        """Take the directory of the store, as the broker describes it, and the proof to find."""
+        self._directory = directory
         self._place = place
-        self._files = files
+        self._proof = proof
+        self._owner = self._proven_owner()
+        self._log = directory.below(place.log_name, self._owner)
 
     def records(
-        self, places: Positions, sizes: npt.NDArray[np.integer[Any]], queue_offsets: range
-    ) -> memoryview | None:
+        self,
+        queue: MessageQueue,
+        places: Positions,
+        sizes: npt.NDArray[np.integer[Any]],
+        queue_offsets: range,
+    ) -> RecordChunk | None:
         """Return the records at these places, of these sizes, back to back.
 
-        None if any of them is not there: nothing that was read may be used then.
+        None if any of them is not there, or they are more than a pull can bring: nothing that was
+        read may be used then.
 
         Args:
+            queue: The queue that all records must be of.
             places: The place of each record in the log.
             sizes: The size of each record in bytes.
             queue_offsets: Those among which all records' must be, each once and in order.
         """
         lengths = sizes.astype(np.int64)
         ends = np.cumsum(lengths)
-        if int(lengths.min()) < layout.RECORD_BYTES_MIN or int(ends[-1]) > BUFFER_BYTES_MAX:
+        if int(lengths.min()) < layout.RECORD_BYTES_MIN or int(ends[-1]) > FRAME_BYTES_MAX:
             return None
         data = np.empty(int(ends[-1]), np.uint8)
-        for rows in _together(places, lengths, ends, self._place.file_bytes):
-            start, end = int(ends[rows.start] - lengths[rows.start]), int(ends[rows.stop - 1])
-            try:
+        try:
+            for rows in _together(places, lengths, self._place.file_bytes):
+                start, end = int(ends[rows.start] - lengths[rows.start]), int(ends[rows.stop - 1])
                 self._read(int(places[rows.start]), data.data[start:end])
-            except OSError:
-                return None
-            last = _last_offset(data[start:end], places[rows], lengths[rows], queue_offsets)
-            if last is None:
-                return None
-            queue_offsets = range(last + 1, queue_offsets.stop)
-        return data.data if _is_proven(self._place, self._files) else None
+            records = RecordChunk(data.data, lengths)
+        except (OSError, RecordError):
+            return None
+        are_these = _are_of(records, queue, queue_offsets)
+        are_these = are_these and bool((records.head["physical_offset"] == places).all())
+        return records if are_these and self._is_proven() else None
 
     def _read(self, place: int, into: memoryview) -> None:
+        if place < 0:
+            raise OSError(f"no log has a place {place}")
         position = place % self._place.file_bytes
         name = f"{place - position:0{layout.FILE_NAME_DIGITS}d}"
-        self._files.read(str(PurePath(self._place.directory, name)), position, into)
+        self._log.read(name, position, into)
+
+    def _is_proven(self) -> bool:
+        with suppress(OSError):
+            return self._proven_owner() == self._owner
+        return False
+
+    def _proven_owner(self) -> int:
+        """Return the user whose broker has written the proof; raise OSError if it is not there."""
+        found, owner = self._directory.proof(self._place.proof_name)
+        if found != self._proof:
+            raise OSError(f"{self._place.proof_name} is not the proof that was asked for")
+        return owner
 
 
-def _together(
-    places: Positions, lengths: Positions, ends: Positions, file_bytes: int
-) -> Iterator[slice]:
-    """Yield the rows of records that lie back to back in one file, a megabyte at a time."""
-    files, parts = places // file_bytes, ends // _PART_BYTES
+def _together(places: Positions, lengths: Positions, file_bytes: int) -> Iterator[slice]:
+    """Yield the rows of records that lie back to back in one file."""
+    files = places // file_bytes
     is_cut = places[1:] != (places + lengths)[:-1]
-    is_cut |= (files[1:] != files[:-1]) | (parts[1:] != parts[:-1])
+    is_cut |= files[1:] != files[:-1]
     cuts = (np.flatnonzero(is_cut) + 1).tolist()
     yield from map(slice, [0, *cuts], [*cuts, len(places)])
 
 
-def _last_offset(
-    data: Bytes, places: Positions, lengths: Positions, queue_offsets: range
-) -> int | None:
-    """Return the last queue offset of the records that the broker has spoken of.
-
-    None if they are others, or their offsets do not ascend among these.
-    """
-    heads = take_structures(data, np.cumsum(lengths) - lengths, _HEAD)
-    offsets = heads["queue_offset"].astype(np.int64)
-    are_these = (
-        (heads["total_size"] == lengths).all()
-        and (heads["physical_offset"] == places).all()
-        and (offsets[1:] > offsets[:-1]).all()
+def _are_of(records: RecordChunk, queue: MessageQueue, queue_offsets: range) -> bool:
+    """Return whether all records are of a queue, and their offsets ascend among these."""
+    offsets = records.head["queue_offset"].astype(np.int64)
+    return bool(
+        (offsets[1:] > offsets[:-1]).all()
         and int(offsets[0]) >= queue_offsets.start
         and int(offsets[-1]) < queue_offsets.stop
+        and (records.head["queue_id"] == queue.queue_id).all()
+        and records.are_of(queue.topic.encode()).all()
     )
-    return int(offsets[-1]) if are_these else None
 
 
-def on_this_machine(place: LogPlace, files: Files = SYSTEM_FILES) -> LogFiles | None:
-    """Return the files of a broker's log if this machine has them, else None."""
-    return LogFiles(place, files) if _has(place, files) else None
+# ---- is it this machine?
 
 
-@lru_cache(maxsize=64)
-def _has(place: LogPlace, files: Files) -> bool:
-    """Return whether it is worth asking for places; each read proves it again."""
-    return _is_proven(place, files)
+class ProvenLog(NamedTuple):
+    """The files of a broker's log, and the connection on which it has proven that they are."""
+
+    connection: Connection
+    files: LogFiles
 
 
-def _is_proven(place: LogPlace, files: Files) -> bool:
-    """Return whether this machine has a broker's files now."""
-    try:
-        found = files.start_of(place.proof_path, _PROOF_BYTES_MAX)
-    except (OSError, ValueError):
-        return False
-    return found == place.proof.encode()
+class LocalFiles:
+    """Finds the files of brokers that run on this machine.
+
+    Args:
+        files: The files of this machine.
+        is_wanted: Whether somebody has asked for them, so that the log says why there are none.
+    """
+
+    def __init__(self, files: Files = SYSTEM_FILES, *, is_wanted: bool = False) -> None:
+        self._files = files
+        self._is_wanted = is_wanted
+
+    def log_of(self, connections: Connections, address: str) -> ProvenLog | None:
+        """Return a broker's log if it has proven it on its connection; None to pull.
+
+        Raises:
+            ConnectionFailed, ConnectionClosed: The broker cannot be asked.
+        """
+        connection, agreement = connections.line(address)
+        is_offered = agreement is not None and Extension.READ_FILES in agreement.extensions
+        find = partial(self._proven, connections, is_offered=is_offered)
+        found: LogFiles | None = connection.found_once(find)
+        return None if found is None else ProvenLog(connection, found)
+
+    def _proven(
+        self, connections: Connections, connection: Connection, *, is_offered: bool
+    ) -> LogFiles | None:
+        """Have a broker prove on a new connection that this machine has its files."""
+        try:
+            files = self._challenged(connections, connection, is_offered=is_offered)
+        except _Unusable as error:
+            self._tell(connection.address, str(error))
+            return None
+        return files
+
+    def missed(self, address: str) -> None:
+        """Note that files do not hold what their broker has named."""
+        self._tell(address, "they do not hold what it has named, as after a deletion")
+
+    def _tell(self, address: str, why: str) -> None:
+        """Log once why files are not read; as a warning where somebody has asked for that."""
+        if not self._is_wanted:
+            _log.debug(_NOT_READ, address, why)
+        elif (address, why) not in _told:
+            _told[address, why] = None
+            _log.warning(_NOT_READ, address, why)
+
+    def _challenged(
+        self, connections: Connections, connection: Connection, *, is_offered: bool
+    ) -> LogFiles:
+        ends = connection.ends
+        if ends is None:
+            raise ConnectionClosed(connection.address, "the system has ended the connection")
+        client, broker = ends
+        if not (broker.is_loopback or broker.address == client.address):
+            raise _Unusable("it runs on another machine")
+        if not is_offered:
+            raise _Unusable("it does not offer them")
+        nonce = os.urandom(NONCE_BYTES).hex()
+        try:
+            place = connections.log_place(connection, nonce)
+        except RequestTimeout as error:
+            raise _Unusable("it does not answer the request for a proof") from error
+        if place is None:
+            raise _Unusable("it writes no proof (its log says why)")
+        proof = proof_of(nonce, broker, client, machine_identity())
+        try:
+            files = LogFiles(self._files.open(place.directory), place, proof)
+        except (OSError, ValueError) as error:
+            raise _Unusable(
+                f"the store {place.directory} is not its own here, or not readable ({error})"
+            ) from error
+        if connection.ends != ends:
+            # Once the connection has ended, another broker may have one with the same ends.
+            raise ConnectionClosed(connection.address, "it ended before its proof was read")
+        return files
+
+
+class _Unusable(Exception):
+    """The files of a broker are not to be read; the text says why."""
+
+
+_NOT_READ: Final = "the files of the broker at %s are not read: %s; its records are pulled"
+_told: dict[tuple[str, str], None] = {}
+"""The addresses of brokers, and why their files are not read, as this process has logged them."""
+
+
+def machine_identity() -> str:
+    """Return the identity of this boot of the machine and of the process's network namespace.
+
+    Brokers find the same by the same rules; empty parts where the system does not tell.
+    """
+    boot = namespace = ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/net").stat().st_ino)
+    return f"{boot}/{namespace}"

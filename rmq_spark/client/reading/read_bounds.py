@@ -151,7 +151,7 @@ def _first_since(instance: ClientInstance, held: Span, timestamp_ms: int) -> int
     search = Search(timestamp_ms, held.start, held.end, hint)
     while (probe := search.probe()) is not None:
         pulled = api.peek(held.address, READER_GROUP, queue, probe)
-        message = pulled.first_message()
+        message = pulled.first_message(queue)
         if message is None:
             search.found(pulled.next_begin_offset, None)
         else:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.errors import RecordError, RocketPollError, Verbatim
+from rmq_spark.errors import RecordError, RocketPollError, Verbatim, legible
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.chunk.decode import readable_records
@@ -47,7 +47,11 @@ def readable_chunks(
     """
     at = start
     for chunk in gathered(answers):
-        records, fault = readable_records(chunk.records, chunk.sizes)
+        fault: RecordError | None = None
+        if chunk.decoded is not None:
+            records = chunk.decoded
+        else:
+            records, fault = readable_records(chunk.records, chunk.sizes)
         next_offset, stated_crc = chunk.next_offset, None
         stranger = _first_stranger(records, queue, range(at, next_offset), is_filtered=is_filtered)
         if stranger is not None:
@@ -74,15 +78,17 @@ def _first_stranger(
         is_strange = (found < queue_offsets.start) | (found >= queue_offsets.stop)
         is_strange[1:] |= found[1:] <= found[:-1]
     is_strange |= records.head["queue_id"] != queue.queue_id
+    is_strange |= ~records.are_of(queue.topic.encode())
     if not is_strange.any():
         return None
     row = int(np.argmax(is_strange))
     before = int(found[row - 1]) if row else queue_offsets.start - 1
+    topic = legible(records.topics[row].as_py())
     fault = RecordError(
         "a stored message",
-        at="queueId and queueOffset",
-        needed=f"{queue.queue_id} and one between {before} and {queue_offsets.stop}",
-        found=Verbatim(f"{int(records.head['queue_id'][row])} and {int(found[row])}"),
+        at="topic, queueId and queueOffset",
+        needed=f"{queue.topic}, {queue.queue_id} and one between {before} and {queue_offsets.stop}",
+        found=Verbatim(f"{topic}, {int(records.head['queue_id'][row])} and {int(found[row])}"),
     )
     return row, fault
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmq_spark.client.message import MessageExt, decode_messages, unreadable
+from rmq_spark.client.message import ForeignRecord, MessageExt, decode_pulled, unreadable
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Span
 from rmq_spark.client.requests.broker_api import BrokerApi
@@ -34,6 +34,7 @@ def stored_messages(
         rules: Settings of the pulls, among them the filter.
 
     Raises:
+        ForeignRecord: The broker gives a message of another queue.
         OffsetMoved: The queue does not hold these offsets any more.
         ClientError: The broker does not answer, or refuses.
     """
@@ -45,6 +46,8 @@ def stored_messages(
                 for message in _messages_of(api, queue, chunk, at):
                     yield message
                     at = message.queue_offset + 1
+            except ForeignRecord:  # the broker is wrong: nothing else that it gives is believed
+                raise
             except RecordError as error:
                 damaged = _beyond_decoding(chunk, queue, at, error)
                 yield damaged
@@ -59,8 +62,8 @@ def _messages_of(
     api: BrokerApi, queue: MessageQueue, chunk: RawChunk, at: int
 ) -> Iterator[MessageExt]:
     """Yield the messages of a chunk; one with a fault is at its place, whatever it states."""
-    for message in decode_messages(
-        chunk.records, queue.broker_name, max_body_bytes=api.max_body_bytes, with_faults=True
+    for message in decode_pulled(
+        chunk.records, queue, max_body_bytes=api.max_body_bytes, with_faults=True
     ):
         found = message
         if message.fault is not None:

@@ -50,6 +50,7 @@ from rmq_spark.wire.headers.send import (
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
+    from rmq_spark.client.connections.connection import Connection
     from rmq_spark.client.requests.admin_calls import AdminCalls
     from rmq_spark.client.requests.staging_calls import StagingCalls
 
@@ -229,23 +230,26 @@ class BrokerApi:
         timeout_ms: int | None = None,
         *,
         is_chunk: bool = False,
-        by_places: bool = False,
+        places_over: Connection | None = None,
     ) -> Answer[PullResult]:
         """Pull messages of a queue, and return a future of the result; see `pull`.
 
         With ``is_chunk``, megabytes are pulled at once; the broker's `agreement` must have
-        PULL_CHUNK. With ``by_places`` as well, the answer may say where they are in the files of
-        the log; the `agreement` must have READ_FILES.
+        PULL_CHUNK. With ``places_over``, the request goes over that connection or fails, and the
+        answer may say where the messages are in the files of the log; the broker must have proven
+        there that these are its own.
         """
-        code = RequestCode.PULL_PLACES if by_places else RequestCode.PULL_CHUNK
-        command, timeout_ms = self._pull_command(
-            header, timeout_ms, code if is_chunk else RequestCode.PULL_MESSAGE
-        )
+        code = RequestCode.PULL_CHUNK if is_chunk else RequestCode.PULL_MESSAGE
+        if places_over is not None:
+            code = RequestCode.PULL_PLACES
+        command, timeout_ms = self._pull_command(header, timeout_ms, code)
 
         def interpret(answer: RemotingCommand) -> PullResult:
             return pulled(address, command.code, answer)
 
-        return self.connections.request_async(address, command, timeout_ms, interpret)
+        return self.connections.request_async(
+            address, command, timeout_ms, interpret, over=places_over
+        )
 
     def tells_of_deleted_topics(self, address: str) -> bool:
         """Return whether a connected broker answers a pull that it holds when its topic is deleted.

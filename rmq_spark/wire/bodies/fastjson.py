@@ -6,7 +6,8 @@ RocketMQ's bodies are JSON with three liberties, all of which real brokers and c
     {{"brokerName":"b","queueId":0}:{}}     objects as keys
     {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path
 
-What is strict JSON goes through orjson; the rest is read here, to a depth that no body comes near.
+What is strict JSON goes through orjson; the rest is read here. Neither is nested deeper than
+`DEPTH_MAX`, which no body comes near.
 Written are strict JSON and, where a key is an object, the second form: every Java version reads
 these. Values are what `json` would give, maps with objects as keys are an `ObjectMap`. This module
 knows no body: `mapping` does.
@@ -23,8 +24,9 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.object_map import ObjectMap
 from rmq_spark.wire.bodies.references import REFERENCE_KEY, resolve_references
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.json_nesting import LEVELS_MAX, check_nesting
 
-DEPTH_MAX = 32
+DEPTH_MAX = LEVELS_MAX
 
 _TOKEN = re.compile(
     r"""[ \t\r\n]*(?:
@@ -48,6 +50,7 @@ def loads(data: Buffer, liberties_bytes_max: int | None = None) -> Any:
     limited.
     """
     text = bytes(data)
+    check_nesting(text, "JSON body", BodyError)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

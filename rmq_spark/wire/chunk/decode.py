@@ -106,7 +106,8 @@ class RecordChunk:
         self._refuse(head["total_size"] != self.sizes, "totalSize", head["total_size"])
         is_v1 = head["magic"] == layout.MAGIC_V1
         topic_length_bytes: Widths = layout.TOPIC_LENGTH_V1_BYTES
-        if not is_v1.all():
+        self._are_v1 = bool(is_v1.all())
+        if not self._are_v1:
             self._refuse(~is_v1 & (head["magic"] != layout.MAGIC_V2), "magic", head["magic"])
             topic_length_bytes = np.where(is_v1, topic_length_bytes, layout.TOPIC_LENGTH_V2_BYTES)
         self.sys_flag = head["sys_flag"].astype(np.int32)
@@ -173,6 +174,30 @@ class RecordChunk:
     def topics(self) -> pa.StringArray:
         """The topic of each record, as text."""
         return as_text(take_bytes(self.buffer, self.topic_at, self.topic_length))
+
+    def are_of(self, topic: bytes) -> npt.NDArray[np.bool_]:
+        """Return which records are of a topic.
+
+        Where what follows the bodies was put side by side, the topics are compared by words, each
+        with its length in front.
+        """
+        part = bytes([len(topic) & 0xFF]) + topic
+        width = len(self._behind) // max(len(self), 1)
+        if self._behind is not self.data and self._are_v1 and len(part) <= width:
+            words_bytes = -(-len(part) // _WORD.itemsize) * _WORD.itemsize
+            expected = np.frombuffer(part.ljust(words_bytes, b"\0"), _WORD)
+            masks = np.frombuffer((b"\xff" * len(part)).ljust(words_bytes, b"\0"), _WORD)
+            words = self._behind.view(_WORD).reshape(len(self), -1)
+            differ = (words[:, 0] ^ expected[0]) & masks[0]
+            for number in range(1, len(expected)):
+                differ |= (words[:, number] ^ expected[number]) & masks[number]
+            are_same: npt.NDArray[np.bool_] = differ == 0
+            return are_same
+        are_of: npt.NDArray[np.bool_] = self.topic_length == len(topic)
+        at = self._behind_ends - self.properties_length - layout.PROPERTIES_LENGTH_BYTES
+        found = take_structures(self._behind, (at - len(topic))[are_of], np.dtype(f"S{len(topic)}"))
+        are_of[are_of] = found == topic
+        return are_of
 
     @cached_property
     def stored_bodies(self) -> pa.BinaryArray:

@@ -181,7 +181,7 @@ def test_the_search_leads_to_what_is_called_so(console, cluster):
     assert leads(stage.group) == f"/groups/{stage.group}"
     assert leads("") == "/"
     queue = cluster.queue(stage.topic, 1)
-    found = cluster.api.peek(cluster.address, "TOOLS_CONSUMER", queue, 1).first_message()
+    found = cluster.api.peek(cluster.address, "TOOLS_CONSUMER", queue, 1).first_message(queue)
     place = f"/topics/{stage.topic}/{stage.broker}/1/1"
     assert leads(found.offset_message_id) == place
     assert stage.topic in leads(stage.topic[:-2].lower())

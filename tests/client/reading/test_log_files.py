@@ -1,21 +1,36 @@
 """Records out of the files of a broker's log: the same as it gives, or none at all."""
 
 import os
-from functools import partial
+import socket
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from broker_stories import BrokerThread, small_broker
+from fake_servers import FakeServer, Peer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq_spark.client.errors import ClientError
+from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.reading.log_files import SystemFiles, on_this_machine
-from rmq_spark.wire.extensions import Extension, LogPlace
+from rmq_spark.client.reading.log_files import (
+    LocalFiles,
+    LogFiles,
+    SystemFiles,
+    machine_identity,
+)
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.extensions import LogPlace, proof_of
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import host_of, parse_host
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
@@ -29,12 +44,28 @@ class CountedFiles(SystemFiles):
 
     def __init__(self, before=lambda _: None):
         self.bytes_read = 0
-        self._before = before
+        self.opened = []
+        self.before = before
 
-    def read(self, path, position, into):
-        self._before(path)
-        super().read(path, position, into)
-        self.bytes_read += len(into)
+    def open(self, path):
+        self.opened.append(path)
+        return CountedDirectory(self, super().open(path), Path(path))
+
+
+class CountedDirectory:
+    def __init__(self, files, directory, path):
+        self._files, self._directory, self._path = files, directory, path
+
+    def proof(self, name):
+        return self._directory.proof(name)
+
+    def below(self, name, owner):
+        return CountedDirectory(self._files, self._directory.below(name, owner), self._path / name)
+
+    def read(self, name, position, into):
+        self._files.before(self._path / name)
+        self._directory.read(name, position, into)
+        self._files.bytes_read += len(into)
 
 
 def filled(broker, steps):
@@ -56,7 +87,7 @@ def pulled(api, address, queue=QUEUE, subscription="*", files=None, **more):
     """All of a queue: its records, by the offset behind those that came together."""
     end = api.max_offset(address, queue)
     if files is not None:
-        more["log_files"] = partial(on_this_machine, files=files)
+        more["local_files"] = LocalFiles(files)
     rules = PullRules(subscription=subscription, **more)
     chunks = BulkPull(api, address, "G", queue, 0, end, rules)
     return b"".join(bytes(chunk.records) for chunk in chunks)
@@ -86,6 +117,10 @@ def test_files_give_what_the_broker_gives(running_broker, api, steps, subscripti
         assert files.bytes_read <= len(by_broker)
 
 
+def log_of_broker(broker):
+    return broker.config.store.store_path_root_dir / "commitlog"
+
+
 LARGE = [(QUEUE, 60, 3_000, True), (OTHER, 60, 3_000, True), (QUEUE, 60, 3_000, True)]
 
 
@@ -97,66 +132,73 @@ def test_large_chunks_are_read_from_files(running_broker, api):
 
 
 def test_files_of_one_queue_lie_in_several_files_of_the_log(running_broker, api):
-    size = running_broker.controller.store.log_place.file_bytes
+    size = running_broker.config.store.mapped_file_size_commit_log
     filled(running_broker, [(QUEUE, 100, 20_000, True)] * (size // 1_000_000 + 1))
-    directory = Path(running_broker.controller.store.log_place.directory)
-    assert len(list(directory.iterdir())) > 1
+    assert len(list(log_of_broker(running_broker).iterdir())) > 1
     files = CountedFiles()
     assert pulled(api, running_broker.address, files=files) == pulled(api, running_broker.address)
     assert files.bytes_read > size
 
 
 def deleted(path):
-    Path(path).unlink()
+    path.unlink()
 
 
 def cut_short(path):
     os.truncate(path, 100)
 
 
-def of_another_queue(path):
-    """Another place is written in each record: the log was another one there."""
-    with Path(path).open("r+b") as file:
+def changed(path, at, number):
+    """Another number is written at a place of each record."""
+    with path.open("r+b") as file:
         data = file.read()
-        for at in range(len(data) - 36):
-            if data[at + 4 : at + 8] == b"\xda\xa3\x20\xa7":
-                file.seek(at + 28)
-                file.write(b"\0\0\0\1")
+        for start in range(len(data) - 36):
+            if data[start + 4 : start + 8] == b"\xda\xa3\x20\xa7":
+                file.seek(start + at)
+                file.write(number)
 
 
-def test_records_of_another_store_that_was_put_there_meanwhile_are_not_used(tmp_path):
-    """It is the same in all but what the messages say."""
-    store, other = tmp_path / "store", tmp_path / "other"
-    for root, body in ((store, b"right"), (other, b"wrong")):
-        root.mkdir()
-        _, places, sizes, _ = log_of(root, (0, body), (1, body))
-    files = log_of(store, (0, b"right"), (1, b"right"))[0]
-    assert files.records(places, sizes, range(2)) is not None
-    (other / "abort").write_text("rocketpoll of another start")
-    store.rename(tmp_path / "aside")
-    other.rename(store)
-    assert files.records(places, sizes, range(2)) is None
-    store.rename(other)
-    (tmp_path / "aside").rename(store)
-    assert b"right" in bytes(files.records(places, sizes, range(2)))
+def of_another_place(path):
+    changed(path, layout.PHYSICAL_OFFSET_AT, b"\0\0\0\1")
 
 
-@pytest.mark.parametrize("happens", [deleted, cut_short, of_another_queue])
-def test_what_is_not_there_any_more_is_no_record(running_broker, api, tmp_path, happens):
+def of_another_queue(path):
+    changed(path, layout.QUEUE_ID_AT, b"\0\0\0\1")
+
+
+def of_another_topic(path):
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"\1T", b"\1U"))
+
+
+@pytest.mark.parametrize(
+    "happens", [deleted, cut_short, of_another_place, of_another_queue, of_another_topic]
+)
+def test_records_that_are_not_there_any_more_are_pulled(
+    running_broker, api, tmp_path, monkeypatch, happens
+):
+    """The reader sees a copy of the store, in which something happens to the log."""
     filled(running_broker, LARGE)
-    place = running_broker.controller.store.log_place
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in Path(place.directory).iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
     by_broker = pulled(api, running_broker.address)
-    moved = place._replace(directory=str(copy))
-    files = CountedFiles(happens)
+    store, copy = log_of_broker(running_broker).parent, tmp_path / "copy"
+    (copy / "commitlog").mkdir(parents=True)
+    for file in (store / "commitlog").iterdir():
+        (copy / "commitlog" / file.name).write_bytes(file.read_bytes())
 
-    def moved_files(_):
-        return on_this_machine(moved, files)
+    class CopiedFiles(CountedFiles):
+        def open(self, path):
+            for file in Path(path).glob("proof.*"):
+                (copy / file.name).write_bytes(file.read_bytes())
+            return super().open(copy)
 
-    assert pulled(api, running_broker.address, log_files=moved_files) == by_broker
+    files = CopiedFiles()
+    assert pulled(api, running_broker.address, files=files) == by_broker
+    assert files.bytes_read > 0
+    api.connections.close(running_broker.address)
+    before, files.bytes_read = by_broker, 0
+    files.before = happens
+    assert pulled(api, running_broker.address, files=files) == before
+    assert files.bytes_read <= 1 << 20
 
 
 def test_a_file_that_deletion_has_taken_is_pulled_for_and_not_tried_again(running_broker, api):
@@ -183,8 +225,7 @@ WRONG_ENTRIES = {
 @pytest.mark.parametrize("wrong", WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
 def test_an_entry_that_leads_elsewhere_gives_what_the_broker_gives(running_broker, api, wrong):
     filled(running_broker, LARGE)
-    directory = Path(running_broker.controller.store.log_place.directory)
-    queue = directory.parent / "consumequeue" / "T" / "0" / f"{0:020}"
+    queue = log_of_broker(running_broker).parent / "consumequeue" / "T" / "0" / f"{0:020}"
     with queue.open("r+b") as file:
         data = file.read(ENTRY_BYTES * 52)
         entries = [ENTRY_STRUCT.unpack_from(data, ENTRY_BYTES * row) for row in (50, 51)]
@@ -204,63 +245,40 @@ def outcome(api, address, **way):
         return str(error)
 
 
-# ---- is it this machine?
-
-
-def test_a_broker_of_this_machine_proves_that_it_is(running_broker, api):
-    agreement = api.agreement(running_broker.address)
-    assert Extension.READ_FILES in agreement.extensions
-    assert agreement.log_place == running_broker.controller.store.log_place
-    assert on_this_machine(agreement.log_place) is not None
-
-
-def placed(tmp_path, proof="rocketpoll 1"):
-    return LogPlace(str(tmp_path), 1 << 20, str(tmp_path / "abort"), proof)
-
-
-def test_other_files_at_the_same_path_prove_nothing(tmp_path):
-    assert on_this_machine(placed(tmp_path)) is None
-    (tmp_path / "abort").write_text("rocketpoll 2")
-    assert on_this_machine(placed(tmp_path, "rocketpoll 3")) is None
-    assert on_this_machine(placed(tmp_path, "rocketpoll 2")) is not None
-
-
-def test_what_is_no_file_is_neither_waited_for_nor_followed(tmp_path):
-    os.mkfifo(tmp_path / "abort")
-    assert on_this_machine(placed(tmp_path)) is None
-    (tmp_path / "abort").unlink()
-    (tmp_path / "real").write_text("rocketpoll 4")
-    (tmp_path / "abort").symlink_to(tmp_path / "real")
-    assert on_this_machine(placed(tmp_path, "rocketpoll 4")) is None
-
-
-def test_a_path_that_no_system_knows_proves_nothing():
-    assert on_this_machine(LogPlace("/", 1, "/a\0b", "proof")) is None
-
-
 # ---- records at places
 
 
-def log_of(tmp_path, *messages, file_bytes=1 << 20):
+def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
     """One file of a log with these messages, and where each is."""
     data, places, sizes = b"", [], []
     for queue_offset, body in messages:
-        record = encode_record(
-            StoredMessage("T", body, queue_offset=queue_offset, physical_offset=len(data))
+        where = parse_host(host)
+        message = StoredMessage(
+            queue.topic,
+            body,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=len(data),
+            born_host=where,
+            sys_flag=MessageSysFlag.BORN_HOST_V6.value * where.is_v6,
+            magic=layout.MAGIC_V2 if len(queue.topic) > 127 else layout.MAGIC_V1,
         )
+        record = encode_record(message)
         places.append(len(data))
         sizes.append(len(record))
         data += record
-    (tmp_path / f"{0:020d}").write_bytes(data)
-    (tmp_path / "abort").write_text("proof")
-    files = on_this_machine(placed(tmp_path, "proof")._replace(file_bytes=file_bytes))
+    (tmp_path / "log").mkdir(exist_ok=True)
+    (tmp_path / "log" / f"{0:020d}").write_bytes(data)
+    (tmp_path / "proof.0").write_bytes(b"proof")
+    place = LogPlace(str(tmp_path), "log", 1 << 20, "proof.0")
+    files = LogFiles(SystemFiles().open(place.directory), place, b"proof")
     return files, np.array(places), np.array(sizes, np.int32), data
 
 
 def test_records_lie_back_to_back_whatever_lies_between_them(tmp_path):
     files, places, sizes, data = log_of(tmp_path, (3, b"a"), (0, b"other"), (4, b"b" * 50))
-    found = files.records(places[::2], sizes[::2], range(3, 5))
-    assert bytes(found) == data[: sizes[0]] + data[places[2] :]
+    found = files.records(QUEUE, places[::2], sizes[::2], range(3, 5))
+    assert bytes(found.data) == data[: sizes[0]] + data[places[2] :]
 
 
 @pytest.mark.parametrize(
@@ -269,23 +287,355 @@ def test_records_lie_back_to_back_whatever_lies_between_them(tmp_path):
         ("places", [0, 1]),
         ("sizes", [1, 1]),
         ("sizes", [1, -1]),
+        ("sizes", [0, 1 << 30]),
         ("offsets", range(4, 9)),
         ("offsets", range(3, 4)),
         ("places", [1 << 40, 0]),
+        ("places", [-(1 << 40), 0]),
+        ("queue", MessageQueue("T", "broker-a", 1)),
+        ("queue", MessageQueue("U", "broker-a", 0)),
+        ("queue", MessageQueue("T2", "broker-a", 0)),
+        ("queue", MessageQueue("T" * 300, "broker-a", 0)),
     ],
 )
 def test_records_that_are_not_as_the_broker_says_are_none(tmp_path, of, changed):
     files, places, sizes, _ = log_of(tmp_path, (3, b"a" * 9), (4, b"b" * 50))
-    offsets = range(3, 5)
+    queue, offsets = QUEUE, range(3, 5)
     if of == "places":
         places = places + np.array(changed)
     elif of == "sizes":
         sizes = sizes + np.array(changed, np.int32)
+    elif of == "queue":
+        queue = changed
     else:
         offsets = changed
-    assert files.records(places, sizes, offsets) is None
+    assert files.records(queue, places, sizes, offsets) is None
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1:9", "[::1]:9"])
+@pytest.mark.parametrize("topic", ["T", "T" * 127, "T" * 200, "Tümpel"])
+def test_records_of_all_topics_and_hosts_are_found(tmp_path, topic, host):
+    """A long topic has the second magic, and hosts of IPv6 are longer."""
+    queue = MessageQueue(topic, "broker-a", 3)
+    files, places, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b" * 9), queue=queue, host=host)
+    assert bytes(files.records(queue, places, sizes, range(2)).data) == data
+    other = MessageQueue(topic[:-1] + "U", "broker-a", 3)
+    assert files.records(other, places, sizes, range(2)) is None
 
 
 def test_offsets_must_ascend(tmp_path):
     files, places, sizes, _ = log_of(tmp_path, (4, b"a"), (3, b"b"))
-    assert files.records(places, sizes, range(9)) is None
+    assert files.records(QUEUE, places, sizes, range(9)) is None
+
+
+def test_nothing_is_read_once_the_proof_is_gone_or_another(tmp_path):
+    """As where another broker has taken the place of the one that wrote it."""
+    files, places, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b"))
+    assert bytes(files.records(QUEUE, places, sizes, range(2)).data) == data
+    (tmp_path / "proof.0").write_bytes(b"proof of another connection")
+    assert files.records(QUEUE, places, sizes, range(2)) is None
+    (tmp_path / "proof.0").unlink()
+    assert files.records(QUEUE, places, sizes, range(2)) is None
+
+
+def test_the_directory_of_the_proof_is_read_wherever_it_is_moved(tmp_path):
+    """Another store, in all but its bodies the same, is put in its place."""
+    store, other = tmp_path / "store", tmp_path / "other"
+    for root, body in ((other, b"wrong"), (store, b"right")):
+        root.mkdir()
+        files, places, sizes, _ = log_of(root, (0, body), (1, body))
+    store.rename(tmp_path / "aside")
+    other.rename(store)
+    assert b"right" in bytes(files.records(QUEUE, places, sizes, range(2)).data)
+
+
+# ---- who may name files
+
+
+def test_a_broker_of_this_machine_proves_its_files_once_a_connection(running_broker, api, caplog):
+    filled(running_broker, LARGE)
+    files = CountedFiles()
+    for _ in range(3):
+        pulled(api, running_broker.address, files=files)
+    assert files.opened == [str(log_of_broker(running_broker).parent)]
+    api.connections.close(running_broker.address)
+    pulled(api, running_broker.address, files=files)
+    assert len(files.opened) == 2
+    assert not caplog.text
+
+
+class Elsewhere(FakeServer):
+    """An address in front of a broker, whose answers to the request for a proof are changed."""
+
+    def __init__(self, broker, change):
+        self._broker, self._change = broker, change
+        super().__init__(self._between)
+
+    def _between(self, peer):
+        host, port = self._broker.address.rsplit(":", 1)
+        with closing(socket.create_connection((host, int(port)))) as connection:
+            behind = Peer(connection)
+            while (request := peer.receive()) is not None:
+                behind.send(request)
+                answer = behind.receive()
+                if request.code == RequestCode.EXTENSIONS and "nonce" in request.ext_fields:
+                    nonce = request.ext_fields["nonce"]
+                    fields = self._change(nonce, peer.socket, dict(answer.ext_fields))
+                    answer = answer._replace(ext_fields=fields)
+                peer.send(answer)
+
+
+def own_proof(root, nonce, sock):
+    """Write into a directory what an honest broker would, so that the client accepts it."""
+    ends = host_of(sock.getsockname()), host_of(sock.getpeername())
+    root.mkdir(exist_ok=True)
+    (root / "proof.0").write_bytes(proof_of(nonce, *ends, machine_identity()))
+    return {"storeDirectory": str(root), "proofName": "proof.0"}
+
+
+def relayed(_victim, _root):
+    """The broker behind has written the proof, with the ends of another connection."""
+    return lambda _nonce, _sock, fields: fields
+
+
+def without_a_proof(victim, root):
+    root.mkdir()
+    return lambda _nonce, _sock, fields: {**fields, "storeDirectory": str(root)}
+
+
+def with_a_proof_of_another(part):
+    """A proof as of an honest broker in which one part is another."""
+
+    def lie(victim, _root):
+        def change(nonce, sock, fields):
+            said = [nonce, host_of(sock.getsockname()), host_of(sock.getpeername())]
+            said.append(machine_identity())
+            said[part] = ["0" * 32, said[2], said[1], "another/4026531840"][part]
+            (victim / fields["proofName"]).write_bytes(proof_of(*said))
+            return fields
+
+        return change
+
+    return lie
+
+
+def own_directory_with(put):
+    """A store of its own, with a good proof; the log in it is the victim's by some trick."""
+
+    def lie(victim, root):
+        def change(nonce, sock, fields):
+            fields |= own_proof(root, nonce, sock)
+            put(victim, root)
+            return fields
+
+        return change
+
+    return lie
+
+
+def a_link_to_the_log(victim, root):
+    (root / "commitlog").symlink_to(victim / "commitlog")
+
+
+def links_to_files(victim, root):
+    (root / "commitlog").mkdir()
+    for file in (victim / "commitlog").iterdir():
+        (root / "commitlog" / file.name).symlink_to(file)
+
+
+def files_of_another_user(victim, root):
+    """As hard links give them, where the system lets anybody make these."""
+    links_of_another_user(victim, root)
+    os.chown(root / "commitlog", os.getuid(), -1)
+
+
+def links_of_another_user(victim, root):
+    (root / "commitlog").mkdir()
+    for file in (victim / "commitlog").iterdir():
+        os.link(file, root / "commitlog" / file.name)
+    os.chown(root / "proof.0", 65_534, -1)
+    os.chown(root / "commitlog", 65_534, -1)
+
+
+def a_pipe_as_the_proof(victim, root):
+    (root / "proof.0").unlink()
+    os.mkfifo(root / "proof.0")
+    (victim / "commitlog").rename(root / "commitlog")
+    (root / "commitlog").rename(victim / "commitlog")
+
+
+def a_link_as_the_proof(_victim, root):
+    (root / "proof.0").rename(root / "real")
+    (root / "proof.0").symlink_to(root / "real")
+
+
+def naming(**more):
+    """A proof of its own, and names that lead out of its directory."""
+
+    def lie(victim, root):
+        def change(nonce, sock, fields):
+            fields |= own_proof(root, nonce, sock)
+            return fields | {name: text.format(victim=victim) for name, text in more.items()}
+
+        return change
+
+    return lie
+
+
+def old_format(_victim, _root):
+    def change(_nonce, _sock, fields):
+        directory = fields.pop("storeDirectory")
+        return {
+            "names": "pull-chunk,read-files",
+            "logDirectory": f"{directory}/commitlog",
+            "logFileBytes": fields["logFileBytes"],
+            "proofPath": "/proc/sys/kernel/ostype",
+            "proof": "Linux\n",
+        }
+
+    return change
+
+
+HOSTILE = {
+    "a relayed nonce": relayed,
+    "no proof": without_a_proof,
+    "a proof of another nonce": with_a_proof_of_another(0),
+    "a proof of another listener": with_a_proof_of_another(1),
+    "a proof of another client": with_a_proof_of_another(2),
+    "a proof of another machine": with_a_proof_of_another(3),
+    "a link to the log": own_directory_with(a_link_to_the_log),
+    "links to files": own_directory_with(links_to_files),
+    "hard links to another user's files": own_directory_with(links_of_another_user),
+    "hard links in a directory of the reader's": own_directory_with(files_of_another_user),
+    "a pipe as the proof": own_directory_with(a_pipe_as_the_proof),
+    "a link as the proof": own_directory_with(a_link_as_the_proof),
+    "a log outside": naming(logName="../store/commitlog"),
+    "a log at an absolute path": naming(logName="{victim}/commitlog"),
+    "a log that is the parent": naming(logName=".."),
+    "a proof outside": naming(proofName="../store/proof.0"),
+    "a proof that is another file": naming(proofName="abort"),
+    "a path that no system knows": naming(storeDirectory="/a\0b"),
+    "a directory that is a file": naming(storeDirectory="{victim}/abort"),
+    "no size of files": naming(logFileBytes="0"),
+    "the format of the previous release": old_format,
+}
+
+
+@pytest.mark.parametrize("lie", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_broker_has_no_file_read_that_is_not_its_own(
+    running_broker, api, tmp_path, caplog, lie
+):
+    """The victim's records have the very places, sizes and offsets that the broker names."""
+    if "another user" in str(lie) and os.getuid():
+        pytest.skip("only root can give files away")
+    filled(running_broker, LARGE)
+    by_broker = pulled(api, running_broker.address)
+    change = lie(log_of_broker(running_broker).parent, tmp_path / "own")
+    files = CountedFiles()
+    with Elsewhere(running_broker, change) as hostile:
+        way = {"local_files": LocalFiles(files, is_wanted=True)}
+        assert pulled(api, hostile.address, **way) == by_broker
+        assert pulled(api, hostile.address, **way) == by_broker
+        told = [each for each in caplog.messages if hostile.address in each]
+        api.connections.close(hostile.address)
+    assert files.bytes_read == 0
+    assert len(told) == 1
+    assert told[0].endswith("; its records are pulled")
+
+
+def test_the_stand_in_has_its_own_files_read(running_broker, api, tmp_path):
+    """So that the tests above are about their lies alone."""
+    filled(running_broker, LARGE)
+    victim = log_of_broker(running_broker).parent
+
+    def change(nonce, sock, fields):
+        return fields | own_proof(victim, nonce, sock)
+
+    files = CountedFiles()
+    with Elsewhere(running_broker, change) as server:
+        assert pulled(api, server.address, files=files) == pulled(api, running_broker.address)
+        api.connections.close(server.address)
+    assert files.bytes_read > 0
+
+
+def test_a_broker_that_does_not_answer_the_nonce_is_pulled_from(running_broker, tmp_path):
+    filled(running_broker, LARGE)
+    connections = Connections(agree_timeout_ms=300)
+    api = BrokerApi(connections)
+
+    def story(peer):
+        host, port = running_broker.address.rsplit(":", 1)
+        with closing(socket.create_connection((host, int(port)))) as connection:
+            behind = Peer(connection)
+            while (request := peer.receive()) is not None:
+                if "nonce" not in request.ext_fields:
+                    behind.send(request)
+                    peer.send(behind.receive())
+
+    files = CountedFiles()
+    with FakeServer(story) as server:
+        assert pulled(api, server.address, files=files) == pulled(api, running_broker.address)
+        connections.shutdown()
+    assert files.opened == []
+
+
+@pytest.mark.parametrize(
+    ("client", "broker", "asks"),
+    [
+        ("127.0.0.1:5", "127.0.0.1:9876", True),
+        ("10.0.0.7:5", "10.0.0.7:9876", True),
+        ("[::1]:5", "[::1]:9876", True),
+        ("10.0.0.7:5", "127.0.0.1:9876", True),
+        ("10.0.0.7:5", "10.0.0.8:9876", False),
+        ("[fe80::1]:5", "[fe80::2]:9876", False),
+    ],
+)
+def test_only_a_broker_at_the_readers_own_address_is_asked(
+    running_broker, api, monkeypatch, caplog, client, broker, asks
+):
+    filled(running_broker, LARGE)
+    monkeypatch.setattr(Connection, "ends", (parse_host(client), parse_host(broker)))
+    asked = []
+    monkeypatch.setattr(Connections, "log_place", lambda *_: asked.append(1))
+    way = {"local_files": LocalFiles(is_wanted=True)}
+    pulled(api, running_broker.address, **way)
+    assert bool(asked) is asks
+    assert ("it runs on another machine" in caplog.text) is not asks
+
+
+def test_a_connection_that_has_ended_proves_nothing(running_broker, api, monkeypatch):
+    """Its ends may belong to another broker's connection by then."""
+    filled(running_broker, LARGE)
+    line = api.connections.line(running_broker.address)
+    ends = iter([line.connection.ends, None])
+    monkeypatch.setattr(Connection, "ends", property(lambda _: next(ends)))
+    with pytest.raises(ConnectionClosed, match="ended before its proof was read"):
+        LocalFiles().log_of(api.connections, running_broker.address)
+
+
+def test_an_answer_over_another_connection_names_no_places(running_broker, api):
+    filled(running_broker, LARGE)
+    log = LocalFiles().log_of(api.connections, running_broker.address)
+    header = BulkPull(api, running_broker.address, "G", QUEUE, 0, 1)._header
+    way = {"is_chunk": True, "places_over": log.connection}
+    answer = api.pull_async(running_broker.address, header._replace(max_msg_nums=60), **way)
+    assert answer.result(10).places is not None
+    api.connections.close(running_broker.address)
+    with pytest.raises(ConnectionClosed):
+        api.pull_async(running_broker.address, header, **way)
+
+
+@pytest.mark.parametrize(
+    ("listens_at", "reached_at"),
+    [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("::", "[::1]")],  # noqa: S104
+)
+def test_files_are_read_however_the_broker_listens(tmp_path, api, listens_at, reached_at):
+    """The proof has the ends of the connection, whatever its listener is bound to."""
+    more = {"bindAddress": listens_at, "allowRemoteWithoutAuthentication": True}
+    with BrokerThread(small_broker(tmp_path / "store", **more)) as broker:
+        broker.address = f"{reached_at}:{broker.port}"
+        filled(broker, LARGE)
+        files = CountedFiles()
+        pulled(api, broker.address, files=files)
+        assert files.bytes_read > 0
+        api.connections.close(broker.address)

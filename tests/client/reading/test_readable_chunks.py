@@ -92,21 +92,41 @@ def test_a_record_of_another_offset_cannot_be_read(
     [chunk] = readable_chunks([answer], QUEUE, 7, is_filtered=is_filtered)
     assert chunk.records.head["queue_offset"].tolist() == offsets[:right]
     assert chunk.next_offset == [6, *offsets][right] + 1
-    assert f"found 0 and {offsets[right]}" in str(chunk.fault)
+    assert f"found T, 0 and {offsets[right]}" in str(chunk.fault)
 
 
 def test_of_as_many_records_as_offsets_each_has_its_own():
     data = record(7) + record(9) + record(9)
     [chunk] = readable_chunks([RawChunk(data, None, 10)], QUEUE, 7, is_filtered=False)
     assert chunk.records.head["queue_offset"].tolist() == [7]
-    assert "needed 0 and one between 7 and 10, found 0 and 9" in str(chunk.fault)
+    assert "needed T, 0 and one between 7 and 10, found T, 0 and 9" in str(chunk.fault)
 
 
 def test_a_record_of_another_queue_cannot_be_read():
     data = record(7) + record(8, queue_id=1)
     [chunk] = readable_chunks([RawChunk(data, None, 9)], QUEUE, 7, is_filtered=False)
     assert (len(chunk.records), chunk.next_offset) == (1, 8)
-    assert "found 1 and 8" in str(chunk.fault)
+    assert "found T, 1 and 8" in str(chunk.fault)
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+@pytest.mark.parametrize("topic", ["U", "Ta", "", "%RETRY%T", "T" * 127])
+def test_a_record_of_another_topic_cannot_be_read(topic, has_sizes):
+    records = [record(7), record(8, topic=topic), record(9)]
+    sizes = np.array([len(each) for each in records]) if has_sizes else None
+    [chunk] = readable_chunks([RawChunk(b"".join(records), sizes, 10)], QUEUE, 7, is_filtered=False)
+    assert (len(chunk.records), chunk.next_offset) == (1, 8)
+    assert "needed T, 0" in str(chunk.fault)
+
+
+@pytest.mark.parametrize(
+    "topic", ["%RETRY%G", "%RETRY%G_T", "%DLQ%G", "SCHEDULE_TOPIC_XXXX", "ns%T"]
+)
+def test_records_of_a_topic_of_rocketmqs_own_bear_its_name(topic):
+    queue = MessageQueue(topic, "broker-a", 0)
+    data = record(7, topic=topic) + record(8, topic=topic)
+    [chunk] = readable_chunks([RawChunk(data, None, 9)], queue, 7, is_filtered=False)
+    assert (len(chunk.records), chunk.fault) == (2, None)
 
 
 def test_records_of_a_light_queue_bear_the_places_of_another():

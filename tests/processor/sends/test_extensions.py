@@ -31,7 +31,7 @@ class Room:
         self.disk = SlowAcknowledger(is_sync=is_sync)
         self.busy = None
         self.connection = FakeConnection()
-        processor = ExtensionsProcessor(
+        self.processor = ExtensionsProcessor(
             parts.store,
             TopicAdmission(config, parts.topics, saved_at_once, nobody_waits),
             self.disk,
@@ -39,7 +39,7 @@ class Room:
             lambda _: parse_host("10.0.0.2:9876"),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([processor.handlers()], 1_024, never_parked)
+        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024, never_parked)
 
     def ask(self, code, ext_fields, body=b""):
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body)
@@ -90,38 +90,79 @@ def test_who_asks_hears_where_his_messages_come_from_and_go_to(parts):
     assert fields["storeHost"] == "10.0.0.2:9876"
 
 
-@pytest.mark.parametrize("remote", ["127.0.0.1:5", "127.8.0.1:5", "[::1]:5"])
-def test_who_is_on_this_machine_hears_where_the_files_are(parts, remote):
+NONCE = "0123456789abcdef" * 2
+
+
+def asked_for_files(room, nonce=NONCE, names="proven-files"):
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": names, "nonce": nonce})
+    return HEADERS[RequestCode.EXTENSIONS].response.decode(answer.ext_fields)
+
+
+@pytest.mark.parametrize("remote", ["127.0.0.1:5", "127.8.0.1:5", "[::1]:5", "10.0.0.7:1"])
+def test_extensions_prove_the_store_to_a_client_on_this_machine(parts, remote):
+    """The proof has the nonce, and the ends of the connection that it came over."""
     room = Room(parts)
     room.connection.remote_host = parse_host(remote)
-    answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files"})
-    found = HEADERS[RequestCode.EXTENSIONS].response.decode(answer.ext_fields)
-    assert found.extensions == room.connection.extensions == {Extension.READ_FILES}
-    assert found.log_place == parts.store.log_place
-    assert Path(found.log_place.proof_path).read_text() == found.log_place.proof
-
-
-def test_who_has_dialled_from_the_brokers_own_address_is_on_this_machine(parts):
-    room = Room(parts)
-    room.connection.remote_host = parse_host("10.0.0.7:1")
     room.connection.local_host = parse_host("10.0.0.7:9876")
-    answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files"})
-    assert answer.ext_fields["names"] == "read-files"
+    found = asked_for_files(room)
+    assert found.extensions == room.connection.extensions == {Extension.READ_FILES}
+    directory, log_name, file_bytes, proof_name = found.log_place
+    assert Path(directory) == parts.root / "store"
+    assert (log_name, file_bytes) == (
+        "commitlog",
+        small_config(parts.root).mapped_file_size_commit_log,
+    )
+    said = Path(directory, proof_name).read_text()
+    assert said.startswith(f"rocketpoll {NONCE} 10.0.0.7:9876 {remote} ")
 
 
-def test_who_is_elsewhere_hears_nothing_of_files(parts):
-    room = Room(parts)
-    answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files,pull-chunk"})
-    assert answer.ext_fields["names"] == "pull-chunk"
-    assert not {"logDirectory", "logFileBytes", "proofPath", "proof"} & answer.ext_fields.keys()
-    assert room.connection.extensions == {Extension.PULL_CHUNK}
-
-
-def test_who_does_not_ask_for_files_hears_nothing_of_them(parts):
+def test_extensions_write_no_proof_without_a_nonce(parts):
     room = Room(parts)
     room.connection.remote_host = parse_host("127.0.0.1:5")
-    answer = room.ask(RequestCode.EXTENSIONS, {"names": "pull-chunk"})
-    assert "proof" not in answer.ext_fields
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": "proven-files"})
+    assert answer.ext_fields["names"] == "proven-files"
+    assert not {"storeDirectory", "logName", "proofName"} & answer.ext_fields.keys()
+    assert proofs_of(parts) == []
+
+
+@pytest.mark.parametrize(
+    "nonce", ["", "0", NONCE + "0", NONCE[:-1] + "G", NONCE.upper(), NONCE[:-1] + "\n"]
+)
+def test_extensions_write_nothing_else_than_a_nonce(parts, nonce):
+    room = Room(parts)
+    room.connection.remote_host = parse_host("127.0.0.1:5")
+    assert asked_for_files(room, nonce).log_place is None
+    assert proofs_of(parts) == []
+
+
+def test_extensions_do_not_know_the_files_of_the_previous_release(parts):
+    """Its clients trusted what a broker named: they pull."""
+    room = Room(parts)
+    room.connection.remote_host = parse_host("127.0.0.1:5")
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files,pull-chunk"})
+    assert answer.ext_fields["names"] == "pull-chunk"
+
+
+def test_extensions_name_no_files_to_a_client_elsewhere(parts):
+    room = Room(parts)
+    found = asked_for_files(room, names="proven-files,pull-chunk")
+    assert (found.names, found.log_place) == ("pull-chunk", None)
+    assert room.connection.extensions == {Extension.PULL_CHUNK}
+    assert proofs_of(parts) == []
+
+
+def test_extensions_delete_the_proof_when_the_connection_ends(parts):
+    room = Room(parts)
+    room.connection.remote_host = parse_host("127.0.0.1:5")
+    for _ in range(3):
+        assert asked_for_files(room).log_place is not None
+    assert len(proofs_of(parts)) == 1
+    room.processor.connection_closed(room.connection)
+    assert proofs_of(parts) == []
+
+
+def proofs_of(parts):
+    return [path.name for path in (parts.root / "store").glob("proof*")]
 
 
 def test_who_has_not_agreed_cannot_append(parts):

@@ -146,5 +146,5 @@ def test_extensions_that_are_not_known_are_passed_over(names, known):
 def test_extensions_are_offered_by_name():
     codec = HEADERS[RequestCode.EXTENSIONS].request
     offer = ExtensionsHeader.of(frozenset(Extension))
-    names = "append-chunk,msgpack-header,pull-chunk,read-files,staged-batches"
+    names = "append-chunk,msgpack-header,proven-files,pull-chunk,staged-batches"
     assert codec.encode(offer) == {"names": names}

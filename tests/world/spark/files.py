@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import PurePath
 from unittest.mock import patch
 
-from rmq_spark.client.reading.log_files import on_this_machine
+from rmq_spark.client.reading.log_files import LocalFiles
 from rmq_spark.spark import piece_chunks
 from rmq_spark.wire.chunk import placed
 
@@ -23,31 +23,45 @@ class WorkersFiles:
 
     def __init__(self, world):
         self._world = world
-        self._dice = world.dice_for("files")
-        self._number = self._dice.choice([None, 0, 1])
+        self.dice = world.dice_for("files")
+        self._number = self.dice.choice([None, 0, 1])
         self.bytes_read = 0
 
-    def start_of(self, path, size):
-        return bytes(self._content(path)[:size])
+    def open(self, path):
+        return _Directory(self, PurePath(path))
 
-    def read(self, path, position, into):
-        time.sleep(self._dice.choice(_READ_SECONDS))
-        data = self._content(path)[position : position + len(into)]
-        if len(data) < len(into):
-            raise OSError(f"{path} is too short")
-        into[:] = data
-        self.bytes_read += len(into)
-
-    def _content(self, path):
+    def content(self, path):
         brokers = self._world.brokers
         if self._number is None or self._number >= len(brokers):
             raise FileNotFoundError(path)
-        return brokers[self._number].content(PurePath(path))
+        return brokers[self._number].content(path)
+
+
+class _Directory:
+    """A directory that is there for as long as files are found in it."""
+
+    def __init__(self, files, path):
+        self._files = files
+        self._path = path
+
+    def proof(self, name):
+        return bytes(self._files.content(self._path / name)), 0
+
+    def below(self, name, owner):
+        return _Directory(self._files, self._path / name)
+
+    def read(self, name, position, into):
+        time.sleep(self._files.dice.choice(_READ_SECONDS))
+        data = self._files.content(self._path / name)[position : position + len(into)]
+        if len(data) < len(into):
+            raise OSError(f"{name} is too short")
+        into[:] = data
+        self._files.bytes_read += len(into)
 
 
 def reading_files(files):
     """Have tasks look for files among these, for however few bytes."""
     return (
-        patch.object(piece_chunks, "on_this_machine", partial(on_this_machine, files=files)),
+        patch.object(piece_chunks, "LocalFiles", partial(LocalFiles, files)),
         patch.object(placed, "RUN_BYTES_MIN", 1),
     )
