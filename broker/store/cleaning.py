@@ -15,7 +15,7 @@ from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.results import DeletedFiles
-from rocketpoll.broker.store.retention import Retention
+from rocketpoll.broker.store.retention import Retention, RoomToCome
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Cleaning:
         self._refuse = refuse
         self._message_ms = message_ms
         self._is_full = False
+        self._room_to_come = RoomToCome()
         self._deleted_bytes = self._forced_bytes = 0
         """Bytes of deleted files that are not reported yet; of these, bytes of unexpired files."""
 
@@ -57,8 +58,10 @@ class Cleaning:
         """
         checkpointing = self._checkpointing
         retention = Retention(self.config, self._disk, self._log.files)
-        used_ratio = self._disk.usage(self.config.store_path_root_dir).ratio
-        expiry = retention.expiry(self._now_ms(), self._log.last_timestamp)
+        usage = self._disk.usage(self.config.store_path_root_dir)
+        now_ms = self._now_ms()
+        in_the_end = self._room_to_come.look(usage, self._log.written_offset, now_ms)
+        expiry = retention.expiry(now_ms, self._log.last_timestamp, in_the_end)
         if expiry.until > max(self._log.min_offset, checkpointing.noted_offset):
             self._save_checkpoint()
         begin = self._log.min_offset
@@ -67,10 +70,11 @@ class Cleaning:
             deleted = self._log.files.delete_before(min(expiry.until, checkpointing.noted_offset))
         finally:
             end = self._log.min_offset
+            self._room_to_come.add(end - begin, now_ms)
             self._deleted_bytes += end - begin
             self._forced_bytes += max(end - max(begin, expiry.forced_from), 0)
         self.refuse_when_full()
-        if self._expire(first_ms, used_ratio) and not checkpointing.is_under_way:
+        if self._expire(first_ms, usage.ratio) and not checkpointing.is_under_way:
             self._save_checkpoint()  # a checkpoint under way notes it by itself
         checkpointing.delete_expired()
         self._staging.forget_old()

@@ -6,6 +6,10 @@ fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` younger
 as well, unless `cleanFileForciblyEnable` is false: the oldest first, and no more than bring the
 disk below that ratio. The last file always stays, and readers of a deleted file can finish.
 
+A disk may show the room of a deleted file late: btrfs at its next commit, any file system once the
+last reader has closed the file. Until the disk shows it, but for a minute at most, that room counts
+as free (`RoomToCome`): else each cleaning would delete further files for the same need.
+
 Both clocks have to agree because either alone may be wrong: a clock that is years ahead expires
 nothing, nor does a message that was stored by such a clock once the clock is right again. A file
 written by it does not stay for ever, and a log that nobody writes to does not expire.
@@ -13,17 +17,21 @@ written by it does not stay for ever, and a log that nobody writes to does not e
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketpoll.broker.local_time import local_time
 from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.disk import Disk, DiskUsage
 from rocketpoll.broker.store.mapped_file_queue import MappedFile, MappedFileQueue
 from rocketpoll.broker.store.offsets import PhysicalOffset
 
 FILES_AT_A_TIME = 10
 _HOUR_MS = 3_600_000
+_ROOM_TO_COME_MS = 60_000
+"""Time in which the disk has to show deleted files as free; btrfs commits every 30 s by default."""
+_log = logging.getLogger(__name__)
 
 
 class Expiry(NamedTuple):
@@ -39,6 +47,43 @@ class Expiry(NamedTuple):
     forced_from: PhysicalOffset
 
 
+class RoomToCome:
+    """The bytes of deleted files that the disk does not show as free yet."""
+
+    def __init__(self) -> None:
+        """Begin with nothing deleted."""
+        self._bytes = self._deleted_bytes = 0
+        self._deleted_ms = 0
+        self._used = 0
+        self._written = 0
+
+    def look(self, usage: DiskUsage, written: int, now_ms: int) -> DiskUsage:
+        """Return the usage once all that was deleted is free.
+
+        ``written`` is the end of the log: what was written there since the last look hides as much
+        room that became free.
+        """
+        freed = self._used + written - self._written - usage.used
+        self._used, self._written = usage.used, written
+        self._bytes = max(self._bytes - max(freed, 0), 0)
+        if self._bytes and not 0 <= now_ms - self._deleted_ms < _ROOM_TO_COME_MS:
+            if self._bytes > self._deleted_bytes // 2:
+                _log.warning(
+                    "deleting %d bytes of the commit log has freed %d: a snapshot or another "
+                    "program holds the deleted files, or others have filled the disk",
+                    self._deleted_bytes,
+                    self._deleted_bytes - self._bytes,
+                )
+            self._bytes = 0
+        return usage.with_freed(self._bytes)
+
+    def add(self, deleted_bytes: int, now_ms: int) -> None:
+        """Expect the room of files that were deleted after the last look."""
+        if deleted_bytes:
+            self._bytes += deleted_bytes
+            self._deleted_bytes, self._deleted_ms = self._bytes, now_ms
+
+
 class Retention:
     """The decision on which files may be deleted from the front of the log."""
 
@@ -48,10 +93,12 @@ class Retention:
         self._disk = disk
         self._files = files
 
-    def expiry(self, now_ms: int, newest_ms: int) -> Expiry:
-        """Return what may be deleted now, by the clock and the newest message of the log."""
+    def expiry(self, now_ms: int, newest_ms: int, usage: DiskUsage) -> Expiry:
+        """Return what may be deleted now, by the clock and the newest message of the log.
+
+        ``usage`` is that of the disk once all deleted files are free.
+        """
         config, file_size = self._config, self._files.file_size
-        usage = self._disk.usage(config.store_path_root_dir)
         hour = local_time(now_ms).hour
         may_go = hour in config.delete_when_hours or usage.ratio >= config.disk_max_used_space_ratio
         kept_since_ms = min(now_ms, newest_ms) - config.file_reserved_time_hours * _HOUR_MS

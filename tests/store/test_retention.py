@@ -18,6 +18,7 @@ from unreadable_disks import HesitantDisk, Refusal
 
 from rocketpoll.broker.store.directory_lock import OUR_SIGN
 from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store.results import PutMessageStatus
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 HOUR = 3_600_000
@@ -347,10 +348,14 @@ def full_disk():
 def with_log_files(tmp_path, disk, clock, count, **settings):
     """A store with so many log files, written now."""
     store = open_store(tmp_path, disk, clock, file_reserved_time_hours=72, **settings)
-    while len(store._log.files.files) < count:
-        store.put_message(message("x" * 200))
+    fill_log_files(store, count)
     written_now(store, clock)
     return store
+
+
+def fill_log_files(store, count):
+    while len(store._log.files.files) < count:
+        assert store.put_message(message("x" * 200)).status is PutMessageStatus.PUT_OK
 
 
 def written_now(store, clock):
@@ -374,6 +379,67 @@ def test_disk_that_stays_full_loses_all_files_but_the_last(tmp_path, full_disk, 
     full_disk.others = 9
     assert store.clean() == 3
     assert store.clean() == 0
+    store.shutdown()
+
+
+class HoldingDisk(FullDisk):
+    """A disk that keeps the room of deleted log files until it commits, or as long as readers,
+    or snapshots, hold them."""
+
+    held = 0
+
+    def _run(self, call):
+        self.held += call.kind == "delete" and call.path.parent.name == "commitlog"
+        return super()._run(call)
+
+    def usage(self, path):
+        return super().usage(path).with_freed(-self.held * LOG_FILE_BYTES)
+
+
+@pytest.fixture
+def holding_disk():
+    return HoldingDisk(LocalDisk())
+
+
+def test_full_disk_deletes_no_more_files_while_the_room_of_deleted_ones_is_to_come(
+    tmp_path, holding_disk, clock, caplog
+):
+    store = with_log_files(tmp_path, holding_disk, clock, 9)
+    holding_disk.others = 2  # 11 of 10
+    assert store.clean() == 3
+    for held in (3, 2, 1, 0, 0):
+        holding_disk.held = held
+        clock.now_ms += 10_000
+        assert store.clean() == 0
+    holding_disk.others += 1  # room that was shown once does not count a second time
+    assert store.clean() == 1
+    assert not any("has freed" in text for text in caplog.messages)
+    store.shutdown()
+
+
+def test_messages_stored_meanwhile_do_not_hide_that_deleted_files_are_free(
+    tmp_path, holding_disk, clock
+):
+    store = with_log_files(tmp_path, holding_disk, clock, 9, disk_space_warning_level_ratio=0.99)
+    assert store.clean() == 1
+    holding_disk.held = 0
+    fill_log_files(store, 9)
+    assert store.clean() == 1
+    store.shutdown()
+
+
+def test_files_whose_room_never_comes_are_told_of_and_others_go_once_a_minute(
+    tmp_path, holding_disk, clock, caplog
+):
+    store = with_log_files(tmp_path, holding_disk, clock, 9)
+    deleted = []
+    for _ in range(13):
+        deleted.append(store.clean())
+        clock.now_ms += 10_000
+    assert deleted == [1, *5 * [0], 1, *5 * [0], 1]
+    told = [text for text in caplog.messages if "has freed" in text]
+    assert len(told) == 2
+    assert told[0].startswith(f"deleting {LOG_FILE_BYTES} bytes of the commit log has freed 0: ")
     store.shutdown()
 
 
