@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 
-from rocketpoll.broker import threads
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rocketpoll.broker.processors import Processors
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
@@ -24,7 +23,7 @@ from rocketpoll.broker.server.event_loop import read_first
 from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state_tables import StateTables
-from rocketpoll.broker.store import lazy_numpy
+from rocketpoll.broker.store import chunks, lazy_numpy
 from rocketpoll.broker.store.lacks import Hindrances, may_succeed_later
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.threads import Workers
@@ -149,7 +148,8 @@ class Housekeeping:
         before_stop = tuple(self._jobs)
         while not all(job.done() for job in before_stop):
             await self._wait_for(before_stop, _LOST_SECONDS)
-            threads.fail_lost_jobs()
+            for workers in self._all_workers:
+                workers.fail_lost_jobs()
         self._has_stopped = True
         self._thread.shutdown()
         self._batch_thread.shutdown()
@@ -255,7 +255,9 @@ class Housekeeping:
             )
 
     def _look_after_threads(self) -> None:
-        threads.fail_lost_jobs()
+        for workers in self._all_workers:
+            workers.fail_lost_jobs()
+        chunks.fail_lost_loading()
         self._store.keep_flushing()
 
     def try_again(self) -> None:

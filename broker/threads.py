@@ -116,9 +116,15 @@ class Workers:
         return future
 
     def fail_lost_jobs(self) -> None:
-        """Fail the jobs of a thread that has not begun in time, if no other can run them."""
+        """Fail the jobs of a thread that has not begun in time, if no other can run them.
+
+        To be called now and then. It waits for nothing: if others are just submitting a job, the
+        next call does it.
+        """
         lost: list[Future[Any]] = []
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             self._forget_lost()
             if not self._workers and not self._is_closed:
                 with suppress(queue.Empty):
@@ -126,6 +132,8 @@ class Workers:
                         lost.append(each[0])
                 for future in lost:
                     self._unfinished.pop(future, None)
+        finally:
+            self._lock.release()
         for future in lost:
             if future.set_running_or_notify_cancel():
                 future.set_exception(MemoryError("a new thread could not begin"))
@@ -191,12 +199,6 @@ class Workers:
         finally:
             with self._lock:
                 self._unfinished.pop(future, None)
-
-
-def fail_lost_jobs() -> None:
-    """Fail the jobs of all threads that have not begun in time; to be called now and then."""
-    for workers in tuple(_all):
-        workers.fail_lost_jobs()
 
 
 def do_together(jobs: Sequence[Callable[[], object]], threads_max: int, name: str) -> None:

@@ -78,10 +78,16 @@ def loading() -> Future[None]:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
             # A process that ends waits for it: Arrow's libraries crash if Python ends meanwhile.
-            workers = Workers("LoadChunkTools")
+            workers = _state.workers = Workers("LoadChunkTools")
             attempt = _state.attempt = workers.submit(_load)
             attempt.add_done_callback(lambda _: workers.shutdown())
     return attempt
+
+
+def fail_lost_loading() -> None:
+    """Fail a loading whose thread has not begun in time; to be called now and then."""
+    if _state.workers is not None:
+        _state.workers.fail_lost_jobs()
 
 
 def when_loaded() -> Generator[Future[None], None, None]:
@@ -99,6 +105,7 @@ def when_loaded() -> Generator[Future[None], None, None]:
 class _State:
     is_loaded = False
     attempt: Future[None] | None = None
+    workers: Workers | None = None
     lock = threading.Lock()
     hindrance = Hindrance("the tools for many messages at once are not loaded")
 

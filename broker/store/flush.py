@@ -68,6 +68,7 @@ class FlushService:
 
         To be called now and then; without memory for that, the next call tries again.
         """
+        self._workers.fail_lost_jobs()
         if self._has_lacked_memory() and self._failure is None and not self._stopping:
             with suppress(RuntimeError, MemoryError):
                 self.start()

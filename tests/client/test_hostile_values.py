@@ -507,7 +507,6 @@ CELLS = {
     "bornTimestamp": {
         "64 bits": pa.array([2**63], pa.uint64()),
         "seconds": pa.array([2**62], pa.timestamp("s")),
-        "null": pa.nulls(1),
         "halves": pa.array([1.5]),
         "a text": pa.array(["now"]),
     },

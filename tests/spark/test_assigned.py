@@ -42,7 +42,8 @@ def test_load_says_so_and_lets_it_pass(pair, caplog):
     check_with_brokers(options_for(pair.names, None, assign=BOTH))
     assert pair.pauses == 0
     assert [record.message for record in caplog.records] == [
-        "option assign: no name server knows broker b at the moment; they know a."
+        "option assign: no name server knows broker b at the moment; they know a.",
+        "going on without broker b: no way to broker b: no name server knows a broker of that name",
     ]
 
 

@@ -1,4 +1,5 @@
 import pickle
+import sys
 
 import pytest
 from committing_sinks import CommittingSink
@@ -12,6 +13,12 @@ from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.source import RocketPollDataSource
 
 SCHEMA = schema_of("body binary")
+
+
+@pytest.fixture(autouse=True)
+def _same_python(monkeypatch):
+    """Spark would start the Python that runs the tests."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
 
 def reader(broker, topic, schema=SCHEMA, **more):

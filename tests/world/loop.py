@@ -82,10 +82,15 @@ class Loop(asyncio.BaseEventLoop):
 
     # ---- servers
 
-    async def create_server(self, protocol_factory, host=None, port=None, *, sock=None, **_):
+    async def create_server(
+        self, protocol_factory, host=None, port=None, *, sock=None, start_serving=True, **_
+    ):
         if sock is None:
             sock = ListeningSocket(self._network, self._process, (host, port))
-        return _Server(sock, partial(self._accept, protocol_factory))
+        server = _Server(sock, partial(self._accept, protocol_factory))
+        if start_serving:
+            await server.start_serving()
+        return server
 
     async def connect_accepted_socket(self, protocol_factory, sock):
         transport = Transport(self, self._process)
@@ -184,8 +189,11 @@ class _Accepted:
 class _Server:
     def __init__(self, sock, accept):
         self._sock = sock
+        self._accept = accept
         self.sockets = (sock,)
-        sock.port.serve(accept)
+
+    async def start_serving(self):
+        self._sock.port.serve(self._accept)
 
     def close(self):
         if self.sockets:
