@@ -46,10 +46,10 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 _ANOTHER_WRITE: Final = (
-    "If this is the same write, run again, there is nothing to do: it counts. If it is another "
-    "write, set option writeName to a name of its own. Spark Connect, and a thread of your own, do "
-    "not tell a write of foreachBatch which batch it is part of: have the number of the batch in "
-    "its name"
+    "If this is the same write, run again, it counts already: leave it out, or have it write the "
+    "same rows. If it is another write, set option writeName to a name of its own. Spark Connect, "
+    "and a thread of your own, do not tell a write of foreachBatch which batch it is part of: have "
+    "the number of the batch in its name"
 )
 TWO_COPIES: Final = (
     "Another driver goes on with this checkpoint, or with a copy of it: end one of the two, and "

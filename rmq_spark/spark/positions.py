@@ -226,14 +226,17 @@ def _offset_or_word(option: str, path: str, value: object) -> Position:
 
 
 def _time(option: str, path: str, value: object) -> Position:
-    ms = time_in_ms(value) if isinstance(value, str) else value
-    if isinstance(ms, bool) or not isinstance(ms, int) or ms < 0:
-        raise OptionError(
-            option,
-            f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found "
-            f"{value!r}",
-        )
-    return AtTime(ms if isinstance(value, str) else plausible_ms(f"{option}, at {path}", ms))
+    if isinstance(value, str):
+        ms = time_in_ms(value)
+        if ms is not None:
+            return AtTime(ms)
+    elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return AtTime(plausible_ms(f"{option}, at {path}", value))
+    raise OptionError(
+        option,
+        f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found "
+        f"{value!r}",
+    )
 
 
 def _is_version(value: object) -> bool:

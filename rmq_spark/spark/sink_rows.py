@@ -245,8 +245,11 @@ class SinkRows:
         )
         self._refuse_property(separated, offsets, first_row, f"{problem}: replace it")
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
+        is_nameless = pc.and_not(pc.equal(pc.binary_length(names), 0), has_none)
+        self._refuse_property(
+            is_nameless, offsets, first_row, "a value has an empty name: name it, or leave it out"
+        )
         is_left_out = pc.or_(has_none, pc.is_in(names, _NO_PROPERTY))
-        is_left_out = pc.or_(is_left_out, pc.equal(pc.binary_length(names), 0))
         kept = ~np.asarray(is_left_out).astype(bool)
         before = np.concatenate(([0], np.cumsum(kept)))
         chosen = pa.array(kept)

@@ -248,8 +248,9 @@ def _refuse_others(
         if options.transaction is not None:
             raise WriteError(
                 f"sink {batch.sink} has written other rows of {manifest_id} already, and those "
-                "count. If this is the same version, written again, there is nothing to do. If it "
-                "is another write, give it a txnVersion, or a sinkName, of its own"
+                "count. If this is the same version, written again, it counts already: leave it "
+                "out, or have it write the same rows. If it is another write, give it a "
+                "txnVersion, or a sinkName, of its own"
             )
         raise WriteError(another_write(manifest_id, f"sink {batch.sink}", "sinkName"))
     first = counting(manifest_id, own)

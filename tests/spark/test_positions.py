@@ -141,6 +141,23 @@ def test_times_by_queue():
         parse_times("o", '{"T": {"b": {"0": -1}}}')
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0001-01-01T00:00:00Z",
+        "0001-01-01T00:00:00+14:00",
+        "1969-12-31",
+        "1970-01-01T00:00:00Z",
+        "2026-01-31T12:00:00.5+02:00",
+        "9999-12-31T23:59:59.999Z",
+    ],
+)
+def test_a_time_of_a_queue_means_what_the_same_time_means_for_all_queues(text):
+    by_queue = parse_times("startingOffsetsByTimestamp", json.dumps({"T": {"*": text}}))
+    for_all = parse_positions("startingOffsets", text)
+    assert by_queue.of("T", "b", 0) == for_all.of("T", "b", 0)
+
+
 def test_who_asks_for_a_group_is_known():
     assert parse_positions("o", "group").uses_group
     assert parse_positions("o", '{"T": {"0": 1, "*": "group"}}').uses_group

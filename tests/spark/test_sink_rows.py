@@ -124,6 +124,15 @@ def test_properties_that_would_be_read_as_something_else_are_refused(bad):
     )
 
 
+def test_a_property_with_a_value_and_an_empty_name_is_refused():
+    maps = pa.array([[("ok", "1")], [("a", "1"), ("", "2")]], MAPS)
+    assert "row 1 of partition 3, column properties: a value has an empty name" in refused(
+        properties=maps
+    )
+    neither = pa.array([[("", ""), ("a", "1"), ("", None)]], MAPS)
+    assert column("properties", neither) == [[("a", "1")]]
+
+
 def test_properties_must_fit_into_their_16_bits():
     fits = [("a", "x" * 20_000)]
     assert checked(properties=pa.array([fits], MAPS), keys=["k" * 12_000]).num_rows == 1
