@@ -8,7 +8,6 @@ second. Offsets change all the time and are saved every few seconds.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,6 @@ from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
 from rocketpoll.broker.state.topic_config import TopicConfigManager
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.tables import JsonTable
-
-_log = logging.getLogger(__name__)
 
 
 class _Behind:
@@ -158,14 +155,7 @@ class StateTables:
     def warn_of_damage(self) -> None:
         """Warn of tables that were read from a backup: what was saved last may be missing."""
         for table in self.files:
-            damaged = table.set_aside
-            if damaged is not None:
-                _log.warning(
-                    "%s was damaged (%s) and is now %s; its backup, perhaps a save older, was read",
-                    table.path,
-                    damaged.reason,
-                    damaged.path.name,
-                )
+            table.warn_of_damage()
 
     @property
     def may_lack_topics(self) -> bool:

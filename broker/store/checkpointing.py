@@ -94,6 +94,7 @@ class Checkpointing:
         """
         manifest = self._manifest.load(Manifest()).without_light_queues()
         deletions = self._deletions_table.load(Deletions())
+        self._deletions_table.warn_of_damage()
         if not deletions.serial or deletions.serial != manifest.serial:
             deletions = Deletions(serial=manifest.serial, half_deleted=manifest.half_deleted)
         self._deletions, self._saved_serial = deletions, manifest.serial

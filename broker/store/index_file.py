@@ -263,31 +263,38 @@ class IndexFile:
         max_num: int,
         hops_max: int = INDEX_HOPS_MAX,
     ) -> list[PhysicalOffset]:
-        """Return places in the log stored under a hash in a time span, newest first.
+        """Return places in the log that may be stored under a hash in a time span, newest first.
 
-        Times count in whole seconds since the file's first entry, rounded down, as in RocketMQ.
+        An entry has the whole seconds since the file's first one, rounded down, as in RocketMQ: the
+        message may have been stored up to a second later. Those that were stored in the span for
+        certain are at most ``max_num``.
         """
         return self.walk(key_hash, begin_ms, end_ms, max_num, hops_max)[0]
 
     def walk(
         self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
-    ) -> tuple[list[PhysicalOffset], int]:
-        """Return what `query` does, and the number of entries looked at; damage ends it, too."""
+    ) -> tuple[list[PhysicalOffset], int, int]:
+        """Return what `query` does, how many of these are certain, and the entries looked at.
+
+        Damage ends it, too.
+        """
         found: list[PhysicalOffset] = []
-        hops = 0
+        certain = hops = 0
         number = self._slot(key_hash % self._sizes.hash_slot_num)
         header = self._header
         below = header.index_count  # each entry is older than the one before: there are no loops
-        while 0 < number < below and hops < hops_max and len(found) < max_num:
+        while 0 < number < below and hops < hops_max and certain < max_num:
             below = number
             entry_hash, physical_offset, time_diff, number = self._entry(number)
             hops += 1
-            timestamp = header.begin_timestamp + time_diff * 1000
-            if time_diff < 0 or timestamp < begin_ms:
+            earliest_ms = header.begin_timestamp + time_diff * 1000
+            latest_ms = earliest_ms + 999
+            if time_diff < 0 or latest_ms < begin_ms:
                 break
-            if entry_hash == key_hash and timestamp <= end_ms:
+            if entry_hash == key_hash and earliest_ms <= end_ms:
                 found.append(physical_offset)
-        return found, hops
+                certain += begin_ms <= earliest_ms and latest_ms <= end_ms
+        return found, certain, hops
 
     def count_last(self, physical_offset: PhysicalOffset) -> int:
         """Return the number of entries at the very end that are this message's."""

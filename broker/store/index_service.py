@@ -337,21 +337,23 @@ class IndexService:
     def query(
         self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int
     ) -> list[PhysicalOffset]:
-        """Return places of messages that may have this key, newest first, as RocketMQ finds them.
+        """Return places of messages that may have this key, newest first.
 
-        Other keys can share its hash: the messages must still be compared by text. ``key`` is one
-        word of KEYS or a UNIQ_KEY.
+        Other keys can share its hash, and entries have whole seconds: key and time of the messages
+        must still be compared. ``max_num`` limits those whose second lies in the span as a whole.
+        ``key`` is one word of KEYS or a UNIQ_KEY.
         """
         key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
         found: list[PhysicalOffset] = []
-        hops_left = self._hops_max
+        left, hops_left = max_num, self._hops_max
         for file in reversed(self._files):
             header = file.header
             if begin_ms <= header.end_timestamp and end_ms >= header.begin_timestamp:
-                more, hops = file.walk(key_hash, begin_ms, end_ms, max_num - len(found), hops_left)
+                more, certain, hops = file.walk(key_hash, begin_ms, end_ms, left, hops_left)
                 found += more
+                left -= certain
                 hops_left -= hops
-            if len(found) >= max_num or not hops_left:
+            if left <= 0 or not hops_left:
                 break
         return found
 

@@ -1,7 +1,7 @@
 """KeyQuery: messages of a topic by a key or a unique id, as the index leads to them.
 
-The index knows hashes of keys: each record that it leads to is looked at. This module must not know
-who asks, nor how long one may take.
+The index knows hashes of keys and whole seconds: each record that it leads to is looked at. This
+module must not know who asks, nor how long one may take.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
-from rocketpoll.broker.store.records.record_glance import has_key
+from rocketpoll.broker.store.records.record_glance import has_key, stored_at
 
 _CANDIDATES_PER_RESULT = 4
 
@@ -44,6 +44,10 @@ class KeyQuery:
             if not left:
                 return
             record = self._record_at(physical_offset) if physical_offset >= since else None
-            has_it = record is not None and has_key(record, topic.encode(), key.encode())
+            has_it = (
+                record is not None
+                and begin_ms <= stored_at(record) <= end_ms
+                and has_key(record, topic.encode(), key.encode())
+            )
             left -= has_it
             yield record if has_it else None

@@ -119,6 +119,17 @@ class JsonTable(Generic[Body]):
             self._is_loaded = True
             return value
 
+    def warn_of_damage(self) -> None:
+        """Warn if the last load read the backup of a damaged file."""
+        damaged = self._set_aside
+        if damaged is not None:
+            _log.warning(
+                "%s was damaged (%s) and is now %s; its backup, perhaps a save older, was read",
+                self._path,
+                damaged.reason,
+                damaged.path.name,
+            )
+
     def look(self, default: Body) -> Body:
         """Return what a load would, and change nothing.
 

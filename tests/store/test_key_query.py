@@ -2,6 +2,9 @@
 and never more than wanted."""
 
 import pytest
+from disks import ManualClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from logged_lines import lines_of
 from stores import message, open_store
 
@@ -87,3 +90,35 @@ def test_others_whose_keys_have_the_same_hash_do_not_count(store):
     for text, key in (("wanted", "Aa"), ("another", "BB"), ("and another", "BB")):
         store.put_message(message(text, keys=key, topic="T"))
     assert query(store, "T", "Aa", 1) == ["wanted"]
+
+
+@given(
+    times=st.lists(st.integers(0, 3_000), min_size=1, max_size=25).map(sorted),
+    begin=st.integers(-1, 3_001),
+    length=st.integers(0, 2_000),
+)
+@settings(max_examples=60, deadline=None)
+def test_times_of_a_query_count_to_the_millisecond(tmp_path_factory, times, begin, length):
+    """The index counts whole seconds: no message on the edge of the span may fall out of it."""
+    clock = ManualClock(0)
+    store = open_store(tmp_path_factory.mktemp("store"), clock=clock, max_index_num=9)
+    for number, time in enumerate(times):
+        clock.now_ms = 1_000_000 + time
+        store.put_message(message(f"{number}", keys="k"))
+    for span in ((begin, begin + length), (times[0], times[0]), (times[-1], times[-1])):
+        expected = [f"{n}" for n, time in enumerate(times) if span[0] <= time <= span[1]]
+        exact = (1_000_000 + span[0], 1_000_000 + span[1])
+        assert query(store, "T", "k", 99, exact) == expected[::-1]
+        assert query(store, "T", "k", 1, exact) == expected[-1:]
+    store.shutdown()
+
+
+def test_many_messages_later_in_the_second_hide_none_before_the_end_of_the_span(tmp_path):
+    clock = ManualClock(1_000_000)
+    store = open_store(tmp_path, clock=clock)
+    store.put_message(message("wanted", keys="k"))
+    clock.now_ms += 500
+    for _ in range(20):
+        store.put_message(message("later", keys="k"))
+    assert query(store, "T", "k", 1, (0, 1_000_499)) == ["wanted"]
+    store.shutdown()

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 from breadth import some
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
@@ -144,6 +145,20 @@ def test_deletions_since_a_checkpoint_are_known_after_a_kill_and_their_topics_be
         store.finish_deletion(name)
     crash(store)
     assert open_store(tmp_path).half_deleted_topics == ()
+
+
+def test_a_damaged_table_of_deletions_is_set_aside_with_a_warning(tmp_path, caplog):
+    store = open_store(tmp_path)
+    for topic in ("first", "second"):
+        put(store, "x", topic=topic)
+        store.delete_topic(topic)
+    crash(store)
+    (tmp_path / "config/deletions.json").write_bytes(bytes(100))
+    store = open_store(tmp_path)
+    [line] = [each for each in lines_of(caplog, "rocketpoll.broker.store") if "damaged" in each]
+    assert "config/deletions.json was damaged" in line
+    assert "is now deletions.json.corrupt; its backup, perhaps a save older, was read" in line
+    store.shutdown()
 
 
 def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, monkeypatch):
