@@ -322,9 +322,9 @@ class GroupBrokers:
         Queues of a broker that does not answer are not.
         """
         held: frozenset[MessageQueue] = frozenset()
-        for broker_name, own in by_broker(queues).items():
+        for own in by_broker(queues).values():
             try:
-                address = self._routes.master_address(broker_name)
+                address = self._master(own[0])
                 held |= self._api.lock(address, self._group, self.client_id, own)
             except ClientError:  # noqa: PERF203  # the others are asked all the same
                 continue

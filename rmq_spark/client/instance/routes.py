@@ -83,6 +83,7 @@ class Routes(ProcessBound):
         self._asking: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
+        self._left: dict[str, set[str]] = {}  # by broker, the topics whose routes named it before
         ProcessBound.__init__(self)
 
     @property
@@ -223,12 +224,19 @@ class Routes(ProcessBound):
     def refresh(self, topic: str) -> TopicRoute:
         """Ask a name server for a topic's route again, and return it.
 
+        If the route names a broker that routes of other topics have lost, these are asked for as
+        well: the broker is back. Otherwise it would be asked about queues that their routes lack.
+
         Raises:
             RouteNotFound: The name servers know no such topic. The route known before is kept.
             NoNameServer: None of them answers. The route known before is kept.
         """
         found = topic_route(topic, self._ask(topic))
         with self._lock:
+            before = self._table.get(topic)
+            for name in before.brokers.keys() - found.brokers.keys() if before else ():
+                self._left.setdefault(name, set()).add(topic)
+            others = {each for name in found.brokers for each in self._left.pop(name, ())}
             # The newest comes last, as its addresses count: those of a deleted topic grow old.
             table = {name: route for name, route in self._table.items() if name != topic}
             table[topic] = found
@@ -236,6 +244,8 @@ class Routes(ProcessBound):
                 name: broker for route in table.values() for name, broker in route.brokers.items()
             }
             self._table = table  # behind the brokers, which a route that is known leads to
+        if others := (others & table.keys()) - {topic}:
+            self.refresh_each(sorted(others))  # a route that cannot be found out stays as it is
         return found
 
     def refresh_each(self, topics: Iterable[str]) -> Mapping[str, TopicRoute | Exception]:

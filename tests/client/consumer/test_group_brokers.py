@@ -275,6 +275,21 @@ def test_a_broker_that_is_not_known_yet_is_looked_for_once_more(brokers, api, na
     assert name_server.asked == 2
 
 
+def test_a_broker_found_again_by_its_retry_queue_has_its_other_queues_again(
+    brokers, api, name_server
+):
+    """Otherwise the next round would give them up, until the route is asked for in its turn."""
+    api.answers["lock"] = lambda _, __, queues: frozenset(queues)
+    queues = brokers.queues("T")
+    brokers.queues("%RETRY%G")
+    back = name_server.brokers.pop("b")
+    brokers._routes.refresh_all()
+    name_server.brokers["b"] = back
+    of_b = MessageQueue("%RETRY%G", "b", 0)
+    assert brokers.lock([of_b, B]) == {of_b, B}
+    assert brokers.queues("T") == queues
+
+
 def test_members_are_asked_of_one_broker_after_the_other(brokers, api):
     api.answers["consumer_ids"] = ("me", "you")
     api.down = {"a:1"}

@@ -162,6 +162,58 @@ def test_a_topic_that_is_gone_does_not_bring_back_where_a_broker_was():
     assert routes.topics == {"T", "U", "V"}
 
 
+def test_a_broker_that_is_back_in_one_route_is_back_in_all_that_lost_it():
+    both, left = (
+        route(queue_data("a"), queue_data("b"), brokers=(A, B)),
+        route(queue_data("a"), brokers=(A,)),
+    )
+    server = NameServer(T=both, U=both, V=left, GONE=both)
+    routes = Routes(server)
+    routes.find(["T", "U", "V", "GONE"])
+    server.table.update(T=left, U=left, GONE=left)
+    routes.refresh_all()
+    assert set(routes.brokers) == {"a"}
+    routes.forget("GONE")
+    server.table.update(T=both, U=both)
+    server.asked.clear()
+    routes.refresh("U")
+    assert names_of(routes.subscribe_queues("T")) == ["a0", "a1", "b0", "b1"]
+    assert server.asked == ["U", "T"]
+
+
+def test_a_topic_that_has_left_a_broker_for_good_is_asked_for_once_more_only():
+    both, left = (
+        route(queue_data("a"), queue_data("b"), brokers=(A, B)),
+        route(queue_data("a"), brokers=(A,)),
+    )
+    server = NameServer(T=both, U=both)
+    routes = Routes(server)
+    routes.find(["T", "U"])
+    server.table["T"] = left
+    routes.refresh("T")
+    server.asked.clear()
+    for _ in range(3):
+        routes.refresh("U")
+    assert server.asked == ["U", "T", "U", "U"]
+    assert names_of(routes.subscribe_queues("T")) == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("error", [RouteNotFound("T"), NoNameServer()])
+def test_a_route_that_cannot_be_found_out_keeps_no_other_from_being_asked_for(error):
+    both, left = (
+        route(queue_data("a"), queue_data("b"), brokers=(A, B)),
+        route(queue_data("a"), brokers=(A,)),
+    )
+    server = NameServer(T=both, U=both)
+    routes = Routes(server)
+    routes.find(["T", "U"])
+    server.table.update(T=left, U=left)
+    routes.refresh_all()
+    server.table.update(T=error, U=both)
+    assert names_of(routes.refresh("U").subscribe_queues) == ["a0", "a1", "b0", "b1"]
+    assert names_of(routes.subscribe_queues("T")) == ["a0", "a1"]
+
+
 @pytest.mark.parametrize("error", [RouteNotFound("T"), NoNameServer()])
 def test_what_name_servers_do_not_know_now_is_kept_as_it_was(error):
     server = NameServer(T=route(queue_data("a"), brokers=(A,)))
