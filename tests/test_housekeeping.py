@@ -10,6 +10,7 @@ import threading
 import pytest
 from broker_clients import pull_request, pulled
 from broker_stories import run, small_broker, started, tell
+from disks import usage_of_large_disk
 from logged_lines import lines_of
 from slow_disks import SlowDisk
 from stores import crash, message, open_store
@@ -310,7 +311,6 @@ def test_the_end_waits_for_what_has_begun(tmp_path):
 
 def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_deleted(tmp_path):
     disk = SlowDisk(directory="consumequeue")
-    used = disk.usage(tmp_path)
 
     async def story(broker):
         client = await broker.connect()
@@ -324,7 +324,7 @@ def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_dele
         broker.move(60)
         await broker.until(disk.is_waiting.is_set)
         broker.controller.tables.offsets.commit("G", "T", 0, 5)
-        disk.usage = lambda _: used._replace(used=87, free=13)
+        disk.usage = lambda _: usage_of_large_disk(0.87)
         broker.move(10)
         await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
         await broker.until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 1)
