@@ -17,6 +17,8 @@ from broker_clients import BrokerClients, pull_request, send_request
 from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
+from rocketpoll.broker.testing import wait_until
+
 SIZES = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": str(1 << 16),
@@ -500,14 +502,19 @@ def test_a_disk_that_is_really_full_is_served_from_and_takes_messages_when_there
         f"dd if=/dev/zero of={store / 'room'} bs=64k count=2 2>/dev/null",
         f"(dd if=/dev/zero of={filler} 2>/dev/null || true)",
     )
-    kept = {"cleanResourceInterval": "3600000"}  # else the oldest messages would go
+    kept = {
+        "cleanFileForciblyEnable": "false",  # else the oldest messages would go
+        "cleanResourceInterval": "100",
+        "diskSpaceWarningLevelRatio": "100",
+    }
     with BrokerProcess(store.parent, by=by, **SIZES, **kept) as broker:
         found = found_in(broker)  # what a kill has left to be carried to queues waits for room
         assert found
         assert found == SENT[: len(found)]
         answer = answer_to_one_more(broker)
-        assert (answer.code, "No space left on device" in answer.remark) == (14, True)
+        assert (answer.code, "the disk is 100% full" in answer.remark) == (14, True)
         broker.as_it_sees(filler).unlink()
+        wait_until(lambda: any("messages are taken again" in line for line in broker.log()))
         taken = asyncio.run(sent_until_it_is_full(broker))
         assert taken
         broker.as_it_sees(store / "room").unlink()

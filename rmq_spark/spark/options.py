@@ -164,7 +164,6 @@ class WriteOptions:
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Parse and check the options of a source."""
     options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
-    access = access_of(options)
     expression = options.one_of("tags", "sql")
     limits = _limits(options)
     namespace = options.get("namespace", _namespace)
@@ -192,6 +191,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "suspendTimeoutMs",
             f"needed at most {SUSPEND_MS_MAX}, so that a query stops in time, found {suspend_ms}",
         )
+    access = access_of(options)
     return ReadOptions(
         access=access,
         selection=selection,

@@ -131,7 +131,7 @@ def test_what_a_listener_has_not_finished_comes_again(cluster, join, does, order
 
 
 LARGE = {
-    "properties without room for more": {"body": b"x", "properties": {"a": "y" * 32_670}},
+    "properties without room for more": {"body": b"x", "properties": {"a": "y" * 32_600}},
     "a body that is small only as it was compressed": {"body": bytes(6 << 20)},
 }
 
