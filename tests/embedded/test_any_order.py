@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rmq_spark.client import Message, Producer
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+from rocketpoll.broker.testing import wait_until
 
 SMALL = {
     "flushDiskType": "SYNC_FLUSH",
@@ -69,6 +70,7 @@ class EmbeddedMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self):
+        self.other_threads = set(threading.enumerate())
         self.directory = tempfile.mkdtemp(prefix="any-order-")
         self.broker = EmbeddedBroker(self.directory, **SMALL).start()
         self.broker.create_topic("T", 1)
@@ -171,9 +173,7 @@ class EmbeddedMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_has_the_state_that_it_should_have(self):
-        names = Counter(thread.name.partition("_")[0] for thread in threading.enumerate())
-        assert names["EmbeddedBroker"] == (not self.is_over)
-        assert all(names[name] <= 2 for name in NAMES)
+        wait_until(self.has_threads_of_one_broker)  # those of an earlier life may just be ending
         if self.is_over:
             return
         assert self.broker.port == self.port
@@ -187,6 +187,21 @@ class EmbeddedMachine(RuleBasedStateMachine):
                 assert is_away
             else:
                 assert not is_away
+
+    def own_threads(self):
+        return [each for each in threading.enumerate() if each not in self.other_threads]
+
+    def has_threads_of_one_broker(self):
+        names = Counter(thread.name.partition("_")[0] for thread in self.own_threads())
+        return names["EmbeddedBroker"] == (not self.is_over) and all(
+            names[name] <= 2 for name in NAMES
+        )
+
+    def has_ended_its_threads(self):
+        return not any(
+            thread.name.startswith(NAMES) and not thread.name.startswith("StoreHouse")
+            for thread in self.own_threads()
+        )
 
     def teardown(self):
         if not hasattr(self, "broker"):
@@ -207,10 +222,7 @@ class EmbeddedMachine(RuleBasedStateMachine):
             for each in getattr(self, "sockets", []):
                 each.close()
             shutil.rmtree(self.directory)
-        assert not any(
-            thread.name.startswith(NAMES) and not thread.name.startswith("StoreHouse")
-            for thread in threading.enumerate()
-        )
+        wait_until(self.has_ended_its_threads)
         gc.collect()  # a task that was destroyed while it was pending fails here
 
     def stored_by(self, broker):

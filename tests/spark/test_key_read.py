@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from source_parts import Clock, options_for, queues_of, schema_of, send
 
+from rmq_spark.client import Message
 from rmq_spark.spark import key_read, tasks
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.schema import arrow_schema_of
@@ -60,12 +61,13 @@ def test_what_a_broker_has_stored_by_a_clock_ahead_of_this_machines_is_found():
         assert bodies(broker, "orders", key="k") == [b"a"]
 
 
-def test_more_than_a_broker_can_give_of_one_second_is_said(
+def test_more_messages_of_one_time_than_a_broker_gives_at_once_are_an_error(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     monkeypatch.setattr(key_read, "MESSAGES_AT_ONCE", 8)
     monkeypatch.setattr(key_read, "FULL_PAGE", 8)
-    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdefghijklmnopqrst" * 2, keys="k")
+    with rocketpoll_broker.producer() as producer:  # a batch has one time
+        producer.send_batch([Message(rocketpoll_topic, b"x", keys="k") for _ in range(40)])
     with pytest.raises(SparkError, match="than its index gives at once"):
         bodies(rocketpoll_broker, rocketpoll_topic, key="k")
 
