@@ -103,10 +103,13 @@ class PullResult(NamedTuple):
     sizes: Any = None
     places: Any = None
 
-    def first_message(self, queue: MessageQueue) -> StoredMessage | None:
-        """Return the first message; None if there is none, or none of the queue that can be read.
+    def first_message(self, queue: MessageQueue | None = None) -> StoredMessage | None:
+        """Return the first message; None if it cannot be read, or is of another queue.
 
         Reading the queue then says what is wrong, and decides what is to be done.
+
+        Args:
+            queue: The queue that was pulled; by default a message of any queue is returned.
         """
         if self.pull_status is not PullStatus.FOUND:
             return None
@@ -114,4 +117,4 @@ class PullResult(NamedTuple):
             found = decode_record(self.records, check_crc=False)
         except RecordError:
             return None
-        return found if queue.is_of(found.topic, found.queue_id) else None
+        return found if queue is None or queue.is_of(found.topic, found.queue_id) else None

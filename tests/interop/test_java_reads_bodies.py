@@ -37,6 +37,9 @@ UNKNOWN_CLASSES = {
     "4.9.7": {
         "CreateTopicListRequestBody",
         "DelayOffsetSerializeWrapper",
+        "MessageQueueAssignment",
+        "QueryAssignmentRequestBody",
+        "QueryAssignmentResponseBody",
         "QuerySubscriptionResponseBody",
         "SubscriptionGroupList",
     },
