@@ -157,7 +157,9 @@ def checks_of(broker: Broker) -> Iterator[Check]:
     loss = broker.info.get("recentLoss")
     if loss is not None:
         remedy = "free or enlarge its disk, then check the groups named here"
-        found = loss or "no message was deleted before its time in the last hour"
+        found = loss or (
+            "no message was deleted before its time in the last hour, or since the broker started"
+        )
         yield Check(f"{what}: retention", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
