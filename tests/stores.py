@@ -22,6 +22,7 @@ from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.index_service import hashed_few
 from rocketpoll.broker.store.keyed_messages import keyed
+from rocketpoll.broker.store.lacks import FlushFailed
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.records.record_draft import draft_of
@@ -110,7 +111,12 @@ def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult
 
 
 def crash(store: MessageStore) -> None:
-    """Let go of everything without a word to the disk, as a kill does."""
+    """Close everything without a flush, as a kill does."""
+
+    def refuse() -> int:
+        raise FlushFailed("the store was killed")
+
+    store._flusher._flush = refuse
     store._flusher.stop()
     store._log.close()
     store._queues.close()

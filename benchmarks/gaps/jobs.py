@@ -22,7 +22,9 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     name = f"counters of {9 * scale.topics:,} topics and groups are carried on"
     yield Row(("sample_stats",), name, broker.longest_turn(act=processors.sample_stats))
     gap = broker.usual_turn(scale.rounds, act=processors.expire_clients)
-    yield Row(("expire_clients",), "clients are looked after", gap)
+    yield Row(("_scan_clients",), "clients are looked after", gap)
+    gap = broker.usual_turn(scale.rounds, act=controller.housekeeping._look_after_threads)
+    yield Row(("_look_after_threads",), "threads that failed to start are looked for", gap)
     gap = broker.usual_turn(scale.rounds, act=processors.note_busy)
     yield Row(("note_busy",), "whether sends are refused as busy is looked at", gap)
     gap = broker.usual_turn(scale.rounds, act=controller.store.reput_again)

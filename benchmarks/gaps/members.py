@@ -13,7 +13,9 @@ from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
     ConsumerData,
     HeartbeatData,
+    MessageModel,
     ProducerData,
+    QueryAssignmentRequestBody,
     SubscriptionData,
 )
 from rmq_spark.wire.codes import RequestCode
@@ -111,6 +113,16 @@ def _of_members(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterato
     broker.controller.tables.offsets.commit("huge", "filled", 0, 1)
     requests: dict[str, RemotingCommand] = {
         f"the ids of {members}": ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="huge"),
+        f"the queues of one of {members}": ask(
+            RequestCode.QUERY_ASSIGNMENT,
+            QueryAssignmentRequestBody(
+                topic="filled",
+                consumer_group="huge",
+                client_id="10.0.0.1@0",
+                strategy_name="AVG",
+                message_model=MessageModel.CLUSTERING,
+            ),
+        ),
         f"{members} as consumers": ask(
             RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="huge"
         ),

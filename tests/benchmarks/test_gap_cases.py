@@ -49,7 +49,7 @@ def measured(tmp_path_factory):
 
 
 def name_of(job):
-    """A job that keeps house; of one that is made of several, the first."""
+    """The name of a housekeeping job; of one that is made of several, the first."""
     while hasattr(job, "func"):
         job = job.args[-1] if job.func.__name__ == "_in_thread" else job.func
     return job.__name__
