@@ -3,6 +3,6 @@
 It imports every module named ``pyspark_*``.
 """
 
-from rmq_spark.spark.source import RocketPollDataSource as DefaultSource
+from rmq_spark.spark.data_source import RocketPollDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

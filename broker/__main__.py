@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from rocketpoll.broker.process_setup import set_up_process
+from .process.process_setup import set_up_process
 
 if __name__ == "__main__":
     set_up_process(sys.argv[1:])
@@ -29,17 +29,17 @@ from pathlib import Path
 from typing import TextIO
 
 from rmq_spark.errors import RocketPollError
-from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.log_format import LOG_FORMATS, set_up_logging
-from rocketpoll.broker.no_pandas import no_pandas
-from rocketpoll.broker.operator_log import log_end, log_reload, log_start, log_stop, shown_host
-from rocketpoll.broker.server.descriptors import allow_descriptors
-from rocketpoll.broker.server.event_loop import new_event_loop
-from rocketpoll.broker.service_manager import ServiceManager, StartWatch, name_process
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.settings import ConfigError, load_config, settings_of
-from rocketpoll.broker.store.errors import StartEnded
-from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
+
+from .controller import BrokerController
+from .process.log_format import LOG_FORMATS, set_up_logging
+from .process.no_pandas import no_pandas
+from .process.operator_log import log_end, log_reload, log_start, log_stop, shown_host
+from .process.service_manager import ServiceManager, StartWatch, name_process
+from .server.event_loop import new_event_loop
+from .server.limits.descriptors import allow_descriptors
+from .settings.config import BrokerConfig
+from .settings.settings import ConfigError, load_config, settings_of
+from .store.errors import StartEnded, is_lack, what_is_wrong
 
 _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096

@@ -25,36 +25,34 @@ from typing import TYPE_CHECKING
 
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.deletion_log import DeletionLog
-from rocketpoll.broker.histogram import Histogram
-from rocketpoll.broker.housekeeping import Housekeeping
-from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
-    NotifyMessageArrivingListener,
-)
-from rocketpoll.broker.longpolling.pull_request import PullRequest
-from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from rocketpoll.broker.processor.request import reply
-from rocketpoll.broker.processors import Processors, Surroundings
-from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService, Start
-from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.server.event_loop import EarliestTimer, monotonic_ms
-from rocketpoll.broker.server.loop_turn import LoopTurn
-from rocketpoll.broker.server.server import CannotListen, RemotingServer
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.reloading import Reload, reload_of
-from rocketpoll.broker.state_tables import StateTables
-from rocketpoll.broker.store.config import BrokerRole
-from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
-from rocketpoll.broker.store.errors import StoreError
-from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack, what_is_wrong
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.opening import OpeningWatch
-from rocketpoll.broker.store.results import DeletedFiles
-from rocketpoll.broker.table_check import TableCheck
+
+from .common.connection import Connection
+from .common.histogram import Histogram
+from .longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
+from .longpolling.pull_request import PullRequest
+from .longpolling.pull_request_hold_service import PullRequestHoldService
+from .processor.request import reply
+from .runtime.deletion_log import DeletionLog
+from .runtime.housekeeping import Housekeeping
+from .runtime.processors import Processors, Surroundings
+from .runtime.reconcile_tables import TableCheck
+from .runtime.state_tables import StateTables
+from .schedule.schedule_message_service import ScheduleMessageService, Start
+from .server.client_connection import ClientConnection
+from .server.event_loop import EarliestTimer, monotonic_ms
+from .server.fair_scheduler import LoopTurn
+from .server.server import CannotListen, RemotingServer
+from .settings.config import BrokerConfig
+from .settings.reloading import Reload, reload_of
+from .store.config import BrokerRole
+from .store.errors import Hindrance, Lacking, StoreError, is_lack, what_is_wrong
+from .store.files.disk import Disk, DiskUsage, LocalDisk
+from .store.message_store import MessageStore
+from .store.results import DeletedFiles
+from .store.startup.opener import OpeningWatch
 
 if TYPE_CHECKING:
-    from rocketpoll.broker.metrics.metrics_service import MetricsService
+    from .metrics.metrics_service import MetricsService
 
 _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000
@@ -311,8 +309,8 @@ class BrokerController:
 
     async def _open_metrics(self, host: str, port: int) -> None:
         # These take some 50 ms to import, which a broker without metrics is spared.
-        from rocketpoll.broker.metrics.metrics_service import MetricsService  # noqa: PLC0415
-        from rocketpoll.broker.metrics.observed import Observed  # noqa: PLC0415
+        from .metrics.metrics_service import MetricsService  # noqa: PLC0415
+        from .metrics.sources import Observed  # noqa: PLC0415
 
         observed = Observed(
             config=lambda: self._config,

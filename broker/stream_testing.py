@@ -26,10 +26,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.errors import RocketPollError, excerpt
-from rocketpoll.broker.embedded.embedded_broker import EmbeddedBroker
-from rocketpoll.broker.embedded.helpers import NotInTime
-from rocketpoll.broker.testing import STREAM_SECONDS
-from rocketpoll.broker.threads import Workers
+
+from .common.threads import Workers
+from .embedded.embedded_broker import EmbeddedBroker
+from .embedded.helpers import NotInTime
+from .testing import STREAM_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rocketpoll.broker.embedded.errors import wrong_kind
-from rocketpoll.broker.embedded.helpers import (
+from .embedded.errors import wrong_kind
+from .embedded.helpers import (
     LOOK_AGAIN_SECONDS,
     WAIT_SECONDS,
     BrokerHelpers,

@@ -11,7 +11,7 @@ import signal
 import sys
 
 _INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C has ended, as shells and `rmq_spark.cli.failures` have it."""
+"""Exit code of a command that Ctrl-C has ended, as in shells."""
 
 
 def main() -> int:

@@ -2,8 +2,8 @@
 
 ``python -m rocketpoll.broker`` would look into the working directory first, where somebody may have
 a module named ``rocketpoll``, and Python 3.10 has no ``-P`` against that. So
-`rmq_spark.cli.broker_command` runs this file. It takes the broker of its own folder, and says so
-where another ``rocketpoll`` comes first in PYTHONPATH.
+`rmq_spark.cli.cluster.broker_command` runs this file. It takes the broker of its own folder, and
+says so where another ``rocketpoll`` comes first in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def start_broker() -> int:
             f"this is rocketpoll in {here / 'rocketpoll'}, but 'import rocketpoll' finds {found}: "
             "rename that, or take its directory out of PYTHONPATH"
         )
-    from rocketpoll.broker.process_setup import set_up_process  # noqa: PLC0415
+    from rocketpoll.broker.process.process_setup import set_up_process  # noqa: PLC0415
 
     set_up_process(sys.argv[1:])
     from rocketpoll.broker.__main__ import main  # noqa: PLC0415  # after its place is checked

@@ -1,7 +1,7 @@
 """Start program of the tools for a store's directory, run by its path: dump, verify, stat.
 
-`rmq_spark.cli.store_command` runs it, as it never imports the broker. The broker of its own folder
-comes first on the path of modules, whatever lies in the working directory.
+`rmq_spark.cli.cluster.store_command` runs it, as it never imports the broker. The broker of its own
+folder comes first on the path of modules, whatever lies in the working directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def start_store() -> int:
     name, *arguments = sys.argv[1:]
     if name not in _TOOLS:
         sys.exit(f"there is no tool {name!r}, only {', '.join(_TOOLS)}")
-    tool = import_module(f"rocketpoll.broker.store.{name}")
+    tool = import_module(f"rocketpoll.broker.store.tools.{name}")
     try:
         code: int = tool.main(arguments)
         sys.stdout.flush()

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import rocketpoll
 from rmq_spark.cli.main import SECTIONS, command_tree
-from rmq_spark.spark.option_table import OPTIONS, Use
+from rmq_spark.spark.options.table import OPTIONS, Use
 from rocketpoll import Admin, EmbeddedBroker
-from rocketpoll.broker.setting import SETTING
+from rocketpoll.broker.common.setting import SETTING
 from rocketpoll.broker.settings.keys import SECTIONS as SETTINGS
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"

@@ -16,31 +16,28 @@ from tables import table_in
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
-from rmq_spark.wire.bodies.configs import (
-    DelayOffsetSerializeWrapper,
-    TopicConfig,
-)
+from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.filter.subscription import message_filter
-from rocketpoll.broker.processor.after_saving import AfterSaving
-from rocketpoll.broker.processor.broker_admin import BrokerAdminProcessor
+from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor
+from rocketpoll.broker.processor.admin.runtime_info import RuntimeInfo, SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
-from rocketpoll.broker.processor.reading.query_consume_queue import QueryConsumeQueueProcessor
-from rocketpoll.broker.processor.reading.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.pulls.query_consume_queue import QueryConsumeQueueProcessor
+from rocketpoll.broker.processor.pulls.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.reply_after_save import AfterSaving
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.runtime_info import RuntimeInfo, SendQueue
 from rocketpoll.broker.processor.topics.kv_config import KVConfigProcessor
 from rocketpoll.broker.processor.topics.route import RouteProcessor
 from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
+from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state_tables import StateTables
-from rocketpoll.broker.store.disk import DiskUsage
+from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.state.stats.broker_stats import BrokerStats
+from rocketpoll.broker.store.files.disk import DiskUsage
 
 ADVERTISED = parse_host("10.0.0.2:9876")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.typed_batches import batches_of
-from rmq_spark.spark.typed_columns import check_schema, source_schema, with_body_schema
+from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.spark.bodies.columns import check_schema, source_schema, with_body_schema
+from rmq_spark.spark.bodies.decoder import batches_of
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.options.values import OnBadRecord
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.record import StoredMessage, encode_record
 

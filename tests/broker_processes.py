@@ -130,7 +130,11 @@ class BrokerProcess:
 
     def log(self):
         """The lines that it has logged but those of a broker with which all is well."""
-        return [line for line in self.said() if " INFO rocketpoll.broker.operator_log " not in line]
+        return [
+            line
+            for line in self.said()
+            if " INFO rocketpoll.broker.process.operator_log " not in line
+        ]
 
     def rss_bytes(self):
         """How much memory it has."""

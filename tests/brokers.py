@@ -14,9 +14,9 @@ from tables import groups_in, offsets_in, topics_in
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
-from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.results import PutMessageStatus
 

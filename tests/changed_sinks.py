@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.data_source import RocketPollDataSource
 
 
 def registered_sink(spark, name, around):

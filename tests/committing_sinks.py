@@ -13,10 +13,10 @@ from itertools import count
 import pyarrow as pa
 from source_parts import schema_of
 
-from rmq_spark.client.requests.staging_calls import StagingCalls
-from rmq_spark.spark import sending
+from rmq_spark.client.api.admin_api import StagingCalls
 from rmq_spark.spark import writer as writers
-from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.data_source import RocketPollDataSource
+from rmq_spark.spark.write import sender
 
 _numbers = count()
 _PROPERTIES = (
@@ -31,7 +31,7 @@ _PROPERTIES = (
 def own_producers(monkeypatch):
     """Producers that end with a test, rather than with the process as those of Spark's tasks."""
     made = {}
-    monkeypatch.setattr(sending, "_producers", made)
+    monkeypatch.setattr(sender, "_producers", made)
     yield
     for producer in made.values():
         producer.shutdown()

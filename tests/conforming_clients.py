@@ -12,7 +12,7 @@ from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.aio.admin import Admin as AioAdmin
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.consumer import Consumer as AioConsumer
@@ -21,7 +21,7 @@ from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader

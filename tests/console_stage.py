@@ -10,11 +10,11 @@ from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-from rmq_spark.cli.connection import Access
 from rmq_spark.cli.console.guard import Guard
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.http_port import HttpPort
 from rmq_spark.cli.console.site import Site
+from rmq_spark.cli.shell.connection import Access
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.instance.instance import ClientInstance
 

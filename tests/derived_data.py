@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rmq_spark.wire.message_queue import QueueKey
+from rocketpoll.broker.store.components import CONSUME_QUEUE, INDEX
 from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.consume_queue import ConsumeQueue
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.file_pool import FileGroup, FilePool
-from rocketpoll.broker.store.index_file import IndexHeader, IndexSizes
-from rocketpoll.broker.store.parts import CONSUME_QUEUE, INDEX
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.index.index_file import IndexHeader, IndexSizes
+from rocketpoll.broker.store.queues.consume_queue import ConsumeQueue
 
 _HEADER = np.dtype(">i8, >i8, >i8, >i8, >i4, >i4")
 _ENTRY = np.dtype(

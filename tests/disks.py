@@ -21,8 +21,8 @@ from typing import NamedTuple
 from file_versions import PAGE, Image
 from power_loss import PowerLossModel, Tree, states
 
-from rocketpoll.broker.store.disk import DiskUsage
-from rocketpoll.broker.store.lacks import FlushFailed
+from rocketpoll.broker.store.errors import FlushFailed
+from rocketpoll.broker.store.files.disk import DiskUsage
 
 
 @dataclass

@@ -78,10 +78,12 @@ def fail_by_arguments():
 
     Threads are given up sooner than else.
     """
-    from rocketpoll.broker import housekeeping, threads  # noqa: PLC0415  # not for other programs
-    from rocketpoll.broker.store import checkpointing, disk  # noqa: PLC0415
+    from rocketpoll.broker.common import threads  # noqa: PLC0415  # not for other programs
+    from rocketpoll.broker.runtime import housekeeping  # noqa: PLC0415  # not for other programs
+    from rocketpoll.broker.store.files import disk  # noqa: PLC0415
+    from rocketpoll.broker.store.maintenance import checkpointer  # noqa: PLC0415
 
-    threads.BIRTH_SECONDS = checkpointing.BIRTH_SECONDS = 0.3
+    threads.BIRTH_SECONDS = checkpointer.BIRTH_SECONDS = 0.3
     housekeeping._THREADS_MS = 100
     disk._LOOKED_INTO = 2  # so that a few directories are looked into by several threads
     prefix, kind, times = sys.argv[1:4]

@@ -13,7 +13,7 @@ from name_servers import JoiningNameServer
 from source_parts import Clock, query
 
 from rmq_spark.client.message import Message
-from rmq_spark.spark import asking
+from rmq_spark.spark.brokers import fan_out
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
 
@@ -71,7 +71,7 @@ def forgetful_pair(monkeypatch):
         with JoiningNameServer(a, b) as names:
             pair = Pair(names, a, b)
             monkeypatch.setattr(
-                asking, "time", SimpleNamespace(monotonic=pair.clock, sleep=pair.sleep)
+                fan_out, "time", SimpleNamespace(monotonic=pair.clock, sleep=pair.sleep)
             )
             yield pair
 

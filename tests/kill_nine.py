@@ -33,12 +33,12 @@ from stores import STORE_HOST
 
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_record, decode_records
-from rocketpoll.broker.store.checkpoint import CHECKPOINT
+from rocketpoll.broker.store.components import CONSUME_QUEUE, INDEX
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.log.checkpoint_file import CHECKPOINT
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.parts import CONSUME_QUEUE, INDEX
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.results import PutMessageStatus
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import os
 
 from disks import FaultyDisk
 
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM]
 OF_WRITES = {"create", "write", "write_whole"}

@@ -6,8 +6,8 @@ from broker_connections import FakeConnection
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.codes import LanguageCode
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.member_room import MemberRoom
+from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.membership_limits import MemberRoom
 
 
 def room(members_max=10_000, subscription_bytes_max=1 << 30):

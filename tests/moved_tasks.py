@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from rmq_spark.client.threads.scheduled_tasks import Task
+from rmq_spark.client.concurrency.scheduler import Task
 
 
 class MovedTasks:

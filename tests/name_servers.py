@@ -10,9 +10,9 @@ import threading
 
 from fake_servers import FakeServer, answering
 
-from rmq_spark.client.connections.calls import command_of
-from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import CONNECTION_FAULTS
+from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.typed_requests import command_of
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.routes import TopicRouteData

@@ -10,7 +10,7 @@ from changed_sinks import registered_sink
 from pyspark.errors import PySparkException, StreamingQueryException
 from source_rooms import Running, bodies_of, complaint
 
-from rmq_spark.spark.source import FORMAT
+from rmq_spark.spark.data_source import FORMAT
 from rocketpoll import Message, Producer
 
 ONCE = {"delivery": "exactly_once"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from source_rooms import Running, SourceRoom
 
-from rmq_spark.spark.sink_rows import ROW_ID
-from rmq_spark.spark.source import FORMAT
+from rmq_spark.spark.data_source import FORMAT
+from rmq_spark.spark.write.rows import ROW_ID
 
 QUEUES = 4
 

@@ -7,7 +7,7 @@ import threading
 
 from disks import FaultyDisk
 
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 class SlowDisk(FaultyDisk):

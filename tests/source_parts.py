@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pyspark.sql import types
 
 from rmq_spark.client.message import Message
-from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.micro_batches import MicroBatches
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.micro_batch_planner import MicroBatches
 from rmq_spark.wire.message_queue import MessageQueue
 
 BROKER = "broker-a"

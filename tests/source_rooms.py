@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from conforming_clients import Clients
 from pyspark.errors import StreamingQueryException
 
-from rmq_spark.spark.source import FORMAT
+from rmq_spark.spark.data_source import FORMAT
 
 _NOT_STARTED = "Python worker failed to connect back"
 """Spark gives a new Python process ten seconds; a busy machine may need more."""

@@ -17,7 +17,7 @@ from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
 from rocketpoll.broker.store.errors import BatchRefused
-from rocketpoll.broker.store.staging import StagedName
+from rocketpoll.broker.store.staging.staging_area import StagedName
 
 SINK, OWNER = "query-T", "query"
 COMMIT_TIMEOUT_MS = 30_000

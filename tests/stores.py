@@ -16,18 +16,15 @@ from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 from rmq_spark.wire.record_checksum import with_empty_checksum
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
-from rocketpoll.broker.store.disk import Disk, LocalDisk
-from rocketpoll.broker.store.dispatch import record_sizes
-from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.index_service import hashed_few
-from rocketpoll.broker.store.keyed_messages import keyed
-from rocketpoll.broker.store.lacks import FlushFailed
+from rocketpoll.broker.store.errors import FlushFailed, UnreadableFile
+from rocketpoll.broker.store.files.disk import Disk, LocalDisk
+from rocketpoll.broker.store.index.index_keys import keyed
+from rocketpoll.broker.store.index.index_service import hashed_few
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import PhysicalOffset
-from rocketpoll.broker.store.records.record_draft import draft_of
-from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
-from rocketpoll.broker.store.results import PutMessageResult
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.records.encoding import RecordTemplate, UniformParts, draft_of
+from rocketpoll.broker.store.records.scanning import record_sizes
+from rocketpoll.broker.store.results import PhysicalOffset, PutMessageResult
 
 STORE_HOST = parse_host("127.0.0.1:10911")
 LOG_FILE_BYTES = 4096

@@ -21,9 +21,9 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import StoredMessage, decode_record
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.json_table import JsonTable
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.tables import JsonTable
 
 LOG_FILE_BYTES = 1 << 20
 GROUP = "peers_consumer"

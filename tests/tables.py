@@ -7,12 +7,12 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
-from rocketpoll.broker.state.topic_config import TopicConfigManager
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.tables import JsonTable
+from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
+from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.json_table import JsonTable
 
 
 def table_in(root, name, body_type):

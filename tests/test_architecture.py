@@ -63,9 +63,9 @@ def test_each_module_says_what_it_is_for(trees):
         ("rmq_spark.client", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         (
             "rmq_spark.client.instance.instance",
-            ("ssl", "rmq_spark.client.connections.tls_settings"),
+            ("ssl", "rmq_spark.client.transport.tls.settings"),
         ),
-        ("rmq_spark.client.requests.broker_api", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        ("rmq_spark.client.api.broker_api", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
@@ -117,11 +117,11 @@ def test_only_one_module_of_the_broker_starts_threads(trees):
     starts = {
         f"{name}: {word}"
         for name, tree in trees.items()
-        if name.startswith("broker/") and name != "broker/threads.py"
+        if name.startswith("broker/") and name != "broker/common/threads.py"
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and (word := getattr(node.func, "attr", getattr(node.func, "id", ""))) in _STARTS_THREADS
     }
     assert starts == {"broker/server/listener.py: getaddrinfo"}, (
-        "use broker/threads.py: its Workers"
+        "use broker/common/threads.py: its Workers"
     )

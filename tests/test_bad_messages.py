@@ -25,9 +25,9 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.read_bounds import Span
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.errors import BodyError
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,

@@ -14,7 +14,7 @@ from refusing_disks import RefusingDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 NOTES = "manifest.json", "deletions.json"
 """The files in which the store notes deletions."""

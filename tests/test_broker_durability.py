@@ -22,7 +22,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 # Longer campaigns let the disk fail at every operation: 1.
 STEP = int(os.environ.get("ROCKETPOLL_BROKER_FAILURE_STEP", "6"))

@@ -26,7 +26,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_records
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 ROUNDS = int(os.environ.get("ROCKETPOLL_DAMAGE_ROUNDS", "1"))
 LOG_FILE_BYTES = 1 << 14

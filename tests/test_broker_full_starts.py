@@ -16,7 +16,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.properties import DELAY
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 SYNC = {"flushDiskType": "SYNC_FLUSH", "checkpointIntervalMills": "3600000"}
 COUNT = 40

@@ -18,7 +18,7 @@ from disks import Fault, FaultyDisk
 from scrapes import scrape
 
 from rmq_spark.wire.codes import RequestCode
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 async def too_many_connections(broker, _):

@@ -18,7 +18,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.settings.keys import KEYS
-from rocketpoll.broker.state.queue_locks import LOCK_BYTES_MAX, STRANGER_SHARE
+from rocketpoll.broker.state.members.queue_locks import LOCK_BYTES_MAX, STRANGER_SHARE
 
 
 def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):

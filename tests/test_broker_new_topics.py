@@ -20,7 +20,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 each_loop = pytest.mark.usefixtures("on_each_loop")
 

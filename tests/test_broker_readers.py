@@ -14,7 +14,7 @@ from rmq_spark.wire.chunk.sized import decode_sized
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records
-from rocketpoll.broker.server.step_places import StepPlaces
+from rocketpoll.broker.server.limits.concurrency_limit import StepPlaces
 
 MIB = 1 << 20
 LARGE = {

@@ -16,7 +16,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.offsets import UpdateConsumerOffsetRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rocketpoll.broker.server.event_loop import monotonic_ms
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -25,7 +25,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.properties import decode_properties
 from rocketpoll.broker.processor.sends.send_message import IDS_MAX
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 ADDED = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 """What the broker adds to the properties of each message."""

@@ -24,9 +24,9 @@ from failing_births import BIRTHS, KINDS
 
 from rmq_spark.client import Admin, Message, Producer, read_table
 from rmq_spark.errors import RocketPollError
-from rocketpoll.broker import threads
+from rocketpoll.broker.common import threads
+from rocketpoll.broker.common.threads import Workers, do_together
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
-from rocketpoll.broker.threads import Workers, do_together
 
 THREADS = (
     "BrokerHousekeeping",
@@ -170,7 +170,7 @@ def test_jobs_to_be_done_together_raise_what_one_of_them_raises():
 def test_threads_of_a_parent_are_not_waited_for_by_its_fork_as_that_ends():
     text = (
         "import os, threading\n"
-        "from rocketpoll.broker.threads import Workers\n"
+        "from rocketpoll.broker.common.threads import Workers\n"
         "began, go_on = threading.Event(), threading.Event()\n"
         "workers = Workers('W')\n"
         "workers.submit(lambda: began.set() or go_on.wait())\n"
@@ -195,7 +195,7 @@ def test_threads_of_a_parent_are_not_waited_for_by_its_fork_as_that_ends():
 def test_an_embedded_broker_starts_or_says_why_not_and_can_be_started_again(
     births, monkeypatch, name, kind
 ):
-    monkeypatch.setattr("rocketpoll.broker.housekeeping._THREADS_MS", 50)
+    monkeypatch.setattr("rocketpoll.broker.runtime.housekeeping._THREADS_MS", 50)
     births.fail(name, kind, times=1)
     broker = EmbeddedBroker()
     try:

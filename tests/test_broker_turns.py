@@ -29,18 +29,18 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.processor.reading import query_consume_queue
-from rocketpoll.broker.processor.sends.send_lane import SendLane
-from rocketpoll.broker.processor.usual_answer import UsualAnswer
-from rocketpoll.broker.server import loop_turn
+from rocketpoll.broker.processor.fast_path.response_template import UsualAnswer
+from rocketpoll.broker.processor.pulls import query_consume_queue
+from rocketpoll.broker.processor.sends.fast_path.fast_send import SendLane
+from rocketpoll.broker.server import fair_scheduler
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.server.loop_turn import TURN_SECONDS
-from rocketpoll.broker.server.step_places import BYTES_MAX, SMALL_BODY_BYTES
-from rocketpoll.broker.state import stats_windows
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.store.chunk_appender import ChunkAppender
-from rocketpoll.broker.store.records.record_template import UniformBatch
+from rocketpoll.broker.server.fair_scheduler import TURN_SECONDS
+from rocketpoll.broker.server.limits.concurrency_limit import BYTES_MAX, SMALL_BODY_BYTES
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.state.stats import stats_windows
+from rocketpoll.broker.state.stats.broker_stats import BrokerStats
+from rocketpoll.broker.store.append.chunk_appender import ChunkAppender
+from rocketpoll.broker.store.records.encoding import UniformBatch
 
 STEP_SECONDS = 0.002
 TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6
@@ -442,7 +442,7 @@ def test_a_member_that_leaves_has_so_many_others_told_in_a_turn(tmp_path, monkey
             client.send(heartbeat(1))
         await broker.until(lambda: _members(broker, "G0") == len(clients))
         await broker.until(lambda: broker.controller.turn.is_idle)
-        monkeypatch.setattr(loop_turn, "SOON_MAX", 10)
+        monkeypatch.setattr(fair_scheduler, "SOON_MAX", 10)
         writes = counted(monkeypatch, ClientConnection, "_write_out")
         clients[0].send(ask(RequestCode.UNREGISTER_CLIENT, clientID="c", consumerGroup="G0"))
         most = await most_of_a_turn(writes, lambda: writes[0] >= len(clients))
@@ -464,7 +464,7 @@ def test_clients_that_are_closed_together_go_so_many_in_a_turn_and_are_one_piece
         await broker.until(lambda: broker.controller.turn.is_idle)
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, ConsumerManager, "unregister")
-        monkeypatch.setattr(loop_turn, "SOON_MAX", 10)
+        monkeypatch.setattr(fair_scheduler, "SOON_MAX", 10)
         lost = counted(monkeypatch, ClientConnection, "connection_lost")
         in_line = broker.controller.turn._in_line
         longest_line = [0]
@@ -514,7 +514,7 @@ def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(tmp_pat
         for number in range(300):
             processors.stats.put(f"U{number}", 1, 1)
             processors.stats.got(f"U{number}", "G", 1, 1, 0)
-        monkeypatch.setattr("rocketpoll.broker.state.stats_windows._KEYS_PER_STEP", 4)
+        monkeypatch.setattr("rocketpoll.broker.state.stats.stats_windows._KEYS_PER_STEP", 4)
         client = await broker.connect()
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, stats_windows.Sum, "add")
@@ -544,7 +544,7 @@ def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
         client = await broker.connect()
         reput, store, controller = broker.store._reput, broker.store, broker.controller
         for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
-            monkeypatch.setattr(f"rocketpoll.broker.store.reput.{name}", 200)
+            monkeypatch.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 200)
         with monkeypatch.context() as nobody_is_told:
             nobody_is_told.setattr(controller, "_plan_reput", lambda: None)
             for _ in range(10):

@@ -20,20 +20,20 @@ import pyarrow as pa
 import pytest
 from body_rows import batches
 
-from rmq_spark.client.connections.connection import parse_address
+from rmq_spark.client.api.name_servers import parse_addresses
 from rmq_spark.client.manifest import CommitState, CommittedSpan, Manifest, ManifestId, decoded
 from rmq_spark.client.message import decode_messages
-from rmq_spark.client.requests.name_servers import parse_addresses
 from rmq_spark.client.subscriptions import by_tag, subscription_data
+from rmq_spark.client.transport.connection import parse_address
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.avro_schema import avro_schema_of
-from rmq_spark.spark.body_avro import avro_encoder
-from rmq_spark.spark.body_schema import faults_of, parse_schema
-from rmq_spark.spark.missing_fields import MissingFields
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.positions import parse_positions
-from rmq_spark.spark.schema import check_columns, named_twice
-from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.bodies.decoder import MissingFields
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.options.start_positions import parse_positions
+from rmq_spark.spark.plan.source_offset import SourceOffset
+from rmq_spark.spark.schemas.avro_bodies import avro_encoder
+from rmq_spark.spark.schemas.avro_schema import avro_schema_of
+from rmq_spark.spark.schemas.columns import check_columns, named_twice
+from rmq_spark.spark.schemas.schema_text import faults_of, parse_schema
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.bodies.clients import HeartbeatData

@@ -8,14 +8,14 @@ from disks import FaultyDisk, ManualClock, usage_of_large_disk
 from scrapes import scrape
 from tables import offsets_in
 
-from rmq_spark.cli.cluster_command import Broker, checks_of
+from rmq_spark.cli.cluster.cluster_command import Broker, checks_of
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.bodies.mapping import decode_body
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rocketpoll.broker.deletion_log import DeletionLog
+from rocketpoll.broker.runtime.deletion_log import DeletionLog
 from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.results import DeletedFiles, DeletedSpan
 
 NOW = 1_700_000_000_000

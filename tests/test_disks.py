@@ -7,7 +7,7 @@ import pytest
 from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
 from file_versions import PAGE
 
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 STATES = 60
 

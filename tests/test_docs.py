@@ -15,10 +15,11 @@ from python_programs import python
 from rmq_spark.client import Admin, LitePullSettings, PushSettings, message
 from rmq_spark.client import errors as client_errors
 from rmq_spark.client.admin import admin
-from rmq_spark.client.connections import connection, connections, frame_writer, waiters
-from rmq_spark.client.instance import broker_requests
-from rmq_spark.client.producer import arrow_sends, outgoing, producer
-from rmq_spark.client.requests import broker_api
+from rmq_spark.client.api import broker_api
+from rmq_spark.client.instance import instance
+from rmq_spark.client.producer import prepared_message, producer
+from rmq_spark.client.producer.tables import arrow_sends
+from rmq_spark.client.transport import connection, frame_writer, pending_requests, remoting_client
 from rmq_spark.wire import compression, framing, header
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.chunk import columns
@@ -124,7 +125,7 @@ def test_not_ours_holds_no_path_that_its_page_does_not_have():
             "in `wire/headers/`, `tests/spark/test_no_*.py`",
             ["wire/headers/", "tests/spark/test_no_*.py"],
         ),
-        ("all are below `broker/store/`: `disk.py`, `records/`, `wire.py`", ["wire.py"]),
+        ("all are below `broker/store/`: `config.py`, `records/`, `wire.py`", ["wire.py"]),
         ("```\n`five.py`\n```\n`six.py`", ["six.py"]),
     ],
 )
@@ -398,18 +399,19 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
     for what, limit in {
         "a held pull": f"and {broker_api.HOLD_MARGIN_MS // 1000} s",
         "a future's timeout is noticed": f"up to {frame_writer.TICK_SECONDS:.0f} s",
-        "answers that nobody asked for": f"{waiters.STRAYS_MAX} on a connection",
+        "answers that nobody asked for": f"{pending_requests.STRAYS_MAX} on a connection",
         "sends that wait for answers": f"{producer.PENDING_MAX:,} for each",
         "a message's body": f"{message.BODY_BYTES_MAX >> 20} MiB",
-        "a batch": f"and {outgoing.BATCH_MESSAGES_MAX:,} messages",
+        "a batch": f"and {prepared_message.BATCH_MESSAGES_MAX:,} messages",
         "a chunk of a table": (
             f"{arrow_sends.CHUNK_BYTES >> 20} MiB, {arrow_sends.CHUNK_ROWS:,} rows; "
             f"{arrow_sends.IN_FLIGHT}"
         ),
-        "requests of brokers under way": f"{broker_requests.AT_ONCE_MAX},",
+        "requests of brokers under way": f"{instance.AT_ONCE_MAX},",
         "connecting, with the handshake of TLS; an answer": (
-            f"{connection.CONNECT_TIMEOUT_MS // 1000} s; {connections.REQUEST_TIMEOUT_MS // 1000} "
-            f"s (operators {admin.ADMIN_TIMEOUT_MS // 1000} s)"
+            f"{connection.CONNECT_TIMEOUT_MS // 1000} s; "
+            f"{remoting_client.REQUEST_TIMEOUT_MS // 1000} s "
+            f"(operators {admin.ADMIN_TIMEOUT_MS // 1000} s)"
         ),
     }.items():
         assert limit in stated[what], what

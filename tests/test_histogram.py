@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketpoll.broker.histogram import SECONDS, Histogram
+from rocketpoll.broker.common.histogram import SECONDS, Histogram
 
 
 def test_each_duration_is_in_the_first_bucket_that_it_fits_into_and_in_all_behind():

@@ -17,9 +17,10 @@ from stores import crash, message, open_store
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker import controller, housekeeping
-from rocketpoll.broker.store import checkpointing
-from rocketpoll.broker.store.lacks import FlushFailed
+from rocketpoll.broker import controller
+from rocketpoll.broker.runtime import housekeeping
+from rocketpoll.broker.store.errors import FlushFailed
+from rocketpoll.broker.store.maintenance import checkpointer
 
 
 def saved(root, name, table):
@@ -359,7 +360,7 @@ def test_a_checkpoint_comes_early_when_many_files_wait_for_it(tmp_path):
 def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch):
     """Nothing is lost: the next start is one as after a crash."""
     monkeypatch.setattr(housekeeping, "_LET_GO_SECONDS", 0.05)
-    monkeypatch.setattr(checkpointing, "_LAST_CHECKPOINT_SECONDS", 0.05)
+    monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
     disk = SlowDisk(directory="consumequeue")
 
     async def hanging(broker):

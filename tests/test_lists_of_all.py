@@ -13,10 +13,13 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.names import GROUP_CHARACTERS_MAX, LONG_TOPIC_CHARACTERS_MAX
 from rocketpoll.broker.processor.topics.topic_attributes import SUPPORTED
-from rocketpoll.broker.server.unread_answers import UnreadAnswers
+from rocketpoll.broker.server.limits.send_buffers import UnreadAnswers
 from rocketpoll.broker.settings.settings import config_of
-from rocketpoll.broker.state.subscription_group import GROUP_BYTES_MAX, SubscriptionGroupManager
-from rocketpoll.broker.state.topic_config import DLQ_PREFIX, RETRY_PREFIX, topic_fault
+from rocketpoll.broker.state.tables.subscription_group import (
+    GROUP_BYTES_MAX,
+    SubscriptionGroupManager,
+)
+from rocketpoll.broker.state.tables.topic_config import DLQ_PREFIX, RETRY_PREFIX, topic_fault
 
 
 def answer_bytes_max(config):

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from rocketpoll.broker.local_time import local_time
+from rocketpoll.broker.common.local_time import local_time
 
 
 def test_a_moment_is_told_in_the_time_zone_of_the_machine():

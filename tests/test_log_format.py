@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-from rocketpoll.broker.log_format import JsonFormatter
+from rocketpoll.broker.process.log_format import JsonFormatter
 
 
 def record(message, *values, error=None):

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from rocketpoll.broker.no_pandas import no_pandas
+from rocketpoll.broker.process.no_pandas import no_pandas
 
 LOADED = """
 import sys
-from rocketpoll.broker.no_pandas import no_pandas
+from rocketpoll.broker.process.no_pandas import no_pandas
 from rocketpoll.broker.store import chunks
 
 with no_pandas():

@@ -29,7 +29,7 @@ def test_a_copy_of_a_stopped_broker_is_a_broker_of_its_own(tmp_path):
                 assert not other.store.state().recovered_from_crash
 
     run(whole())
-    command = [sys.executable, "-m", "rocketpoll.broker.store.verify", str(copy)]
+    command = [sys.executable, "-m", "rocketpoll.broker.store.tools.verify", str(copy)]
     looked = subprocess.run(command, check=False, capture_output=True, text=True)
     assert looked.returncode == 0, looked.stdout + looked.stderr
 

@@ -12,7 +12,7 @@ from broker_processes import BrokerProcess, run_broker
 from broker_stories import tell
 
 from rmq_spark import __version__
-from rocketpoll.broker.operator_log import shown_host
+from rocketpoll.broker.process.operator_log import shown_host
 
 
 def until_said(broker, *texts, seconds=20):

@@ -7,7 +7,7 @@ import asyncio
 from broker_stories import run
 
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.questions import Questions
+from rocketpoll.broker.common.outgoing_requests import Questions
 
 
 def test_an_answer_goes_to_whoever_has_asked_and_a_second_one_to_nobody():

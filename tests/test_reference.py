@@ -10,7 +10,7 @@ import pytest
 
 import rocketpoll
 from rmq_spark.cli.main import SECTIONS
-from rmq_spark.spark.option_table import OPTIONS
+from rmq_spark.spark.options.table import OPTIONS
 from rocketpoll.broker.settings.keys import KEYS
 
 ROOT = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from rocketpoll.broker.service_manager import ServiceManager, StartWatch
+from rocketpoll.broker.process.service_manager import ServiceManager, StartWatch
 
 
 @pytest.fixture(params=["path", "abstract"])

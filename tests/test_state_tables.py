@@ -7,10 +7,10 @@ from disks import ManualClock
 from stores import small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state_tables import StateTables
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import DamagedTable
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 def load(root, **settings):

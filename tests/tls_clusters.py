@@ -12,8 +12,8 @@ from consumer_clusters import Cluster
 from tls_parts import HOST, certificate, under_tls
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.message import Message
+from rmq_spark.client.transport.tls.settings import TlsSettings
 
 KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
 """A client that the broker lets in."""

@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmq_spark.client.connections.tls_settings import TlsSettings
+from rmq_spark.client.transport.tls.settings import TlsSettings
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 HOST = "127.0.0.2"

@@ -19,10 +19,10 @@ from story_loops import MovedLoop
 
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker import housekeeping
 from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.runtime import housekeeping
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.state.durations import Durations
+from rocketpoll.broker.state.stats.durations import Durations
 
 PORT = 10_911
 _PATIENCE_SECONDS = 20

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from file_versions import PAGE
 
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 FOR_GOOD = 1 << 30
 

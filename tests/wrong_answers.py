@@ -20,10 +20,7 @@ from fake_servers import FakeServer, Peer
 from rmq_spark.client.reading.log_files import machine_identity
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.clients import (
-    GetConsumerListByGroupResponseBody,
-    LockBatchResponseBody,
-)
+from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, LockBatchResponseBody
 from rmq_spark.wire.chunk.placed import decode_placed, encode_places
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode

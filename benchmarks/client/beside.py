@@ -20,7 +20,7 @@ import time
 from contextlib import ExitStack, suppress
 
 from rmq_spark.client import ClientInstance, Message, Producer, PushConsumer
-from rmq_spark.client.consumer.listeners import MessageListenerConcurrently
+from rmq_spark.client.consumer.dispatch.listeners import MessageListenerConcurrently
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import ResponseCode

@@ -30,7 +30,7 @@ from benchmarks.client.beside import NameServer
 from benchmarks.spark.process_tree import embedded_broker
 from rmq_spark.client import Message, Producer
 from rmq_spark.client.errors import TooManyPending
-from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.results import SendResult
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import decode_command

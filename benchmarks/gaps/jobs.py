@@ -11,7 +11,7 @@ from benchmarks.gaps.measured import Client, Gap, MeasuredBroker
 from benchmarks.gaps.operators import count_in_all
 from benchmarks.gaps.row import Row
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
-from rocketpoll.broker.store.left_topics import FILES_AT_A_TIME, LeftTopics
+from rocketpoll.broker.store.queues.queue_table import FILES_AT_A_TIME, LeftTopics
 
 
 def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:

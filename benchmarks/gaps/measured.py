@@ -23,7 +23,7 @@ from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.settings.settings import load_config
-from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.bulk import bulk_tools
 
 _SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.001
@@ -129,7 +129,7 @@ class MeasuredBroker:
         self.loop = _WorkingTimeLoop()
         self.controller = BrokerController(self.config)
         self.loop.run_until_complete(self.controller.start())
-        while not chunks.are_loaded():  # else the first case would be the one to wait for that
+        while not bulk_tools.are_loaded():  # else the first case would be the one to wait for that
             time.sleep(_LOOK_SECONDS)
         gc.collect()
         # A full collection takes as long as a turn, whatever is done: it is not measured here.

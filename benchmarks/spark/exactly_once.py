@@ -28,13 +28,13 @@ from pyspark.sql import SparkSession
 
 from benchmarks.spark.process_tree import tree_cpu_seconds
 from rmq_spark.client.manifest import CommittedSpan, ManifestId
-from rmq_spark.spark.committing import commit, make_commits_topic
-from rmq_spark.spark.options import WriteOptions, write_options
-from rmq_spark.spark.sending import producer_of, send_rows
-from rmq_spark.spark.sink_columns import SinkColumn
-from rmq_spark.spark.sink_rows import WriteTask
-from rmq_spark.spark.staged_commits import commit_staged
-from rmq_spark.spark.staging import stage_rows
+from rmq_spark.spark.exactly_once.manifest_commit import commit, make_commits_topic
+from rmq_spark.spark.exactly_once.staged_commit import commit_staged
+from rmq_spark.spark.exactly_once.staging import stage_rows
+from rmq_spark.spark.options.options import WriteOptions, write_options
+from rmq_spark.spark.options.sink_columns import SinkColumn
+from rmq_spark.spark.write.rows import WriteTask
+from rmq_spark.spark.write.sender import producer_of, send_rows
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rocketpoll import EmbeddedBroker
 

@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 
 from rmq_spark.client import Message, Producer
-from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatches
 from rocketpoll import EmbeddedBroker
 
 

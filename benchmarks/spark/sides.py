@@ -27,10 +27,10 @@ from benchmarks.spark.jars import bring_jars
 from benchmarks.spark.process_tree import tree_cpu_seconds
 from benchmarks.spark.tasks import schema_of
 from rmq_spark.client import Admin, Producer
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import DEFAULT_COLUMNS
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import DEFAULT_COLUMNS
 from rocketpoll import EmbeddedBroker
 
 QUEUES = 4

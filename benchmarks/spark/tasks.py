@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from benchmarks.spark.process_tree import embedded_broker, process_cpu_seconds
 from rmq_spark.client import Producer
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import BROKER_NAME, DEFAULT_COLUMNS
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.wire.chunk import COLUMNS
 from rocketpoll import EmbeddedBroker
 

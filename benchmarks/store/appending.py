@@ -15,8 +15,7 @@ from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, open_store
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import PhysicalOffset
-from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+from rocketpoll.broker.store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 
 _CHUNK_PER_SECOND_MIN = 1e6
 _CHUNKS = 8

@@ -12,16 +12,17 @@ from pathlib import Path
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, now_ms
-from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.dispatch import Dispatcher, record_sizes
-from rocketpoll.broker.store.file_pool import FilePool
-from rocketpoll.broker.store.fresh_records import none_yet
-from rocketpoll.broker.store.index_service import IndexService
-from rocketpoll.broker.store.offsets import LOG_START
-from rocketpoll.broker.store.queue_table import QueueTable
-from rocketpoll.broker.store.reput import RUN_BYTES_MAX, ReputMessageService
+from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
+from rocketpoll.broker.store.dispatch.reput import RUN_BYTES_MAX, ReputMessageService
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FilePool
+from rocketpoll.broker.store.index.index_service import IndexService
+from rocketpoll.broker.store.log.commit_log import CommitLog
+from rocketpoll.broker.store.queues.queue_table import QueueTable
+from rocketpoll.broker.store.records.recent_writes import none_yet
+from rocketpoll.broker.store.records.scanning import record_sizes
+from rocketpoll.broker.store.results import LOG_START
 
 _PER_SECOND_MIN = 2e6
 _QUEUES = (1, 64)

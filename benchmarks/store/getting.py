@@ -15,10 +15,9 @@ from typing import NamedTuple
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, open_store
+from rocketpoll.broker.store.components import COMMIT_LOG
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import QueueOffset
-from rocketpoll.broker.store.parts import COMMIT_LOG
-from rocketpoll.broker.store.results import GetMessageStatus
+from rocketpoll.broker.store.results import GetMessageStatus, QueueOffset
 
 _BYTES_PER_SECOND_MIN = 1.5e9
 _RATIO_MIN = 0.8

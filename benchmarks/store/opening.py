@@ -16,10 +16,10 @@ from pathlib import Path
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, copy_sparse, open_store
-from rocketpoll.broker.store.checkpoint import CHECKPOINT
-from rocketpoll.broker.store.manifest import MANIFEST
+from rocketpoll.broker.store.components import COMMIT_LOG, CONSUME_QUEUE, INDEX
+from rocketpoll.broker.store.log.checkpoint_file import CHECKPOINT
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.parts import COMMIT_LOG, CONSUME_QUEUE, INDEX
+from rocketpoll.broker.store.queues.manifest import MANIFEST
 
 _BYTES_PER_SECOND_MIN = (1 << 30) / 2
 _PEER = "CRC of the log"

@@ -19,11 +19,11 @@ from rmq_spark.wire.chunk.checksums import Sealing, with_empty_checksums
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
-from rocketpoll.broker.store.commit_log import CommitLog, ManyRecords
+from rocketpoll.broker.store.components import COMMIT_LOG
 from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.file_pool import FilePool
-from rocketpoll.broker.store.parts import COMMIT_LOG
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FilePool
+from rocketpoll.broker.store.log.commit_log import CommitLog, ManyRecords
 
 TOPIC = "orders"
 BODY_BYTES = 100

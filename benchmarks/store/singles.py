@@ -19,19 +19,24 @@ from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
 from rocketpoll.broker.filter.subscription import build_subscription_data
 from rocketpoll.broker.filter.subscription import message_filter as message_filter_of
-from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.dispatch import Dispatcher
-from rocketpoll.broker.store.file_pool import FilePool
-from rocketpoll.broker.store.fresh_records import none_yet
-from rocketpoll.broker.store.index_service import IndexService
-from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
+from rocketpoll.broker.store.dispatch.reput import ReputMessageService
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FilePool
+from rocketpoll.broker.store.index.index_service import IndexService
+from rocketpoll.broker.store.log.commit_log import CommitLog
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.queue_table import QueueTable
-from rocketpoll.broker.store.reput import ReputMessageService
-from rocketpoll.broker.store.results import GetMessageStatus, PutMessageStatus
+from rocketpoll.broker.store.queues.queue_table import QueueTable
+from rocketpoll.broker.store.read.entry_selection import MessageFilter
+from rocketpoll.broker.store.records.recent_writes import none_yet
+from rocketpoll.broker.store.results import (
+    LOG_START,
+    GetMessageStatus,
+    PhysicalOffset,
+    PutMessageStatus,
+    QueueOffset,
+)
 
 _MESSAGES = 20_000
 _KEPT = 100_000

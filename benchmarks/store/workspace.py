@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.message_store import MessageStore
 
 _Made = TypeVar("_Made")

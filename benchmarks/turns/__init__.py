@@ -26,10 +26,10 @@ from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.server.connection_table import ConnectionTable
-from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.fair_scheduler import LoopTurn
+from rocketpoll.broker.server.limits.connection_table import ConnectionTable
 from rocketpoll.broker.settings.settings import load_config
-from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.bulk import bulk_tools
 
 LIBRARIES = ("orjson", "numpy", "uvloop")
 BATCH = 100
@@ -49,7 +49,7 @@ class Turns:
         """Start a broker whose store is in ``directory``; `shutdown` must end it."""
         settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
         config = load_config(None, settings)
-        chunks.loading().result()  # else batches of a young broker are answered in later turns
+        bulk_tools.loading().result()  # else batches of a young broker are answered in later turns
         self._loop = uvloop.new_event_loop()
         self._controller = BrokerController(config)
         self._loop.run_until_complete(self._controller.start())

@@ -10,8 +10,8 @@ This room and `rocketpoll.broker.testing` are the only ones of the broker that k
 other room knows them.
 """
 
-from rocketpoll.broker.embedded.embedded_broker import EmbeddedBroker
-from rocketpoll.broker.embedded.errors import EmbeddedBrokerError
-from rocketpoll.broker.embedded.helpers import NotInTime
+from .embedded_broker import EmbeddedBroker
+from .errors import EmbeddedBrokerError
+from .helpers import NotInTime
 
 __all__ = ["EmbeddedBroker", "EmbeddedBrokerError", "NotInTime"]

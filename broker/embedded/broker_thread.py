@@ -15,15 +15,16 @@ from contextlib import suppress
 from typing import Any
 
 from rmq_spark.errors import RocketPollError
-from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
-from rocketpoll.broker.embedded.event_loop import EmbeddedLoop, new_embedded_loop
-from rocketpoll.broker.embedded.moving import move
-from rocketpoll.broker.embedded.network import EmbeddedNetwork
-from rocketpoll.broker.embedded.time_ahead import TimeAhead
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
-from rocketpoll.broker.threads import Workers
+
+from ..common.threads import Workers
+from ..controller import BrokerController
+from ..settings.config import BrokerConfig
+from ..store.errors import is_lack, what_is_wrong
+from .faults.clock_advance import move
+from .faults.clock_offset import TimeAhead
+from .faults.embedded_disk import EmbeddedDisk
+from .faults.event_loop import EmbeddedLoop, new_embedded_loop
+from .faults.network import EmbeddedNetwork
 
 _STOP_SECONDS = 30.0
 _LOOK_SECONDS = 1.0

@@ -29,19 +29,20 @@ from pathlib import Path
 from types import FunctionType, NoneType, TracebackType
 from typing import Any, Final, NoReturn
 
-from rmq_spark.cli.broker_command import broker_command
+from rmq_spark.cli.cluster.broker_command import broker_command
 from rmq_spark.errors import RocketPollError, excerpt
-from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.embedded.broker_process import BrokerProcess
-from rocketpoll.broker.embedded.broker_thread import BrokerThread
-from rocketpoll.broker.embedded.clock import BrokerClock
-from rocketpoll.broker.embedded.errors import EmbeddedBrokerError, wrong_kind
-from rocketpoll.broker.embedded.faults import BrokerFaults, Work
-from rocketpoll.broker.embedded.helpers import BrokerHelpers, NotInTime
-from rocketpoll.broker.server.descriptors import share_of_program
-from rocketpoll.broker.server.server import CannotListen
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.settings import config_of
+
+from ..controller import BrokerController
+from ..server.limits.descriptors import share_of_program
+from ..server.server import CannotListen
+from ..settings.config import BrokerConfig
+from ..settings.settings import config_of
+from .broker_process import BrokerProcess
+from .broker_thread import BrokerThread
+from .errors import EmbeddedBrokerError, wrong_kind
+from .faults.clock import BrokerClock
+from .faults.faults import BrokerFaults, Work
+from .helpers import BrokerHelpers, NotInTime
 
 _log = logging.getLogger(__name__)
 

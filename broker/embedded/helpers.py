@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import Lag
-from rmq_spark.client.admin.shown import ROWS_MAX, Messages, html_of
+from rmq_spark.client.admin.reads.table_display import ROWS_MAX, Messages, html_of
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
-from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound, Span
 from rmq_spark.client.reading.stored_messages import stored_messages
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, SendResult
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.errors import RocketPollError, excerpt
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader

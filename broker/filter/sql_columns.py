@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketpoll.broker.filter.sql_expression import (
+from .sql_expression import (
     And,
     Between,
     Equal,
@@ -25,16 +25,7 @@ from rocketpoll.broker.filter.sql_expression import (
     Property,
     SqlExpression,
 )
-from rocketpoll.broker.filter.sql_texts import (
-    FAILED,
-    FALSE,
-    NULL,
-    TRUE,
-    States,
-    Texts,
-    compare_columns,
-    state,
-)
+from .sql_texts import FAILED, FALSE, NULL, TRUE, States, Texts, compare_columns, state
 
 # The result of NOT, indexed by the operand's state.
 _NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)

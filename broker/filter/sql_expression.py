@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from rocketpoll.broker.filter.java_values import Value, compare, parse_double
+from .java_values import Value, compare, parse_double
 
 Properties = Mapping[str, str]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmq_spark.wire.properties import decode_properties
-from rocketpoll.broker.filter.sql_expression import SqlExpression
+
+from .sql_expression import SqlExpression
 
 if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages to be worth it
     import numpy as np
@@ -58,7 +59,7 @@ class SqlFilter:
         """Return a mask of the messages that match."""
         if len(chunk) < _FEW_MESSAGES:
             return self._one_by_one(chunk)
-        from rocketpoll.broker.filter.sql_columns import matching_rows  # noqa: PLC0415  # it imports numpy and pyarrow
+        from .sql_columns import matching_rows  # noqa: PLC0415  # it imports numpy and pyarrow
 
         return matching_rows(self.expression, chunk.properties, len(chunk))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketpoll.broker.setting import COUNT, number, setting
+from ..common.setting import COUNT, number, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,9 +24,10 @@ from typing import TypeVar
 
 from rmq_spark.errors import Verbatim, excerpt
 from rmq_spark.wire.java_numbers import parse_int64
-from rocketpoll.broker.filter.errors import FilterError
-from rocketpoll.broker.filter.java_values import compare
-from rocketpoll.broker.filter.sql_expression import (
+
+from .errors import FilterError
+from .java_values import compare
+from .sql_expression import (
     CONTAINS,
     ENDSWITH,
     STARTSWITH,
@@ -47,17 +48,8 @@ from rocketpoll.broker.filter.sql_expression import (
     TextMatch,
     Truth,
 )
-from rocketpoll.broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
-from rocketpoll.broker.filter.sql_tokens import (
-    END,
-    FLOAT,
-    INTEGER,
-    NAME,
-    SUBJECT,
-    TEXT,
-    Token,
-    Tokens,
-)
+from .sql_limits import DEFAULT_LIMITS, SqlLimits
+from .sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, Tokens
 
 _Node = TypeVar("_Node", bound=Expression)
 

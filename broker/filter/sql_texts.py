@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketpoll.broker.filter.java_values import is_integer, parse_numbers
-from rocketpoll.broker.filter.sql_expression import (
+from .java_values import is_integer, parse_numbers
+from .sql_expression import (
     MATCHES,
     Equal,
     Expression,

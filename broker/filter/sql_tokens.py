@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from rocketpoll.broker.filter.errors import FilterError
+from .errors import FilterError
 
 SUBJECT = "SQL92 expression"
 

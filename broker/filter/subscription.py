@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
 from rmq_spark.wire.tags import BLANKS, TAG_SEPARATOR, tags_code
-from rocketpoll.broker.filter.errors import FilterError
-from rocketpoll.broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
-from rocketpoll.broker.filter.tags_filter import TagsFilter
+
+from .errors import FilterError
+from .sql_limits import DEFAULT_LIMITS, SqlLimits
+from .tags_filter import TagsFilter
 
 if TYPE_CHECKING:
-    from rocketpoll.broker.filter.sql_filter import SqlFilter
+    from .sql_filter import SqlFilter
 
 SUB_ALL = "*"
 RETRY_TOPIC_PREFIX = "%RETRY%"
@@ -78,8 +79,8 @@ def message_filter(
     if subscription.topic.startswith(RETRY_TOPIC_PREFIX) or subscription.class_filter_mode:
         return None
     if subscription.expression_type == SQL92_EXPRESSION:
-        from rocketpoll.broker.filter.sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
-        from rocketpoll.broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # for the same reason
+        from .sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
+        from .sql_parser import compile_sql  # noqa: PLC0415  # for the same reason
 
         return SqlFilter(compile_sql(subscription.sub_string, limits), len(subscription.sub_string))
     if not _is_tag_type(subscription.expression_type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketpoll.broker.setting import COUNT, FLAG, MS, setting
+from ..common.setting import COUNT, FLAG, MS, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.longpolling.pull_request import PullRequest
+from ..common.connection import Connection
+from .pull_request import PullRequest
 
 _Owner: TypeAlias = tuple[Connection, str]
 """A client, and the group as whose member it has asked."""

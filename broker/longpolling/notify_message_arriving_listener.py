@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from .pull_request_hold_service import PullRequestHoldService
 
 
 class NotifyMessageArrivingListener:

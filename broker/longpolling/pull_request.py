@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import QueueKey
-from rocketpoll.broker.connection import Connection
+
+from ..common.connection import Connection
 
 PLACE_BYTES: Final = 1_400
 """Bytes of memory that a usual pull takes, with a short subscription and a filter of a few tags."""

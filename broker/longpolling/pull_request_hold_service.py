@@ -34,11 +34,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.message_queue import QueueKey
-from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.longpolling.hold_limits import HoldLimits
-from rocketpoll.broker.longpolling.many_pull_request import ManyPullRequest
-from rocketpoll.broker.longpolling.places import Places
-from rocketpoll.broker.longpolling.pull_request import HoldFilter, PullRequest
+
+from ..common.connection import Connection
+from .hold_limits import HoldLimits
+from .hold_quota import Places
+from .many_pull_request import ManyPullRequest
+from .pull_request import HoldFilter, PullRequest
 
 _log = logging.getLogger(__name__)
 

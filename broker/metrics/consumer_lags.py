@@ -12,12 +12,13 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rocketpoll.broker.processor.store_times import store_timestamp
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state_tables import StateTables
-from rocketpoll.broker.store.consume_queue import QueueBounds
-from rocketpoll.broker.store.errors import EndUnknown, StoreError
-from rocketpoll.broker.store.message_store import MessageStore
+
+from ..processor.store_times import store_timestamp
+from ..runtime.state_tables import StateTables
+from ..state.members.consumers import ConsumerManager
+from ..store.errors import EndUnknown, StoreError
+from ..store.message_store import MessageStore
+from ..store.queues.consume_queue import QueueBounds
 
 _TIMES_MAX: Final = 20_000
 """Store times that are kept between two looks; further ones are read from the log again."""

@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from rocketpoll.broker.histogram import Histogram
+from ..common.histogram import Histogram
 
 _log = logging.getLogger(__name__)
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"

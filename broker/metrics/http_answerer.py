@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from rocketpoll.broker.server.listener import Listener
+from ..server.listener import Listener
 
 CLIENTS_MAX: Final = 32
 HEAD_BYTES_MAX: Final = 8_192

@@ -18,14 +18,15 @@ from itertools import chain
 from typing import Final
 
 from rmq_spark import __version__
-from rocketpoll.broker.connection import Work
-from rocketpoll.broker.histogram import Histogram
-from rocketpoll.broker.metrics.exposition import TEXT_FORMAT, Exposition, Family
-from rocketpoll.broker.metrics.http_answerer import Answer, Give, HttpAnswerer
-from rocketpoll.broker.metrics.observed import Observed
-from rocketpoll.broker.metrics.own_families import OwnFamilies
-from rocketpoll.broker.metrics.rocketmq_families import RocketMQFamilies
-from rocketpoll.broker.server.server import CannotListen
+
+from ..common.connection import Work
+from ..common.histogram import Histogram
+from ..server.server import CannotListen
+from .exposition import TEXT_FORMAT, Exposition, Family
+from .http_answerer import Answer, Give, HttpAnswerer
+from .own_families import OwnFamilies
+from .rocketmq_families import RocketMQFamilies
+from .sources import Observed
 
 _LOOK_SECONDS: Final = 0.5
 

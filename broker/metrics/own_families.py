@@ -12,11 +12,12 @@ from prometheus_client import ProcessCollector
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rocketpoll.broker.histogram import Histogram
-from rocketpoll.broker.metrics.exposition import Counter, Family, Gauge, Histograms, Row
-from rocketpoll.broker.metrics.observed import Observed
-from rocketpoll.broker.processor.dispatcher import UNKNOWN_REQUEST
-from rocketpoll.broker.store.batch_table import SINKS_MAX
+
+from ..common.histogram import Histogram
+from ..processor.dispatcher import UNKNOWN_REQUEST
+from ..store.staging.commit_table import SINKS_MAX
+from .exposition import Counter, Family, Gauge, Histograms, Row
+from .sources import Observed
 
 _REASONS: Final = ("request", "reason")
 _OF_PROCESS: Final = frozenset(

@@ -14,14 +14,15 @@ from typing import Final, NamedTuple
 
 from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
-from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
-from rocketpoll.broker.metrics.exposition import Counter, Family, Gauge, Row
-from rocketpoll.broker.metrics.observed import Observed
-from rocketpoll.broker.state.broker_stats import GROUP_GET, TOPIC_PUT
-from rocketpoll.broker.state.stats_windows import Key, Sum
-from rocketpoll.broker.store.errors import EndUnknown, StoreError
-from rocketpoll.broker.store.offsets import PhysicalOffset
-from rocketpoll.broker.store.records.record_glance import glance
+
+from ..state.stats.broker_stats import GROUP_GET, TOPIC_PUT
+from ..state.stats.stats_windows import Key, Sum
+from ..store.errors import EndUnknown, StoreError
+from ..store.records.fields import glance
+from ..store.results import PhysicalOffset
+from .consumer_lags import ConsumerLag, ConsumerLags
+from .exposition import Counter, Family, Gauge, Row
+from .sources import Observed
 
 _TYPE: Final = "message.type"
 _IN_LABELS: Final = ("topic", "message_type", "is_system")

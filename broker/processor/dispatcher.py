@@ -18,11 +18,11 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
-from rocketpoll.broker.state.limits import TooMany
-from rocketpoll.broker.store.errors import StoreError
-from rocketpoll.broker.store.lacks import Hindrances, is_lack, what_is_wrong
+
+from ..common.connection import Connection, Steps
+from ..state.tables.limits import TooMany
+from ..store.errors import Hindrances, StoreError, is_lack, what_is_wrong
+from .request import Handler, Handlers, RequestRejected, TopicNotSaved
 
 Park: TypeAlias = Callable[[Connection, RemotingCommand, str], "RemotingCommand | None"]
 

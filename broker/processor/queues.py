@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.state.topic_config import TopicConfigManager
-from rocketpoll.broker.store.message_store import MessageStore
+
+from ..state.tables.topic_config import TopicConfigManager
+from ..store.message_store import MessageStore
+from .request import RequestRejected
 
 
 def topic_of(topics: TopicConfigManager, topic: str) -> TopicConfig:

@@ -24,7 +24,8 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.connection import Connection, Steps
+
+from ..common.connection import Connection, Steps
 
 Body = TypeVar("Body")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from rmq_spark.errors import RecordError
-from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import QueueOffset
-from rocketpoll.broker.store.records.record_glance import glance
+
+from ..store.errors import UnreadableFile
+from ..store.message_store import MessageStore
+from ..store.records.fields import glance
+from ..store.results import QueueOffset
 
 NO_TIME: Final = 0
 """The store time of a message that does not exist, or not any more, that is damaged, or that the

@@ -25,19 +25,21 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC, light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage, decode_record
-from rocketpoll.broker.schedule.delay_level import DelayLevel, Start
-from rocketpoll.broker.schedule.delayed_message import Undeliverable, delivered, scheduled
-from rocketpoll.broker.state.table import Saver, Table
-from rocketpoll.broker.store.errors import EndUnknown, UnreadableFile
-from rocketpoll.broker.store.lacks import Hindrances, Lacking
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.results import (
+
+from ..state.tables.table import Saver, Table
+from ..store.errors import EndUnknown, Hindrances, Lacking, UnreadableFile
+from ..store.message_store import MessageStore
+from ..store.results import (
+    LOG_START,
     GetMessageResult,
     GetMessageStatus,
+    PhysicalOffset,
     PutMessageResult,
     PutMessageStatus,
+    QueueOffset,
 )
+from .delay_level import DelayLevel, Start
+from .delayed_message import Undeliverable, delivered, scheduled
 
 __all__ = ["ScheduleMessageService", "Start", "scheduled"]
 

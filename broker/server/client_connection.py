@@ -29,19 +29,20 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host, host_of
-from rocketpoll.broker.questions import Questions, Then
-from rocketpoll.broker.server.client_sockets import kept_by_the_system
-from rocketpoll.broker.server.connection_table import ConnectionTable
-from rocketpoll.broker.server.lanes import ClientLanes, Lane
-from rocketpoll.broker.server.loop_turn import SLICE_SECONDS, LoopTurn
-from rocketpoll.broker.server.step_places import Place
-from rocketpoll.broker.server.strangers import protocol_of
-from rocketpoll.broker.server.unread_answers import ANSWER_BYTES_MIN
-from rocketpoll.broker.settings.config import ServerLimits
-from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
+
+from ..common.outgoing_requests import Questions, Then
+from ..settings.config import ServerLimits
+from ..store.errors import is_lack, what_is_wrong
+from .client_sockets import kept_by_the_system
+from .fair_scheduler import SLICE_SECONDS, LoopTurn
+from .fast_paths import ClientLanes, Lane
+from .limits.concurrency_limit import Place
+from .limits.connection_table import ConnectionTable
+from .limits.protocol_detection import protocol_of
+from .limits.send_buffers import ANSWER_BYTES_MIN
 
 if TYPE_CHECKING:
-    from rocketpoll.broker.connection import Connection, Steps
+    from ..common.connection import Connection, Steps
 
 _log = logging.getLogger(__name__)
 _RESPONSE = CommandFlag.RESPONSE.value

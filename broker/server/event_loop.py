@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from rocketpoll.broker.server.descriptors import LACKS
-from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
+from ..store.errors import is_lack, what_is_wrong
+from .limits.descriptors import LACKS
 
 _log = logging.getLogger(__name__)
 

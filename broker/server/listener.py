@@ -20,7 +20,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 
-from rocketpoll.broker.server.descriptors import LACKS
+from .limits.descriptors import LACKS
 
 _BACKLOG = 1_024
 _AT_ONCE = 16

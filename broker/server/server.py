@@ -17,16 +17,17 @@ from contextlib import suppress
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll.broker.server import descriptors
-from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch
-from rocketpoll.broker.server.event_loop import read_first
-from rocketpoll.broker.server.half_requests import HalfRequests
-from rocketpoll.broker.server.lanes import Lane
-from rocketpoll.broker.server.listener import Listener
-from rocketpoll.broker.server.loop_turn import LoopTurn
-from rocketpoll.broker.server.step_places import StepPlaces
-from rocketpoll.broker.server.unread_answers import UnreadAnswers
-from rocketpoll.broker.settings.config import ServerLimits
+
+from ..settings.config import ServerLimits
+from .client_connection import ClientConnection, Dispatch
+from .event_loop import read_first
+from .fair_scheduler import LoopTurn
+from .fast_paths import Lane
+from .limits import descriptors
+from .limits.concurrency_limit import StepPlaces
+from .limits.partial_requests import HalfRequests
+from .limits.send_buffers import UnreadAnswers
+from .listener import Listener
 
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rmq_spark.wire.framing import HEADER_BYTES_MAX
-from rocketpoll.broker.filter.sql_limits import SqlLimits
-from rocketpoll.broker.longpolling.hold_limits import HoldLimits
-from rocketpoll.broker.setting import (
+
+from ..common.setting import (
     ADDRESS,
     ADDRESS_OR_NOTHING,
     COUNT,
@@ -22,8 +21,10 @@ from rocketpoll.broker.setting import (
     number,
     setting,
 )
-from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.picking import USUAL_LIMITS
+from ..filter.sql_limits import SqlLimits
+from ..longpolling.hold_limits import HoldLimits
+from ..store.config import StoreConfig
+from ..store.read.entry_selection import USUAL_LIMITS
 
 _MIB = 1 << 20
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
-from rocketpoll.broker.longpolling.hold_limits import HoldLimits
-from rocketpoll.broker.setting import SETTING, Setting
-from rocketpoll.broker.settings.config import BrokerConfig, FilterLimits, ServerLimits
-from rocketpoll.broker.store.config import StoreConfig
+from ..common.setting import SETTING, Setting
+from ..longpolling.hold_limits import HoldLimits
+from ..store.config import StoreConfig
+from .config import BrokerConfig, FilterLimits, ServerLimits
 
 SECTIONS: Final[Mapping[str, type[Any]]] = {
     "": BrokerConfig,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.keys import KEYS, SECTIONS
-from rocketpoll.broker.settings.settings import settings_of
+from .config import BrokerConfig
+from .keys import KEYS, SECTIONS
+from .settings import settings_of
 
 RELOADABLE: Final = frozenset(
     {

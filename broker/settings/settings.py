@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmq_spark.errors import RocketPollError
-from rocketpoll.broker.setting import DIRECTORY
-from rocketpoll.broker.settings.absent_settings import ABSENT
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.keys import KEYS, SECTIONS
+
+from ..common.setting import DIRECTORY
+from .absent_settings import ABSENT
+from .config import BrokerConfig
+from .keys import KEYS, SECTIONS
 
 
 class ConfigError(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):

@@ -7,7 +7,8 @@ from enum import Enum
 from pathlib import Path
 
 from rmq_spark.wire.framing import FRAME_BYTES_MAX, HEADER_BYTES_MAX
-from rocketpoll.broker.setting import (
+
+from ..common.setting import (
     COUNT,
     DELAY_LEVELS,
     DIRECTORY,
@@ -21,13 +22,9 @@ from rocketpoll.broker.setting import (
     required_setting,
     setting,
 )
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
-from rocketpoll.broker.store.file_pool import OPEN_FILES_MAX
-from rocketpoll.broker.store.index_file import (
-    HASH_SLOT_NUM_MAX,
-    INDEX_HOPS_MAX,
-    INDEX_NUM_MAX,
-)
+from .files.file_pool import OPEN_FILES_MAX
+from .index.index_file import HASH_SLOT_NUM_MAX, INDEX_HOPS_MAX, INDEX_NUM_MAX
+from .queues.consume_queue import ENTRY_BYTES
 
 _MIB = 1 << 20
 _DELAY_SECONDS = (

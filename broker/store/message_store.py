@@ -15,42 +15,47 @@ from contextlib import suppress
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, decode_record
-from rocketpoll.broker.histogram import Histogram
-from rocketpoll.broker.store.appender import MessageAppender
-from rocketpoll.broker.store.batches import StagedBatches
-from rocketpoll.broker.store.carrying import Carrying
-from rocketpoll.broker.store.checkpointing import Checkpointing
-from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes, finished
-from rocketpoll.broker.store.cleaning import Cleaning
-from rocketpoll.broker.store.config import BrokerRole, StoreConfig
-from rocketpoll.broker.store.consume_queue import QueueBounds
-from rocketpoll.broker.store.directory_lock import AbortFile, lock_directory, make_root
-from rocketpoll.broker.store.disk import Disk
-from rocketpoll.broker.store.dispatch import MessageArrivingListener
-from rocketpoll.broker.store.errors import StartEnded, StoreError, StoreFailed, UnreadableFile
-from rocketpoll.broker.store.even_batch import EvenBatch
-from rocketpoll.broker.store.flush import FlushService
-from rocketpoll.broker.store.key_query import KeyQuery
-from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later, what_is_wrong
-from rocketpoll.broker.store.message_filter import MessageFilter
-from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.opening import OpeningWatch, open_parts
-from rocketpoll.broker.store.parts import WRITTEN_DIRECTORIES, StoreParts
-from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
-from rocketpoll.broker.store.proof_files import ProofFiles
-from rocketpoll.broker.store.reader import DoPlaces, MessageReader
-from rocketpoll.broker.store.records.record_draft import RecordDraft
-from rocketpoll.broker.store.records.record_run import RecordRun
-from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
-from rocketpoll.broker.store.results import (
+
+from ..common.histogram import Histogram
+from .append.chunk_appender import Admit, ChunkAppender, Sizes, finished
+from .append.message_appender import MessageAppender
+from .batch_commit.coordinator import StagedBatches
+from .components import WRITTEN_DIRECTORIES, StoreParts
+from .config import BrokerRole, StoreConfig
+from .dispatch.dispatcher import MessageArrivingListener
+from .dispatch.reput import Carrying
+from .errors import (
+    Hindrance,
+    StartEnded,
+    StoreError,
+    StoreFailed,
+    UnreadableFile,
+    is_lack,
+    may_succeed_later,
+    what_is_wrong,
+)
+from .files.disk import Disk
+from .files.proof_files import ProofFiles
+from .log.flusher import FlushService
+from .maintenance.checkpointer import Checkpointing
+from .maintenance.cleaner import Cleaning
+from .maintenance.topic_deletion import TopicDeletion
+from .queues.consume_queue import QueueBounds
+from .read.entry_selection import USUAL_LIMITS, Limits, MessageFilter
+from .read.message_reader import DoPlaces, MessageReader
+from .read.time_lookup import KeyQuery, TimeLookup
+from .records.encoding import EvenBatch, RecordDraft, RecordRun, RecordTemplate, UniformParts
+from .results import (
     DeletedFiles,
     GetMessageResult,
+    PhysicalOffset,
     PutMessageResult,
     PutMessageStatus,
+    QueueOffset,
     StoreState,
 )
-from rocketpoll.broker.store.time_lookup import TimeLookup
-from rocketpoll.broker.store.topic_deletion import TopicDeletion
+from .startup.directory_lock import AbortFile, lock_directory, make_root
+from .startup.opener import OpeningWatch, open_parts
 
 _log = logging.getLogger(__name__)
 

@@ -8,14 +8,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
 
 from rmq_spark.wire.framing import Buffer
-from rocketpoll.broker.store.offsets import Hole, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+
+Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
+
+
+# ---- QueueOffset and PhysicalOffset: the two offsets of a message, which mypy keeps apart.
+
+if TYPE_CHECKING:
+
+    class QueueOffset(int):
+        """The number of a message in its queue."""
+
+        def __add__(self, count: int, /) -> QueueOffset: ...
+        @overload
+        def __sub__(  # type: ignore[overload-overlap]  # an offset is also a number
+            self, other: QueueOffset, /
+        ) -> int: ...
+        @overload
+        def __sub__(self, count: int, /) -> QueueOffset: ...
+        def __sub__(self, other: int, /) -> int: ...
+
+    class PhysicalOffset(int):
+        """A place in the commit log, in bytes from where it once began."""
+
+        def __add__(self, size: int, /) -> PhysicalOffset: ...
+        @overload
+        def __sub__(  # type: ignore[overload-overlap]  # an offset is also a number
+            self, other: PhysicalOffset, /
+        ) -> int: ...
+        @overload
+        def __sub__(self, size: int, /) -> PhysicalOffset: ...
+        def __sub__(self, other: int, /) -> int: ...
+
+else:
+    QueueOffset = PhysicalOffset = int
+
+FIRST_IN_QUEUE = QueueOffset(0)
+LOG_START = PhysicalOffset(0)
+
+Hole: TypeAlias = tuple[PhysicalOffset, PhysicalOffset]
+"""The start and the end of a part of the log in which no records are found."""
+
 
 _NO_PLACE, _NO_NUMBER = PhysicalOffset(-1), QueueOffset(-1)
 

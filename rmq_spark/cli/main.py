@@ -17,8 +17,8 @@ import click
 from click.shell_completion import shell_complete
 
 from rmq_spark import __version__
-from rmq_spark.cli.failures import FAILED, INTERRUPTED, USAGE, complain, forget, line_of
-from rmq_spark.cli.tree import Leaf, Tree
+from rmq_spark.cli.shell.failures import FAILED, INTERRUPTED, USAGE, complain, forget, line_of
+from rmq_spark.cli.shell.tree import Leaf, Tree
 from rmq_spark.errors import RocketPollError
 
 _PROGRAM: Final = "rocketpoll"
@@ -27,25 +27,43 @@ _HERE: Final = "rmq_spark.cli"
 
 SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
     "Messages": {
-        "produce": Leaf(f"{_HERE}.produce_command", "produce", "send lines, files or JSON lines"),
-        "consume": Leaf(f"{_HERE}.consume_command", "consume", "print messages of a topic"),
-        "tail": Leaf(f"{_HERE}.consume_command", "tail", "print messages of topics as they come"),
-        "message": Leaf(f"{_HERE}.message_command", "message", "find a message, and who has it"),
-        "dlq": Leaf(f"{_HERE}.dlq_command", "dlq", "list, show and resend dead letters"),
+        "produce": Leaf(
+            f"{_HERE}.messages.produce_command", "produce", "send lines, files or JSON lines"
+        ),
+        "consume": Leaf(
+            f"{_HERE}.messages.consume_command", "consume", "print messages of a topic"
+        ),
+        "tail": Leaf(
+            f"{_HERE}.messages.consume_command", "tail", "print messages of topics as they come"
+        ),
+        "message": Leaf(
+            f"{_HERE}.messages.message_command", "message", "find a message, and who has it"
+        ),
+        "dlq": Leaf(f"{_HERE}.messages.dlq_command", "dlq", "list, show and resend dead letters"),
     },
     "Cluster": {
-        "topic": Leaf(f"{_HERE}.topic_command", "topic", "create, change and look at topics"),
-        "group": Leaf(f"{_HERE}.group_command", "group", "lag, members and offsets of groups"),
-        "store": Leaf(f"{_HERE}.store_command", "store", "what lies in a store's directory"),
-        "cluster": Leaf(f"{_HERE}.cluster_command", "cluster", "brokers, and whether all is well"),
+        "topic": Leaf(
+            f"{_HERE}.cluster.topic_command", "topic", "create, change and look at topics"
+        ),
+        "group": Leaf(
+            f"{_HERE}.groups.group_command", "group", "lag, members and offsets of groups"
+        ),
+        "store": Leaf(
+            f"{_HERE}.cluster.store_command", "store", "what lies in a store's directory"
+        ),
+        "cluster": Leaf(
+            f"{_HERE}.cluster.cluster_command", "cluster", "brokers, and whether all is well"
+        ),
     },
     "Speed": {
-        "bench": Leaf(f"{_HERE}.bench_command", "bench", "how fast a cluster takes and gives"),
-        "top": Leaf(f"{_HERE}.top_command", "top", "live rates and lags"),
+        "bench": Leaf(
+            f"{_HERE}.cluster.bench_command", "bench", "how fast a cluster takes and gives"
+        ),
+        "top": Leaf(f"{_HERE}.cluster.top_command", "top", "live rates and lags"),
     },
     "Programs": {
         "broker": Leaf(
-            f"{_HERE}.broker_entry",
+            f"{_HERE}.cluster.broker_entry",
             "broker",
             "run a broker, which is its own name server",
         ),
@@ -66,13 +84,15 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
             "find what keeps a first stream from running",
         ),
         "checkpoint": Leaf(
-            f"{_HERE}.checkpoint_command",
+            f"{_HERE}.spark.checkpoint_command",
             "checkpoint",
             "what a streaming query's checkpoint says",
         ),
-        "sink": Leaf(f"{_HERE}.sink_command", "sink", "what queries have committed exactly once"),
+        "sink": Leaf(
+            f"{_HERE}.spark.sink_command", "sink", "what queries have committed exactly once"
+        ),
         "archive": Leaf(
-            f"{_HERE}.archive_command",
+            f"{_HERE}.spark.archive_command",
             "archive",
             "source and sink as a file for spark-submit",
         ),

@@ -6,12 +6,23 @@ used, in another thread perhaps, or by a broker. This module knows no client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import inspect
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MethodType
+from typing import Any, Final
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.errors import Verbatim, WireError, excerpt
+from rmq_spark.errors import Verbatim, WireError, excerpt, legible
+from rmq_spark.nearest import nearest
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import (
+    GROUP_CHARACTERS_MAX,
+    NOT_TO_BE_SENT_TO,
+    group_fault,
+    topic_characters_max,
+    topic_fault,
+)
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
 """As milliseconds all in the first years after 1970, as seconds from 1973 on.
@@ -221,3 +232,100 @@ def checked_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[Messag
 def unsendable(error: WireError) -> MessageRejected:
     """Return the error to raise for a value that no request can hold."""
     return MessageRejected(str(error.at), error.needed, Verbatim(error.found))
+
+
+# ---- Names of topics and groups, checked before anything is sent by RocketMQ's rules
+# (`wire.names`).
+
+CLIENT_ID_BYTES_MAX: Final = 255
+"""Most bytes of the name of a directory; brokers take longer ids."""
+
+_SHOWN_MAX: Final = 60
+
+
+def check_topic(topic: str, what: str = "topic") -> str:
+    """Return the topic, if its name is valid; ``what`` is the argument that errors name.
+
+    Raises:
+        MessageRejected: The name is not valid.
+        TypeError: The name is not a str.
+    """
+    topic = check_text(what, topic, "orders")
+    if topic_fault(topic) is not None:
+        raise _rejected(what, topic, topic_characters_max(topic))
+    return topic
+
+
+@lru_cache(maxsize=256)  # successive messages mostly have the same topic
+def check_topic_to_send_to(topic: str) -> str:
+    """Return the topic, if clients may send to it.
+
+    Raises:
+        MessageRejected: The name is not valid, or the topic is the broker's own.
+    """
+    if topic in NOT_TO_BE_SENT_TO:
+        raise MessageRejected("topic", "one that is not the broker's own", topic)
+    return check_topic(topic)
+
+
+def check_group(group: str, what: str = "group") -> str:
+    """Return the group, if its name is valid; ``what`` is the argument that errors name.
+
+    Raises:
+        MessageRejected: The name is not valid.
+        TypeError: The name is not a str.
+    """
+    group = check_text(what, group, "billing")
+    if group_fault(group) is not None:
+        raise _rejected(what, group, GROUP_CHARACTERS_MAX)
+    return group
+
+
+def check_client_id(client_id: str) -> str:
+    """Return the id of a client, if brokers take it and a directory can have its name.
+
+    Offsets in BROADCASTING are kept in a directory of that name.
+
+    Raises:
+        MessageRejected: It is empty or too long, or would lead elsewhere.
+        TypeError: It is not a str.
+    """
+    client_id = check_text("client_id", client_id, "10.0.0.1@42")
+    is_path = "/" in client_id or client_id in {".", ".."}
+    if not client_id.strip() or is_path or not client_id.isprintable():
+        needed = "a name without / and control characters that is neither . nor .."
+        raise MessageRejected("client_id", needed, legible(client_id))
+    size = len(client_id.encode())
+    if size > CLIENT_ID_BYTES_MAX:
+        raise MessageRejected(
+            "client_id", f"at most {CLIENT_ID_BYTES_MAX} bytes in UTF-8", f"{size} bytes"
+        )
+    return client_id
+
+
+def _rejected(kind: str, name: str, characters_max: int) -> MessageRejected:
+    needed = f"letters, digits and % | _ -, 1 to {characters_max} of them"
+    found = name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}..., {len(name)} characters"
+    return MessageRejected(kind, needed, found)
+
+
+# ---- Wrong calls: what to say of arguments that a method does not take, or lacks.
+
+
+def check_call(method: MethodType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise an error if a method cannot be called with these arguments.
+
+    Raises:
+        TypeError: It names the class of the object that the method is bound to, and the name that
+            was meant, if there is one like it.
+    """
+    signature = inspect.signature(method)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = next((name for name in kwargs if name not in signature.parameters), None)
+        meant = None if unknown is None else nearest(unknown, signature.parameters)
+        hint = "" if meant is None else f": did you mean {meant}?"
+        what = str(error) if unknown is None else f"got an unexpected keyword argument {unknown!r}"
+        where = f"{type(method.__self__).__name__}.{method.__name__}()"
+        raise TypeError(f"{where} {what}{hint}") from None

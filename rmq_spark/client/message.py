@@ -14,10 +14,16 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, Final
 
-from rmq_spark.client.arguments import INT32_MAX, check_kind, check_number, check_text, check_utf8
+from rmq_spark.client.arguments import (
+    INT32_MAX,
+    check_kind,
+    check_number,
+    check_text,
+    check_topic_to_send_to,
+    check_utf8,
+)
+from rmq_spark.client.bodies.serializers import SERIALIZERS, Serializer, chosen, decoded
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.names import check_topic_to_send_to
-from rmq_spark.client.serializers import SERIALIZERS, Serializer, chosen, decoded
 from rmq_spark.client.stored_records import damaged_record, size_at
 from rmq_spark.errors import BodyError, RecordError, Verbatim, legible
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX

@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rmq_spark.client.arguments import check_text, check_utf8, wrong_kind
+from rmq_spark.client.arguments import check_text, check_topic, check_utf8, wrong_kind
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import check_topic
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
 from rmq_spark.wire.tags import BLANKS, TAG_SEPARATOR, tags_code

@@ -15,24 +15,22 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.broker_checks import check_filter
-from rmq_spark.spark.committed_batches import CommitsReader, batch_pieces
-from rmq_spark.spark.committed_options import commits_options
-from rmq_spark.spark.committed_spans import SpanPiece, read_spans
+from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import Queues
 from rmq_spark.spark.errors import OptionError, named
-from rmq_spark.spark.key_read import KeyPiece, key_pieces, read_key_piece
-from rmq_spark.spark.option_table import Use
-from rmq_spark.spark.options import ReadOptions, read_options
-from rmq_spark.spark.planning import Piece, pieces
-from rmq_spark.spark.positions import EARLIEST, LATEST, AtOffset
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.start_and_end import Moment, Span
-from rmq_spark.spark.task_bundles import bundled
-from rmq_spark.spark.task_pieces import ending_with_messages, last_of
-from rmq_spark.spark.tasks import read_piece
-from rmq_spark.spark.typed_columns import check_schema, with_body_schema
+from rmq_spark.spark.exactly_once.committed_planner import CommitsReader, batch_pieces
+from rmq_spark.spark.exactly_once.committed_reader import SpanPiece, read_spans
+from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
+from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, AtOffset
+from rmq_spark.spark.options.table import Use
+from rmq_spark.spark.plan.partitions import bundled, ending_with_messages, last_of
+from rmq_spark.spark.plan.rate_limit import Piece, pieces
+from rmq_spark.spark.plan.resolve_positions import Moment, Span
+from rmq_spark.spark.preflight import check_filter
+from rmq_spark.spark.read.key_reader import KeyPiece, key_pieces, read_key_piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

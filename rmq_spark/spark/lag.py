@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import Queues
 from rmq_spark.spark.errors import CheckpointError
-from rmq_spark.spark.micro_batches import MicroBatches
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.source_offset import SourceOffset, sizes_in
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.micro_batch_planner import MicroBatches
+from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
 from rmq_spark.wire.message_queue import MessageQueue
 
 

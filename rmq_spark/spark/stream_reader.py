@@ -23,20 +23,20 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.broker_checks import check_filter
-from rmq_spark.spark.committed_batches import CommittedBatches
-from rmq_spark.spark.committed_spans import SpanPiece, read_spans
-from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
-from rmq_spark.spark.option_table import Use
-from rmq_spark.spark.options import Limits, ReadOptions, read_options
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.source_offset import SourceOffset, with_sizes
-from rmq_spark.spark.task_bundles import bundled
-from rmq_spark.spark.tasks import read_piece
-from rmq_spark.spark.typed_columns import check_schema, with_body_schema
+from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.exactly_once.committed_planner import CommittedBatches
+from rmq_spark.spark.exactly_once.committed_reader import SpanPiece, read_spans
+from rmq_spark.spark.options.options import Limits, ReadOptions, read_options
+from rmq_spark.spark.options.table import Use
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatches
+from rmq_spark.spark.plan.partitions import bundled
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.source_offset import SourceOffset, with_sizes
+from rmq_spark.spark.preflight import check_filter
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 
 try:
     from pyspark.sql.streaming.datasource import (

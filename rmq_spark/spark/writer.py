@@ -34,22 +34,21 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.manifest import CommittedSpan, ManifestId
-from rmq_spark.spark.broker_checks import check_writable
-from rmq_spark.spark.commit_order import origin_of_checkpoint, origin_of_write
-from rmq_spark.spark.committing import check_begins, commit, make_commits_topic
 from rmq_spark.spark.errors import OptionError, WriteError
-from rmq_spark.spark.options import WriteOptions, write_options
-from rmq_spark.spark.sending import send_rows
-from rmq_spark.spark.sink_columns import (
-    DELAY_LEVEL,
-    KEYS,
-    RowIds,
-    SinkColumn,
-    check_sink_columns,
+from rmq_spark.spark.exactly_once.commit_order import origin_of_checkpoint, origin_of_write
+from rmq_spark.spark.exactly_once.manifest_commit import check_begins, commit, make_commits_topic
+from rmq_spark.spark.exactly_once.staged_commit import (
+    abort_staged,
+    check_stageable,
+    commit_staged,
+    next_write,
 )
-from rmq_spark.spark.sink_rows import WriteTask
-from rmq_spark.spark.staged_commits import abort_staged, check_stageable, commit_staged, next_write
-from rmq_spark.spark.task_reports import TaskRows, TaskStaged
+from rmq_spark.spark.options.options import WriteOptions, write_options
+from rmq_spark.spark.options.sink_columns import DELAY_LEVEL, KEYS, SinkColumn, check_sink_columns
+from rmq_spark.spark.options.values import RowIds
+from rmq_spark.spark.preflight import check_writable
+from rmq_spark.spark.write.rows import TaskRows, TaskStaged, WriteTask
+from rmq_spark.spark.write.sender import send_rows
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 
 try:
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Row
 
-    from rmq_spark.spark.body_encoding import BodyEncoder
+    from rmq_spark.spark.bodies.encoder import BodyEncoder
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +115,7 @@ class _Writing:
         )
         self.encoder: BodyEncoder | None = None
         if self.options.body.has_fields:
-            from rmq_spark.spark.body_encoding import BodyEncoder  # noqa: PLC0415  # brings pyarrow
+            from rmq_spark.spark.bodies.encoder import BodyEncoder  # noqa: PLC0415  # brings pyarrow
 
             self.encoder = BodyEncoder(schema, self.options.body)
         if self.options.is_exactly_once:
@@ -133,7 +132,7 @@ class _Writing:
         if self.encoder is not None:
             batches = self.encoder.encoded(batches, task.partition)
         if batch is not None:
-            from rmq_spark.spark.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
+            from rmq_spark.spark.exactly_once.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
 
             rows = stage_rows(self.options, self.columns, task, batches, batch, part_of)
         else:
@@ -374,7 +373,7 @@ def record_batches(
     """Yield rows as the record batches that later releases give; columns not sent are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
-    from rmq_spark.spark.body_encoding import plain  # noqa: PLC0415  # the same
+    from rmq_spark.spark.bodies.encoder import plain  # noqa: PLC0415  # the same
 
     kinds = {
         "string": pa.string(),

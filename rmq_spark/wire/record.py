@@ -17,13 +17,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_id import encode_offset_message_id
-from rmq_spark.wire.properties import (
-    KEYS,
-    PROPERTIES_BYTES_MAX,
-    TAGS,
-    UNIQ_KEY,
-    decode_properties,
-)
+from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS, UNIQ_KEY, decode_properties
 from rmq_spark.wire.record_checksum import without_checksum
 
 _HEAD = struct.Struct(layout.struct_format(layout.HEAD))

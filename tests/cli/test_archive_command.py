@@ -19,7 +19,7 @@ import sys
 from pyspark_rocketpoll import DefaultSource
 assert ".zip" in sys.modules["rmq_spark"].__file__
 import rmq_spark.spark.batch_reader, rmq_spark.spark.stream_reader, rmq_spark.wire.chunk
-from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.transport.remoting_client import Connections
 print(DefaultSource.name(), *sorted({"msgpack", "lz4", "backports", "uvloop"} & set(sys.modules)))
 """
 
@@ -36,7 +36,7 @@ def test_it_holds_the_source_and_the_client_and_no_broker(archive):
     assert {
         "pyspark_rocketpoll.py",
         "rocketpoll/__init__.py",
-        "rmq_spark/spark/source.py",
+        "rmq_spark/spark/data_source.py",
         "rmq_spark/__init__.py",
     } <= set(names)
     assert not [name for name in names if {"cli", "broker"} & set(name.split("/"))]

@@ -12,8 +12,8 @@ import pytest
 from command_verbs import EVERY
 from tls_parts import certificate
 
-from rmq_spark.cli.connection import KEYS, Access, connected, read_profile
-from rmq_spark.cli.tree import Verb
+from rmq_spark.cli.shell.connection import KEYS, Access, connected, read_profile
+from rmq_spark.cli.shell.tree import Verb
 
 PROFILES = """
 [prod]
@@ -161,7 +161,7 @@ def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
 def test_an_account_without_a_home_is_told_where_profiles_may_be():
     program = (
         "import os\n"
-        "from rmq_spark.cli.connection import read_profile\n"
+        "from rmq_spark.cli.shell.connection import read_profile\n"
         "os.environ.clear()\n"
         "os.setuid(54321)\n"
         "read_profile('prod')\n"

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.wire.codes import RequestCode
 
 QUEUES = 200

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from received_messages import received
 
-from rmq_spark.cli.dead_letters import original
-from rmq_spark.cli.failures import Failure
-from rmq_spark.cli.message_input import Settings, Text, messages_of
-from rmq_spark.cli.message_text import renderer
+from rmq_spark.cli.messages.dead_letters import original
+from rmq_spark.cli.messages.message_input import Settings, Text, messages_of
+from rmq_spark.cli.messages.message_text import renderer
+from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.message import Message, MessageExt, decode_messages
 from rmq_spark.client.subscriptions import by_tag, subscription_data, wanted

@@ -8,7 +8,7 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Clients
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from command_verbs import EVERY
 from consumer_clusters import Cluster
 from staged_rows import commit_batch
 
-from rmq_spark.cli.java import java_fault
-from rmq_spark.cli.tree import Verb
+from rmq_spark.cli.shell.tree import Verb
+from rmq_spark.cli.spark.java import java_fault
 from rmq_spark.client.manifest import Manifest, ManifestId, commits_topic
 
 EXAMPLES = [(name, line) for name, verb in EVERY.items() for line in verb.example.splitlines()]

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rmq_spark.cli.failures import Failure, complain, line_of, warnings_shown
+from rmq_spark.cli.shell.failures import Failure, complain, line_of, warnings_shown
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,

@@ -9,7 +9,7 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Clients, Listener
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 
 
 @pytest.fixture
@@ -132,7 +132,8 @@ def test_a_seek_shows_its_moves_on_a_terminal_and_asks(run, cluster, billing, mo
 
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(
-        "rmq_spark.cli.topic_command.sys", SimpleNamespace(stdin=terminal, stdout=sys.stdout)
+        "rmq_spark.cli.cluster.topic_command.sys",
+        SimpleNamespace(stdin=terminal, stdout=sys.stdout),
     )
     monkeypatch.setattr("click.confirm", confirm)
     ran = run("group", "seek", group, "--to", "start")

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from rmq_spark import __version__
-from rmq_spark.cli import broker_entry
 from rmq_spark.cli import main as cli
+from rmq_spark.cli.cluster import broker_entry
 from rmq_spark.client.errors import ConnectionFailed
 
 NO_COMMAND = "there is no command 'brokre': did you mean 'broker'?"
@@ -73,7 +73,7 @@ def test_a_command_ends_in_one_line_and_a_code(monkeypatch, capsys, error, code,
     def fail(_):
         raise error
 
-    monkeypatch.setattr("rmq_spark.cli.connection.Access.admin", fail)
+    monkeypatch.setattr("rmq_spark.cli.shell.connection.Access.admin", fail)
     assert cli.main(["topic", "list"]) == code
     assert capsys.readouterr() == ("", said)
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rocketpoll import ConsumeFromWhere, PushConsumer, PushSettings
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from rmq_spark.cli.message_text import json_of, renderer, write
+from rmq_spark.cli.messages.message_text import json_of, renderer, write
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 

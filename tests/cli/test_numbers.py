@@ -6,7 +6,7 @@ import click
 import pytest
 from command_verbs import EVERY
 
-from rmq_spark.cli.numbers import Positive
+from rmq_spark.cli.shell.numbers import Positive
 
 FRACTIONS = [
     (name, option.opts[0])

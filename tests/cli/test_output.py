@@ -11,7 +11,7 @@ import pytest
 import yaml
 from terminals import look_like_one
 
-from rmq_spark.cli.output import Bytes, cell, printable, show_document, show_rows, time_of
+from rmq_spark.cli.shell.output import Bytes, cell, printable, show_document, show_rows, time_of
 
 MOMENT = datetime(2026, 11, 23, 9, 0, 0, 123_000, tzinfo=timezone.utc)
 ROWS = [

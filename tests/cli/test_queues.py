@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from rmq_spark.cli.places import PLACE
-from rmq_spark.cli.queues import QUEUE, QueueName, spans_from
+from rmq_spark.cli.shell.positions import PLACE
+from rmq_spark.cli.shell.queues import QUEUE, QueueName, spans_from
 from rmq_spark.wire.message_queue import MessageQueue
 
 

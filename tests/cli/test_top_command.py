@@ -12,9 +12,9 @@ from conforming_clients import Clients
 from console_stage import with_topics
 from terminals import written_to_a_terminal
 
-from rmq_spark.cli.top_command import Look, rates
-from rmq_spark.client.connections.calls import Calls
-from rmq_spark.client.connections.connections import Connections
+from rmq_spark.cli.cluster.top_command import Look, rates
+from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.typed_requests import Calls
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll import EmbeddedBroker
 

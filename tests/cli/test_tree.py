@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from rmq_spark.cli.tree import ConnectionOption, Leaf, Noun, Tree, Verb
+from rmq_spark.cli.shell.tree import ConnectionOption, Leaf, Noun, Tree, Verb
 
 leaf = Verb("leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two")
 no_command = "leaf"

@@ -13,7 +13,7 @@ from broker_kinds import START_SECONDS_MAX, RocketMQBroker, RocketPollBroker, wa
 from conforming_clients import Clients, Listener
 from walks import Walk, check_told, commands
 
-from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 from rocketpoll import Admin
 from rocketpoll.broker.store.config import FlushDiskType
 

@@ -12,8 +12,8 @@ from broker_stories import BrokerThread, small_broker
 from consumer_clusters import EVERY_CLUSTER, Cluster, running
 from left_threads import none_left
 
-from rmq_spark.client.connections.connections import Connections
-from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.transport.remoting_client import Connections
 
 _OF_A_MODULE = {"broker", "world"}
 """Fixtures of modules that bring clients: these may begin threads in one test for the next."""

@@ -36,9 +36,9 @@ from rmq_spark.client import (
     PushConsumer,
     PushSettings,
 )
-from rmq_spark.client.connections.waiters import OwnFuture
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.service_state import ServiceState
-from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.transport.pending_requests import OwnFuture
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

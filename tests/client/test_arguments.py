@@ -14,14 +14,14 @@ import pytest
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.arguments import check_timestamp_ms, checked_queues
-from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue

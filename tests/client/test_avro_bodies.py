@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from baskets import BASKET_SCHEMA, WRONG, basket, record
 
-from rmq_spark.client.serializers import avro, chosen, decoded, encoded
+from rmq_spark.client.bodies.serializers import avro, chosen, decoded, encoded
 from rmq_spark.errors import BodyError
 
 ORDER = record({"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"]})

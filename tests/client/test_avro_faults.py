@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from baskets import BASKET_SCHEMA, WRONG, Item, basket, record
 
+from rmq_spark.client.bodies.serializers import avro, encoded
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.serializers import avro, encoded
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import pytest
 from fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.connections import connections
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.errors import (
@@ -36,6 +35,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.transport import remoting_client
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
@@ -424,7 +424,7 @@ def test_a_shutdown_does_not_wait_for_a_connection_that_is_being_made(stack, mon
         free.wait(PATIENCE_S)
         raise ConnectionFailed(address, "no answer")
 
-    monkeypatch.setattr(connections.Connection, "connect", dial)
+    monkeypatch.setattr(remoting_client.Connection, "connect", dial)
     instance = instance_of(stack, "127.0.0.1:9876", LATE_MS)
     producer = producer_of(stack, instance)
     sender = threading.Thread(target=lambda: raised.append(in_time(lambda: producer.send(X))))

@@ -9,7 +9,7 @@ import pydantic
 import pytest
 from baskets import Item, basket
 
-from rmq_spark.client.serializers import SERIALIZERS, encoded
+from rmq_spark.client.bodies.serializers import SERIALIZERS, encoded
 
 
 class Loose(pydantic.BaseModel):

@@ -19,8 +19,8 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     SendFailed,
     TooManyPending,
+    refusal,
 )
-from rmq_spark.client.refusals import refusal
 from rmq_spark.errors import RocketPollError
 
 EXAMPLES = [

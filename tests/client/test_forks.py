@@ -24,9 +24,9 @@ from rmq_spark.client import (
     Producer,
     PushConsumer,
 )
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.message_queue import MessageQueue
 
 PROGRAMS = Path(__file__).with_name("forking_programs.py")

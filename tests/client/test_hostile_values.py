@@ -20,18 +20,18 @@ from tls_parts import certificate
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.tables import read_table
-from rmq_spark.client.connections.connections import Credentials
-from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer import arrow_sends
-from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.tables import arrow_sends
 from rmq_spark.client.subscriptions import by_sql, by_tag
+from rmq_spark.client.transport.remoting_client import Credentials
+from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.message_queue import MessageQueue

@@ -19,10 +19,10 @@ from rmq_spark.client import (
     Message,
     Producer,
 )
-from rmq_spark.client.connections.waiters import OwnFuture
+from rmq_spark.client.concurrency.locks import SIGNALS_SECONDS
 from rmq_spark.client.consumer.service_state import ServiceState
 from rmq_spark.client.errors import ClientShutDown
-from rmq_spark.client.threads.mutex import SIGNALS_SECONDS
+from rmq_spark.client.transport.pending_requests import OwnFuture
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.bodies.configs import TopicConfig
 

@@ -14,9 +14,9 @@ from rmq_spark.cli.main import main
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.errors import BodyTooLarge
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue

@@ -7,9 +7,14 @@ from enum import Enum
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.connections import frame_writer
+from rmq_spark.client.arguments import (
+    check_client_id,
+    check_group,
+    check_topic,
+    check_topic_to_send_to,
+)
 from rmq_spark.client.errors import ClientError, MessageRejected
-from rmq_spark.client.names import check_client_id, check_group, check_topic, check_topic_to_send_to
+from rmq_spark.client.transport import frame_writer
 from rmq_spark.wire import names
 from rmq_spark.wire.names import dlq_topic, retry_topic
 from rocketpoll import (

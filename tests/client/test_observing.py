@@ -4,7 +4,7 @@ import pytest
 from received_messages import several
 
 from rmq_spark.client import observing
-from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 from rmq_spark.client.message import Message
 
 SUCCESS = ConsumeOrderlyStatus.SUCCESS

@@ -19,10 +19,10 @@ from python_programs import python_program
 from received_messages import several
 
 from rmq_spark.client import observing
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.observing import observed
 from rmq_spark.client.opentelemetry import context_of, instrument, uninstrument
-from rmq_spark.client.producer.send_futures import SendFuture
+from rmq_spark.client.producer.async_send import SendFuture
 from rocketpoll import (
     ConsumeFromWhere,
     EmbeddedBroker,

@@ -11,7 +11,6 @@ import pytest
 from broker_kinds import wait_until
 from fake_servers import BlackHole, FakeServer, answering
 
-from rmq_spark.client.connections import connections
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
@@ -19,9 +18,10 @@ from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.instance import heartbeats
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.producer.outgoing import Outgoing, SendRules
+from rmq_spark.client.producer.prepared_message import Outgoing, SendRules
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull
+from rmq_spark.client.transport import remoting_client
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -80,7 +80,7 @@ def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stor
 @pytest.fixture
 def two_brokers(running_broker, topic, monkeypatch):
     """A name server that leads to a broker, and to one at an address where nobody answers, ever."""
-    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_MS", NEVER_MS)
+    monkeypatch.setattr(remoting_client, "REQUEST_TIMEOUT_MS", NEVER_MS)
     names = {"a-gone": None, "broker-a": running_broker.address, "z-gone": None}
 
     def route(request):

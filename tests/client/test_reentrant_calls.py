@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.threads.mutex import mutex
+from rmq_spark.client.concurrency.locks import mutex
 from rocketpoll import (
     Admin,
     ClientInstance,

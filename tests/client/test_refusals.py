@@ -2,8 +2,7 @@
 
 import pytest
 
-from rmq_spark.client.errors import BrokerRefused, NoPermission
-from rmq_spark.client.refusals import refusal
+from rmq_spark.client.errors import BrokerRefused, NoPermission, refusal
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.avro_bodies import Avro
+from rmq_spark.client.bodies.avro_bodies import Avro
+from rmq_spark.client.bodies.serializers import SERIALIZERS, avro, chosen, decoded, encoded
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.serializers import SERIALIZERS, avro, chosen, decoded, encoded
 from rmq_spark.errors import BodyError
 
 ORDER = {

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.connections.connections import Connections
-from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.transport.remoting_client import Connections
 from rocketpoll import EmbeddedBroker
 
 

@@ -22,7 +22,7 @@ from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 from rocketpoll.broker.settings.settings import ConfigError
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store.files.disk import DiskUsage, LocalDisk
 
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
-from rocketpoll.broker.embedded.time_ahead import TimeAhead
-from rocketpoll.broker.store.lacks import FlushFailed
+from rocketpoll.broker.embedded.faults.clock_offset import TimeAhead
+from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
+from rocketpoll.broker.store.errors import FlushFailed
 
 
 def test_files_from_before_a_move_are_older_than_the_system_says(tmp_path):

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rocketpoll.broker.embedded.event_loop import EmbeddedLoop, new_embedded_loop
-from rocketpoll.broker.embedded.network import EmbeddedNetwork
-from rocketpoll.broker.embedded.time_ahead import TimeAhead
+from rocketpoll.broker.embedded.faults.clock_offset import TimeAhead
+from rocketpoll.broker.embedded.faults.event_loop import EmbeddedLoop, new_embedded_loop
+from rocketpoll.broker.embedded.faults.network import EmbeddedNetwork
 from rocketpoll.broker.server.event_loop import loop_class
 
 HOUR = 3_600.0

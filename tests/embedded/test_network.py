@@ -9,9 +9,9 @@ import socket
 import pytest
 from raw_clients import until
 
-from rocketpoll.broker.embedded.event_loop import EmbeddedLoop
-from rocketpoll.broker.embedded.network import EmbeddedNetwork
-from rocketpoll.broker.embedded.time_ahead import TimeAhead
+from rocketpoll.broker.embedded.faults.clock_offset import TimeAhead
+from rocketpoll.broker.embedded.faults.event_loop import EmbeddedLoop
+from rocketpoll.broker.embedded.faults.network import EmbeddedNetwork
 from rocketpoll.broker.server.event_loop import loop_class
 
 

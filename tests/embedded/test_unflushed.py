@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.embedded.unflushed import PAGE, Unflushed
+from rocketpoll.broker.embedded.faults.power_loss import PAGE, Unflushed
 
 SIZE = 3 * PAGE
 

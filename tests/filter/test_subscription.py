@@ -15,7 +15,7 @@ from rocketpoll.broker.filter.subscription import (
     message_filter,
 )
 from rocketpoll.broker.filter.tags_filter import TagsFilter
-from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.read.entry_selection import MessageFilter
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,11 +18,11 @@ from rocketmq_peer import RocketMQ, free_broker_port
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.connections.connections import Credentials
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.errors import ClientError, NoPermission
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
+from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.store.config import FlushDiskType
 

@@ -20,7 +20,7 @@ from stores_in_turn import now_ms
 
 from rmq_spark.client import Admin
 from rocketpoll import read_table
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.message_store import MessageStore
 
 pytestmark = pytest.mark.interop

@@ -15,11 +15,11 @@ from tls_clusters import KNOWN, TlsCluster, assert_messages_go_every_way
 from tls_parts import TRUSTING, certificate
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.errors import ClientError, NoNameServer
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull
+from rmq_spark.client.transport.tls.settings import TlsSettings
 from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = [pytest.mark.interop, pytest.mark.peers]

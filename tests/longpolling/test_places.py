@@ -8,7 +8,7 @@ from held_pulls import Client, Codes, a_pull
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.longpolling.places import Places
+from rocketpoll.broker.longpolling.hold_quota import Places
 from rocketpoll.broker.longpolling.pull_request import PLACE_BYTES
 
 

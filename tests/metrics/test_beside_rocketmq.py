@@ -19,7 +19,7 @@ from scrapes import samples_of
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client import Admin
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.message import Message
 
 OF_OUR_CLIENTS = {"language": "python", "version": "v4_9_8", "consume_mode": "push"}

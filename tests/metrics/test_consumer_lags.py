@@ -13,8 +13,8 @@ from members import join
 
 from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
 from rocketpoll.broker.processor.store_times import store_timestamp
-from rocketpoll.broker.store.consume_queue import QueueBounds
 from rocketpoll.broker.store.errors import EndUnknown, UnreadableFile
+from rocketpoll.broker.store.queues.consume_queue import QueueBounds
 
 START = 1_700_000_000_000
 

@@ -8,7 +8,7 @@ from broker_connections import finished
 from prometheus_client.parser import text_string_to_metric_families
 from scrapes import samples_of
 
-from rocketpoll.broker.histogram import Histogram
+from rocketpoll.broker.common.histogram import Histogram
 from rocketpoll.broker.metrics.exposition import (
     Counter,
     Exposition,

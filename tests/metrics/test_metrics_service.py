@@ -14,9 +14,9 @@ from scrapes import got, scrape
 from slow_disks import SlowDisk
 
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.server.loop_turn import TURN_SECONDS
+from rocketpoll.broker.server.fair_scheduler import TURN_SECONDS
 from rocketpoll.broker.server.server import CannotListen
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 def test_a_broker_that_works_is_healthy_and_ready(tmp_path):

@@ -1,8 +1,8 @@
 from broker_connections import FakeConnection
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rocketpoll.broker.processor.after_saving import AfterSaving
-from rocketpoll.broker.state.changes import Changes
+from rocketpoll.broker.processor.reply_after_save import AfterSaving
+from rocketpoll.broker.state.tables.changes import Changes
 
 
 class Aside:

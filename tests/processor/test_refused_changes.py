@@ -24,7 +24,7 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.state.kv_config import KVConfigSerializeWrapper
+from rocketpoll.broker.state.tables.kv_config import KVConfigSerializeWrapper
 
 
 class Aside:

@@ -24,8 +24,7 @@ from rocketpoll.broker.schedule.schedule_message_service import (
     scheduled,
 )
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.errors import StoreClosed
-from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.errors import Lacking, StoreClosed
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 LEVELS_MS = (1_000, 5_000, 10_000)

@@ -18,8 +18,8 @@ from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.server.loop_turn import LoopTurn
-from rocketpoll.broker.server.step_places import StepPlaces
+from rocketpoll.broker.server.fair_scheduler import LoopTurn
+from rocketpoll.broker.server.limits.concurrency_limit import StepPlaces
 from rocketpoll.broker.settings.config import ServerLimits
 
 RESPONSE = CommandFlag.RESPONSE.value

@@ -10,7 +10,7 @@ from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.loop_turn import (
+from rocketpoll.broker.server.fair_scheduler import (
     LINE_SECONDS,
     NEWCOMERS_SECONDS,
     SLICE_SECONDS,

@@ -13,7 +13,7 @@ from raw_clients import RawClients, until
 
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.fair_scheduler import LoopTurn
 from rocketpoll.broker.server.server import CannotListen, RemotingServer
 from rocketpoll.broker.settings.config import ServerLimits
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpoll.broker.server.strangers import protocol_of
+from rocketpoll.broker.server.limits.protocol_detection import protocol_of
 
 
 @pytest.mark.parametrize(

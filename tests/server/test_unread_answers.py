@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll.broker.server.unread_answers import ANSWER_BYTES_MIN, UnreadAnswers
+from rocketpoll.broker.server.limits.send_buffers import ANSWER_BYTES_MIN, UnreadAnswers
 
 MIB = 1 << 20
 

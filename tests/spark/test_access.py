@@ -6,10 +6,10 @@ import pytest
 from logged_lines import lines_of
 from tls_parts import certificate
 
-from rmq_spark.client.connections.tls_settings import TlsSettings
-from rmq_spark.spark.addresses import instance_for
+from rmq_spark.client.transport.tls.settings import TlsSettings
+from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import read_options, write_options
+from rmq_spark.spark.options.options import read_options, write_options
 
 CA, CERTIFICATE = certificate("ca.pem"), certificate("client.crt")
 NEEDED = {"namesrvAddr": "a:1", "topic": "T"}

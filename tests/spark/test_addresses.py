@@ -2,9 +2,9 @@ import pytest
 from client_clusters import FakeCluster
 from source_parts import options_for, queue_of
 
+from rmq_spark.client.api.name_server_api import NameServerCalls
 from rmq_spark.client.errors import BrokerNotFound
-from rmq_spark.client.requests.name_server_calls import NameServerCalls
-from rmq_spark.spark.addresses import BrokerAddresses, instance_for
+from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
 from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData
 from rmq_spark.wire.message_queue import MessageQueue

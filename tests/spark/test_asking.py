@@ -5,7 +5,7 @@ import pytest
 from name_servers import JoiningNameServer
 from source_parts import queue_of, queues_of
 
-from rmq_spark.client.connections.own_sockets import OWN_SOCKETS
+from rmq_spark.client.transport.sockets import OWN_SOCKETS
 from rmq_spark.spark.errors import BrokersAway
 from rocketpoll.broker.embedded import EmbeddedBroker
 

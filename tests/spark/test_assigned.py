@@ -12,11 +12,11 @@ import pytest
 from forgetful_pairs import A0, B0, B1, BOTH, forgetful_pair, places
 from source_parts import options_for, schema_of
 
-from rmq_spark.spark import asking
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.broker_checks import check_with_brokers
+from rmq_spark.spark.brokers import fan_out
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
-from rmq_spark.spark.micro_batches import NO_LIMITS
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
+from rmq_spark.spark.preflight import check_with_brokers
 
 A_ALONE = json.dumps({"T": {"a": [0]}})
 
@@ -134,7 +134,7 @@ def checkpoint(pair):
 
 
 def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, caplog):
-    caplog.set_level(logging.INFO, asking.__name__)
+    caplog.set_level(logging.INFO, fan_out.__name__)
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query() as batches:
@@ -142,7 +142,7 @@ def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, ca
         assert places(end) == {A0: 2, B0: 2, B1: 1}
         assert len(batches.pieces(checkpoint, end)) == 2
         assert pair.pauses == 3  # name servers are asked behind each
-    said = [record.message for record in caplog.records if record.name == asking.__name__]
+    said = [record.message for record in caplog.records if record.name == fan_out.__name__]
     assert said == [
         "waiting for broker b: no way to broker b: no name server knows a broker of that name",
         "broker b answers again",

@@ -7,8 +7,8 @@ from body_types import structs
 from hypothesis import given
 from pyspark.sql import types as sql
 
-from rmq_spark.spark.avro_schema import avro_schema_of, name_faults, spark_schema_of
-from rmq_spark.spark.body_schema import parse_schema
+from rmq_spark.spark.schemas.avro_schema import avro_schema_of, name_faults, spark_schema_of
+from rmq_spark.spark.schemas.schema_text import parse_schema
 
 
 def as_avro_has_it(kind):

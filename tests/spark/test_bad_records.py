@@ -3,8 +3,9 @@ import logging
 import pytest
 from source_parts import queue_of
 
-from rmq_spark.spark.bad_records import NAMED_MAX, BadRecords, OnBadRecord
+from rmq_spark.spark.bodies.bad_records import NAMED_MAX, BadRecords
 from rmq_spark.spark.errors import RecordFault
+from rmq_spark.spark.options.values import OnBadRecord
 
 
 def test_a_record_that_cannot_be_read_ends_the_query_and_is_named():

@@ -8,9 +8,9 @@ from source_parts import schema_of, send
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.spark.batch_reader import BatchReader
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError, SchemaError
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.source import RocketPollDataSource
 
 SCHEMA = schema_of("body binary")
 

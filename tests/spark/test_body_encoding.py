@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import types as sql
 
-from rmq_spark.spark.avro_schema import avro_schema_of
-from rmq_spark.spark.body_avro import AvroBodies
-from rmq_spark.spark.body_encoding import BodyEncoder
-from rmq_spark.spark.body_json import JsonBodies
-from rmq_spark.spark.body_schema import parse_schema
+from rmq_spark.spark.bodies.encoder import BodyEncoder
+from rmq_spark.spark.bodies.json_bodies import JsonBodies
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.sink_columns import check_sink_columns
+from rmq_spark.spark.options.sink_columns import check_sink_columns
+from rmq_spark.spark.schemas.avro_bodies import AvroBodies
+from rmq_spark.spark.schemas.avro_schema import avro_schema_of
+from rmq_spark.spark.schemas.columns import arrow_schema_of
+from rmq_spark.spark.schemas.schema_text import parse_schema
 from rmq_spark.spark.writer import record_batches
 
 

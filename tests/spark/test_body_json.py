@@ -12,10 +12,10 @@ from body_types import structs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.spark.body_json import JsonBodies, _Wrapping
-from rmq_spark.spark.body_values import BodyFault
+from rmq_spark.spark.bodies.json_bodies import JsonBodies, _Wrapping
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.schema import arrow_schema_of
+from rmq_spark.spark.schemas.columns import arrow_schema_of
+from rmq_spark.spark.schemas.values import BodyFault
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -220,7 +220,7 @@ SOME_TYPES = st.sampled_from(
 
 
 def decoder_of(kind):
-    from rmq_spark.spark.body_schema import parse_schema  # noqa: PLC0415  # as few tests need it
+    from rmq_spark.spark.schemas.schema_text import parse_schema  # noqa: PLC0415  # as few tests need it
 
     return JsonBodies(pa.struct(list(arrow_schema_of(parse_schema(f"v {kind}")))))
 

@@ -8,7 +8,7 @@ from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from rmq_spark.spark.body_schema import faults_of, parse_schema, unwritable
+from rmq_spark.spark.schemas.schema_text import faults_of, parse_schema, unwritable
 
 TAKEN = [
     "id BIGINT, name STRING",

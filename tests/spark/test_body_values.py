@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.spark.body_values import BodyFault, finished, read_as
+from rmq_spark.spark.schemas.values import BodyFault, finished, read_as
 
 DATE, MOMENT = pa.date32(), pa.timestamp("us", "UTC")
 NESTED = pa.struct(

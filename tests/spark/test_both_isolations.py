@@ -16,13 +16,13 @@ from spark_engine import Engine, assert_read
 
 from rmq_spark.client.manifest import commits_topic
 from rmq_spark.client.message import Message
-from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.committed_batches import CommittedBatches
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import Queues
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.micro_batches import NO_LIMITS
-from rmq_spark.spark.options import Limits
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.exactly_once.committed_planner import CommittedBatches
+from rmq_spark.spark.options.options import Limits
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
+from rmq_spark.spark.plan.source_offset import SourceOffset
 from rocketpoll import EmbeddedBroker
 
 HOUR_MS = 3_600_000

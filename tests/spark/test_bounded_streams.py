@@ -11,8 +11,8 @@ import pytest
 from breadth import count
 from source_parts import offsets_in, query, send
 
-from rmq_spark.spark.options import Limits
-from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.options.options import Limits
+from rmq_spark.spark.plan.source_offset import SourceOffset
 from rocketpoll.broker.embedded import EmbeddedBroker
 
 QUEUES = 3

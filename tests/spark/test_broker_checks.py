@@ -3,9 +3,9 @@ import traceback
 import pytest
 from source_parts import options_for
 
-from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import write_options
+from rmq_spark.spark.options.options import write_options
+from rmq_spark.spark.preflight import check_with_brokers, check_writable
 from rocketpoll.broker.embedded import EmbeddedBroker
 
 

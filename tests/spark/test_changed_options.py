@@ -12,7 +12,7 @@ from spark_engine import SCHEMA, Engine, send
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.errors import CheckpointError, DataLoss
-from rmq_spark.spark.option_table import OPTIONS, Use
+from rmq_spark.spark.options.table import OPTIONS, Use
 from rocketpoll import Message
 
 PAGE = (Path(__file__).parents[2] / "docs" / "restarts.md").read_text(encoding="utf-8")

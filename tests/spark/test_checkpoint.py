@@ -4,8 +4,8 @@ import pytest
 
 from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
 from rmq_spark.spark.errors import CheckpointError
-from rmq_spark.spark.positions import AtOffset, parse_positions
-from rmq_spark.spark.source_offset import QueuePosition
+from rmq_spark.spark.options.start_positions import AtOffset, parse_positions
+from rmq_spark.spark.plan.source_offset import QueuePosition
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)

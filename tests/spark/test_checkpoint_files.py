@@ -5,8 +5,13 @@ import shutil
 
 import pytest
 
-from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
-from rmq_spark.spark.checkpoint_files import LocalFiles, SparkFiles, checkpoint_files
+from rmq_spark.spark.checkpoint import (
+    LocalFiles,
+    SparkFiles,
+    checkpoint_files,
+    read_checkpoint,
+    starting_offsets,
+)
 from rmq_spark.spark.errors import CheckpointError
 
 pytestmark = pytest.mark.deep

@@ -7,12 +7,12 @@ import pytest
 from committing_sinks import CommittingSink
 
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.api.admin_api import AdminCalls
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.manifest import commits_topic, decoded
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.requests.admin_calls import AdminCalls
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark.errors import WriteError
 from rocketpoll import read_committed
 

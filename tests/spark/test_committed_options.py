@@ -3,10 +3,9 @@
 import pytest
 from source_parts import schema_of
 
-from rmq_spark.spark.committed_options import commits_options
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import read_options, write_options
-from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.options.options import commits_options, read_options, write_options
 
 NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
 COMMITTED = {**NEEDED, "isolation": "committed"}

@@ -12,11 +12,12 @@ from source_parts import options_for, queue_of, send
 
 from rmq_spark.client.errors import OffsetMoved
 from rmq_spark.client.manifest import CommittedSpan
-from rmq_spark.client.producer.arrow_sends import SentSpan
+from rmq_spark.client.producer.tables.arrow_sends import SentSpan
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.spark import piece_chunks
-from rmq_spark.spark.committed_spans import NamedSpans, SpanPiece, read_spans, span_pieces
 from rmq_spark.spark.errors import DataLoss, RecordFault
+from rmq_spark.spark.exactly_once.committed_reader import SpanPiece, read_spans, span_pieces
+from rmq_spark.spark.read import record_chunks
+from rmq_spark.spark.write.spans import NamedSpans
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll import EmbeddedBroker
 
@@ -37,9 +38,9 @@ def test_spans_that_adjoin_are_joined_while_they_are_small(monkeypatch):
     assert [span[1:3] + span[4:] for span in at_once] == [(7, 3, 6)]
     assert named((7, ["a"]), (8, ["bb", "ccc"])) == at_once
     assert len(named((7, ["a"]), (9, ["bb"]))) == 2
-    monkeypatch.setattr("rmq_spark.spark.committed_spans.SPAN_ROWS_MAX", 2)
+    monkeypatch.setattr("rmq_spark.spark.write.spans.SPAN_ROWS_MAX", 2)
     assert len(named((7, ["a"]), (8, ["bb", "ccc"]))) == 2
-    monkeypatch.setattr("rmq_spark.spark.committed_spans.SPAN_BYTES_MAX", 4)
+    monkeypatch.setattr("rmq_spark.spark.write.spans.SPAN_BYTES_MAX", 4)
     assert len(named((7, ["aaa"]), (8, ["bb"]))) == 2
 
 
@@ -228,7 +229,7 @@ def test_nothing_that_is_left_of_a_span_is_believed(
             raise OffsetMoved("queue 0", start, begin, 4, begin)
         return [answer]
 
-    monkeypatch.setattr(piece_chunks, "BulkPull", pull)
+    monkeypatch.setattr(record_chunks, "BulkPull", pull)
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false")
     [span] = named((0, BODIES))
     whole = span._replace(queue=queue_of(rocketpoll_topic))
@@ -240,7 +241,7 @@ def test_an_empty_row_that_is_gone_is_missed_though_no_crc_tells(
 ):
     record = encode_record(StoredMessage(rocketpoll_topic, b"one", queue_offset=0))
     answer = RawChunk(record, np.array([len(record)]), 2)
-    monkeypatch.setattr(piece_chunks, "BulkPull", lambda *_, **__: [answer])
+    monkeypatch.setattr(record_chunks, "BulkPull", lambda *_, **__: [answer])
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false")
     [span] = named((0, ["one", ""]))
     assert offsets(options, span._replace(queue=queue_of(rocketpoll_topic))) == []

@@ -7,14 +7,14 @@ import pytest
 from committing_sinks import CommittingSink
 
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.api.admin_api import AdminCalls
 from rmq_spark.client.errors import ConnectionClosed, NoPermission
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic, decoded
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.client.results import SendStatus
-from rmq_spark.spark.committing import commit
 from rmq_spark.spark.errors import WriteError
-from rmq_spark.spark.options import write_options
+from rmq_spark.spark.exactly_once.manifest_commit import commit
+from rmq_spark.spark.options.options import write_options
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_parts import queue_of
 
-from rmq_spark.spark.continuity import Bounds, Continuity, Range
-from rmq_spark.spark.queues import Stored
-from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rmq_spark.spark.brokers.queue_client import Stored
+from rmq_spark.spark.plan.queue_identity import Bounds, Continuity, Range
+from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 
 QUEUE = queue_of("T")
 

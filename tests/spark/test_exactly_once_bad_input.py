@@ -14,10 +14,10 @@ from source_rooms import complaint
 
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll import Admin, EmbeddedBroker
-from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
+from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
+from rocketpoll.broker.processor.extensions.negotiation import ExtensionsProcessor
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.sends.extensions import ExtensionsProcessor
-from rocketpoll.broker.store.staging import Staging
+from rocketpoll.broker.store.staging.staging_area import Staging
 
 pytestmark = pytest.mark.deep
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from once_rooms import ALL, BODIES, ONCE
 
-from rocketpoll.broker.store.batch_table import BatchTable
+from rocketpoll.broker.store.staging.commit_table import BatchTable
 
 pytestmark = pytest.mark.deep
 EITHER_WAY = pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])

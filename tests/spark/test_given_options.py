@@ -3,8 +3,8 @@
 import pytest
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.given_options import Given, check_names
-from rmq_spark.spark.option_table import Use
+from rmq_spark.spark.options.parser import Given, check_names
+from rmq_spark.spark.options.table import Use
 
 READ = frozenset([Use.STREAM, Use.BATCH])
 

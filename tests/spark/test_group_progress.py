@@ -2,11 +2,11 @@
 
 from source_parts import Clock, query, queue_of, schema_of, send
 
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark import stream_reader
-from rmq_spark.spark.micro_batches import NO_LIMITS
-from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 
 
 def told_of(monkeypatch):

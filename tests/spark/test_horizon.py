@@ -3,11 +3,11 @@ from contextlib import contextmanager
 import pytest
 from source_parts import options_for, queue_of, queues_of, send
 
+from rmq_spark.spark.brokers.queue_client import Queues
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.horizon import Horizon
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
-from rmq_spark.spark.store_times import StoreTimes
+from rmq_spark.spark.plan.latest_offsets import Horizon
+from rmq_spark.spark.plan.queue_identity import StoreTimes
+from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 
 
 @contextmanager

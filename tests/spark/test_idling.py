@@ -1,6 +1,6 @@
 from source_parts import Clock
 
-from rmq_spark.spark.idling import BEHIND_A_BATCH_MS, BESIDE_OTHERS_MS, Idling
+from rmq_spark.spark.plan.micro_batch_planner import BEHIND_A_BATCH_MS, BESIDE_OTHERS_MS, Idling
 
 
 def test_a_source_is_alone_until_two_batches_in_a_row_were_others():

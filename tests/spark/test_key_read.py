@@ -6,9 +6,9 @@ import pytest
 from source_parts import Clock, options_for, queues_of, schema_of, send
 
 from rmq_spark.client import Message
-from rmq_spark.spark import key_read, tasks
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
-from rmq_spark.spark.schema import arrow_schema_of
+from rmq_spark.spark.read import key_reader, partition_reader
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rocketpoll import EmbeddedBroker
 
 SCHEMA = arrow_schema_of(schema_of("body binary, keys string"))
@@ -17,9 +17,9 @@ SCHEMA = arrow_schema_of(schema_of("body binary, keys string"))
 def bodies(broker, topic, **more):
     options = options_for(broker, topic, **more)
     with queues_of(broker, topic, **more) as queues:
-        found = key_read.key_pieces(options, queues)
+        found = key_reader.key_pieces(options, queues)
     batches = [
-        batch for piece in found for batch in key_read.read_key_piece(options, SCHEMA, piece)
+        batch for piece in found for batch in key_reader.read_key_piece(options, SCHEMA, piece)
     ]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
@@ -42,8 +42,8 @@ def test_only_a_space_is_between_keys(rocketpoll_broker, rocketpoll_topic, key):
 
 
 def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(monkeypatch):
-    monkeypatch.setattr(key_read, "MESSAGES_AT_ONCE", 8)
-    monkeypatch.setattr(key_read, "FULL_PAGE", 8)
+    monkeypatch.setattr(key_reader, "MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
     texts = [f"m{n}" for n in range(12)]
     with EmbeddedBroker() as broker:  # with a clock of its own to move
         broker.create_topic("orders", queues=1)
@@ -64,8 +64,8 @@ def test_what_a_broker_has_stored_by_a_clock_ahead_of_this_machines_is_found():
 def test_more_messages_of_one_time_than_a_broker_gives_at_once_are_an_error(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    monkeypatch.setattr(key_read, "MESSAGES_AT_ONCE", 8)
-    monkeypatch.setattr(key_read, "FULL_PAGE", 8)
+    monkeypatch.setattr(key_reader, "MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
     with rocketpoll_broker.producer() as producer:  # a batch has one time
         producer.send_batch([Message(rocketpoll_topic, b"x", keys="k") for _ in range(40)])
     with pytest.raises(SparkError, match="than its index gives at once"):
@@ -111,16 +111,16 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(monkeypatch):
         if clock.now > 1_002:
             away.close()
 
-    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(partition_reader, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
     with EmbeddedBroker() as broker, away:
         broker.send("orders", "it", keys="k")
         options = options_for(broker, "orders", key="k")
         with queues_of(broker, "orders", key="k") as queues:
-            (piece,) = key_read.key_pieces(options, queues)
+            (piece,) = key_reader.key_pieces(options, queues)
         away.enter_context(broker.away())
-        (rows,) = key_read.read_key_piece(options, SCHEMA, piece)
+        (rows,) = key_reader.read_key_piece(options, SCHEMA, piece)
         assert rows.column("body").to_pylist() == [b"it"]
         away.enter_context(broker.away())
         clock.now = 0.0
         with pytest.raises(BrokersAway, match="broker broker-a has not answered for 60000 ms"):
-            list(key_read.read_key_piece(options, SCHEMA, piece))
+            list(key_reader.read_key_piece(options, SCHEMA, piece))

@@ -5,9 +5,9 @@ import pytest
 from source_parts import query, queue_of, send
 
 from rmq_spark.spark.lag import Lag, LagListener, QueueLag, lag_between, lag_now, lag_of
-from rmq_spark.spark.micro_batches import NO_LIMITS
-from rmq_spark.spark.options import Limits
-from rmq_spark.spark.source_offset import QueuePosition, SourceOffset, with_sizes
+from rmq_spark.spark.options.options import Limits
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
+from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset, with_sizes
 from rmq_spark.wire.message_queue import MessageQueue
 
 

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from source_parts import Clock, offsets_in, query, queue_of, send
 
+from rmq_spark.spark.brokers.queue_client import Queues
 from rmq_spark.spark.errors import CheckpointError, DataLoss
-from rmq_spark.spark.horizon import Horizon
-from rmq_spark.spark.micro_batches import NO_LIMITS
-from rmq_spark.spark.options import Limits
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rmq_spark.spark.options.options import Limits
+from rmq_spark.spark.plan.latest_offsets import Horizon
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
+from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 from rocketpoll import EmbeddedBroker
 
 

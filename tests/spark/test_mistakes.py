@@ -12,9 +12,9 @@ import pytest
 from more_mistakes import OF_READS, OF_WRITES
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.option_table import OPTIONS
-from rmq_spark.spark.options import read_options, write_options
-from rmq_spark.spark.schema import check_columns
+from rmq_spark.spark.options.options import read_options, write_options
+from rmq_spark.spark.options.table import OPTIONS
+from rmq_spark.spark.schemas.columns import check_columns
 
 _TO_DO = re.compile(
     r"\b(needed|needs?|keep|leave|give|write|did you mean|correct|lower|raise|name|set|here it is|"

@@ -1,4 +1,4 @@
-from rmq_spark.spark.option_table import OPTIONS, Use
+from rmq_spark.spark.options.table import OPTIONS, Use
 
 
 def test_names_differ_in_more_than_their_case():

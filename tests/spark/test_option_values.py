@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from rmq_spark.spark import option_values as values
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import values
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@ import pickle
 
 import pytest
 
-from rmq_spark.client.connections.connections import Credentials
-from rmq_spark.spark.addresses import instance_for
+from rmq_spark.client.transport.remoting_client import Credentials
+from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.given_options import check_names
-from rmq_spark.spark.option_table import OPTIONS, Use
-from rmq_spark.spark.options import Selection, read_options, write_options
-from rmq_spark.spark.positions import AtOffset, AtTime, BackInTime
-from rmq_spark.spark.sink_columns import RowIds
+from rmq_spark.spark.options.options import Selection, read_options, write_options
+from rmq_spark.spark.options.parser import check_names
+from rmq_spark.spark.options.start_positions import AtOffset, AtTime, BackInTime
+from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.options.values import RowIds
 
 NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
 

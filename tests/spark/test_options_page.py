@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from rmq_spark.client.connections.tls_settings import TlsSettings
-from rmq_spark.spark.option_table import OPTIONS, Use
-from rmq_spark.spark.options import DEFAULT_GROUP, SUSPEND_MS_MAX, read_options, write_options
-from rmq_spark.spark.positions import parse_position, parse_positions
-from rmq_spark.spark.schema import DDL_TYPES, DEFAULT_COLUMNS
-from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.client.transport.tls.settings import TlsSettings
+from rmq_spark.spark.options.options import (
+    DEFAULT_GROUP,
+    SUSPEND_MS_MAX,
+    read_options,
+    write_options,
+)
+from rmq_spark.spark.options.start_positions import parse_position, parse_positions
+from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.plan.source_offset import SourceOffset
+from rmq_spark.spark.schemas.columns import DDL_TYPES, DEFAULT_COLUMNS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.producer.queue_choice import queue_of_key
+from rmq_spark.client.producer.queue_selector import queue_of_key
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.parcels import Parcels
+from rmq_spark.spark.write.routing import Parcels
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]

@@ -1,6 +1,6 @@
 from source_parts import Clock
 
-from rmq_spark.spark.patience import Patience
+from rmq_spark.spark.brokers.fan_out import Patience
 
 
 def patience_of(clock, timeout_ms, **more):

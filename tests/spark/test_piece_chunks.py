@@ -3,12 +3,12 @@ import pytest
 from source_parts import options_for, queue_of, send
 
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.spark import piece_chunks
+from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import mark_of
-from rmq_spark.spark.tasks import addresses_of
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read import record_chunks
+from rmq_spark.spark.read.partition_reader import addresses_of
+from rmq_spark.spark.read.record_chunks import MadeAgain, Unreadable, chunks_of
 from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 
 
@@ -24,7 +24,7 @@ def test_an_answer_of_megabytes_may_take_its_time(
         asked.append(rules.timeout_ms)
         return []
 
-    monkeypatch.setattr(piece_chunks, "BulkPull", pulled)
+    monkeypatch.setattr(record_chunks, "BulkPull", pulled)
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false", **given)
     assert (
         list(
@@ -45,7 +45,7 @@ def chunks_given(
 ):
     """What comes of one answer with these records."""
     answer = RawChunk(b"".join(records), np.array([len(record) for record in records]), next_offset)
-    monkeypatch.setattr(piece_chunks, "BulkPull", lambda **_: [answer])
+    monkeypatch.setattr(record_chunks, "BulkPull", lambda **_: [answer])
     piece = Piece(queue_of(topic), 0, piece_end, stored_ms, mark)
     return chunks_of(addresses_of(options.access), options, piece)
 

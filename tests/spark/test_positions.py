@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.positions import (
+from rmq_spark.spark.options.start_positions import (
     EARLIEST,
     LATEST,
     AtGroup,

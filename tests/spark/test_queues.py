@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from source_parts import queue_of, queues_of, send
 
-from rmq_spark.spark.queues import Place, Since
+from rmq_spark.spark.brokers.queue_client import Place, Since
 from rocketpoll import EmbeddedBroker
 
 STORE_TIMESTAMP_AT = 56

@@ -8,9 +8,10 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading import record_batches
 from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.client.reading.record_batches import RecordBatches
-from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
+from rmq_spark.spark.bodies.bad_records import BadRecords
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.schema import DDL_TYPES, arrow_schema_of, ddl_of
+from rmq_spark.spark.options.values import OnBadRecord
+from rmq_spark.spark.schemas.columns import DDL_TYPES, arrow_schema_of, ddl_of
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.compression import compress_body

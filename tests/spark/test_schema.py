@@ -2,7 +2,7 @@ import pytest
 from source_parts import schema_of
 
 from rmq_spark.spark.errors import OptionError, SchemaError
-from rmq_spark.spark.schema import (
+from rmq_spark.spark.schemas.columns import (
     DDL_TYPES,
     DEFAULT_COLUMNS,
     check_columns,

@@ -1,7 +1,6 @@
 import pytest
 
-from rmq_spark.spark.options import Selection
-from rmq_spark.spark.selecting import is_brokers_own, selects
+from rmq_spark.spark.options.options import Selection, is_brokers_own, selects
 
 
 def test_topics_that_are_named_are_just_these():

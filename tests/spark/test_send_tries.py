@@ -14,8 +14,8 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark.errors import WriteError
-from rmq_spark.spark.options import write_options
-from rmq_spark.spark.send_tries import PAUSE_SECONDS, SendTries
+from rmq_spark.spark.options.options import write_options
+from rmq_spark.spark.write.sender import PAUSE_SECONDS, SendTries
 from rmq_spark.wire.codes import ResponseCode
 
 GONE = ConnectionClosed("a:1", "it is gone")

@@ -6,18 +6,17 @@ from client_clusters import FakeCluster
 from committing_sinks import CommittingSink
 from source_parts import Clock
 
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.arrow_sends import SentSpan
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.requests.broker_api import BrokerApi
-from rmq_spark.spark import send_tries, sending
+from rmq_spark.client.producer.tables.arrow_sends import SentSpan
 from rmq_spark.spark.errors import RowError, WriteError
-from rmq_spark.spark.options import write_options
-from rmq_spark.spark.sending import producer_of, send_message, send_rows
-from rmq_spark.spark.sink_columns import SinkColumn
-from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
-from rmq_spark.spark.task_reports import TaskRows
+from rmq_spark.spark.options.options import write_options
+from rmq_spark.spark.options.sink_columns import SinkColumn
+from rmq_spark.spark.write import sender
+from rmq_spark.spark.write.rows import ROW_ID, TaskRows, WriteTask
+from rmq_spark.spark.write.sender import producer_of, send_message, send_rows
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.embedded import EmbeddedBroker
@@ -29,7 +28,7 @@ PATIENCE_MS = 60_000
 @pytest.fixture(autouse=True)
 def _no_producer_outlives_its_test(monkeypatch):
     made = {}
-    monkeypatch.setattr(sending, "_producers", made)
+    monkeypatch.setattr(sender, "_producers", made)
     yield
     for producer in made.values():
         producer.shutdown()
@@ -88,7 +87,7 @@ def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
 def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    monkeypatch.setattr(sending, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(sender, "GATHERED_BYTES", 1)
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
     batches = [{"body": [f"{n}-{m}" for m in range(5)], "shardingKey": ["x"] * 5} for n in range(4)]
     found = write(options, *batches)
@@ -212,9 +211,7 @@ def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
     started = clock.now
     with FakeCluster(a=lambda _: 2) as cluster:
         problem = refused(options_of(cluster.address), {"body": ["a"]}, clock=clock)
-    assert (
-        PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + send_tries.PAUSE_SECONDS_MAX
-    )
+    assert PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + sender.PAUSE_SECONDS_MAX
     assert problem.startswith("partition 2, row 0 or after it: sending to T failed")
     assert "raise option retryTimeoutMs. 0 rows of this partition are stored and stay" in problem
 

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from sink_rooms import forget_the_end_of_batch_0, ids_of
 from source_rooms import complaint
 
-from rmq_spark.spark.sink_rows import ROW_ID
+from rmq_spark.spark.write.rows import ROW_ID
 from rmq_spark.wire.bodies.configs import TopicConfig
 
 READ_ONLY = 4

@@ -2,8 +2,8 @@ import pytest
 from source_parts import schema_of
 
 from rmq_spark.spark.errors import SchemaError
-from rmq_spark.spark.schema import DDL_TYPES, ddl_of
-from rmq_spark.spark.sink_columns import PASSED_OVER, SINK_COLUMNS, check_sink_columns
+from rmq_spark.spark.options.sink_columns import PASSED_OVER, SINK_COLUMNS, check_sink_columns
+from rmq_spark.spark.schemas.columns import DDL_TYPES, ddl_of
 
 
 def names(ddl, *, has_topic=True):

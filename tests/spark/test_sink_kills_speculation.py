@@ -10,7 +10,7 @@ from breadth import count
 from changed_sinks import registered_sink
 from second_copies import ON_A_CLUSTER, SLOW
 
-from rmq_spark.spark.sink_rows import ROW_ID
+from rmq_spark.spark.write.rows import ROW_ID
 
 # Longer campaigns: ROCKETPOLL_EXECUTOR_KILLS=60
 ROUNDS = count("ROCKETPOLL_EXECUTOR_KILLS", 3, wide=12)

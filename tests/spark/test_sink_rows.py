@@ -2,8 +2,9 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.sink_columns import SINK_COLUMNS, RowIds, SinkColumn
-from rmq_spark.spark.sink_rows import ROW_ID, SinkRows, WriteTask
+from rmq_spark.spark.options.sink_columns import SINK_COLUMNS, SinkColumn
+from rmq_spark.spark.options.values import RowIds
+from rmq_spark.spark.write.rows import ROW_ID, SinkRows, WriteTask
 
 TASK = WriteTask("q", 7, 3)
 MAPS = pa.map_(pa.string(), pa.string())

@@ -7,7 +7,7 @@ import pytest
 from changed_sinks import registered_sink
 from second_copies import ON_A_CLUSTER, SLOW, waiting
 
-from rmq_spark.spark.sink_rows import ROW_ID
+from rmq_spark.spark.write.rows import ROW_ID
 
 ROWS, PARTITIONS = 100, 4
 

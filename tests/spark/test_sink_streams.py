@@ -6,8 +6,8 @@ from chispa import assert_df_equality
 from pyspark.errors import PySparkException, StreamingQueryException
 from sink_rooms import forget_the_end_of_batch_0, ids_of
 
-from rmq_spark.spark.sink_rows import ROW_ID
-from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.data_source import RocketPollDataSource
+from rmq_spark.spark.write.rows import ROW_ID
 from rmq_spark.spark.writer import StreamRowWriter
 
 pytestmark = pytest.mark.deep

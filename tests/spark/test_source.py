@@ -8,8 +8,8 @@ from source_parts import schema_of
 
 from pyspark_rocketpoll import DefaultSource
 from rmq_spark.spark.batch_reader import BatchReader
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.source import RocketPollDataSource
 
 
 def test_spark_finds_the_format_by_its_module():
@@ -30,7 +30,7 @@ def test_looking_for_it_imports_nothing_heavy():
         "rmq_spark",
         "rmq_spark.errors",
         "rmq_spark.spark",
-        "rmq_spark.spark.source",
+        "rmq_spark.spark.data_source",
     ]
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.spark.errors import CheckpointError
-from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
 queues = st.builds(MessageQueue, st.text(max_size=4), st.text(max_size=4), st.integers(0, 99))

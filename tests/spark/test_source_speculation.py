@@ -7,7 +7,7 @@ import pytest
 from second_copies import ON_A_CLUSTER, waiting
 from source_rooms import SourceRoom
 
-from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.data_source import RocketPollDataSource
 
 MESSAGES, QUEUES = 200, 4
 COLUMNS = "queueId,queueOffset,body"

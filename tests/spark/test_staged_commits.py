@@ -7,11 +7,11 @@ import pytest
 from committing_sinks import CommittingSink
 from spark_engine import Engine, assert_read
 
+from rmq_spark.client.api.admin_api import StagingCalls
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.manifest import commits_topic, decoded
-from rmq_spark.client.requests.staging_calls import StagingCalls
-from rmq_spark.spark import staged_commits
 from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.exactly_once import staged_commit
 from rocketpoll import EmbeddedBroker, read_committed
 
 
@@ -252,7 +252,7 @@ def test_writes_of_one_sink_that_overlap_are_refused_before_anything_of_them_is_
 def test_numbers_of_writes_count_up_where_a_clock_is_behind(made, monkeypatch, seen):
     sink = made(query=None)
     sink.write_batch(0, sink.rows(1))
-    monkeypatch.setattr(staged_commits.time, "time", lambda: 1.0)
+    monkeypatch.setattr(staged_commit.time, "time", lambda: 1.0)
     sink.write_batch(0, sink.rows(1))
     assert len(seen()) == 2
 

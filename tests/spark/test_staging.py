@@ -7,10 +7,10 @@ from client_clusters import FakeCluster
 from committing_sinks import CommittingSink, behind_look
 
 from rmq_spark.cli.main import main
+from rmq_spark.client.api.admin_api import StagingCalls
 from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.requests.staging_calls import StagingCalls
-from rmq_spark.spark import staged_commits
 from rmq_spark.spark.errors import OptionError, WriteError
+from rmq_spark.spark.exactly_once import staged_commit
 from rocketpoll import EmbeddedBroker
 
 pytestmark = pytest.mark.usefixtures("own_producers")
@@ -82,7 +82,7 @@ def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, chunks
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, visibleTo="all")
-    monkeypatch.setattr("rmq_spark.spark.staging.CHUNK_BYTES", 1_000)
+    monkeypatch.setattr("rmq_spark.spark.exactly_once.staging.CHUNK_BYTES", 1_000)
     sink.options["maxMessageBytes"] = "1500"
     rows = sink.write(0, sink.rows(40))
     assert [header.number for header, _ in chunks] == list(range(len(chunks)))
@@ -99,7 +99,7 @@ def test_a_broker_that_is_killed_while_a_task_stages_is_waited_for(monkeypatch, 
     with EmbeddedBroker(tmp_path / "killed", own_process=True) as broker:
         broker.create_topic("T", 2)
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", maxMessageBytes="1500")
-        monkeypatch.setattr("rmq_spark.spark.staging.CHUNK_BYTES", 1_000)
+        monkeypatch.setattr("rmq_spark.spark.exactly_once.staging.CHUNK_BYTES", 1_000)
 
         def story(number):
             if number in {3, 8}:
@@ -128,7 +128,7 @@ def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
     monkeypatch, sink, seen
 ):
     """It looked before another driver committed, which has stored no manifest yet."""
-    monkeypatch.setattr(staged_commits, "commit", lambda *_, **__: None)
+    monkeypatch.setattr(staged_commit, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))
     look = StagingCalls.last_batch
     behind_look(monkeypatch, 2, lambda: sink.commit(0, sent))
@@ -143,7 +143,9 @@ def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
 def test_a_task_that_fails_takes_back_what_it_has_staged_and_nothing_of_others(
     monkeypatch, sink, staged, seen
 ):
-    monkeypatch.setattr("rmq_spark.spark.sending.GATHERED_BYTES", 1)  # rows go out as they come
+    monkeypatch.setattr(
+        "rmq_spark.spark.write.sender.GATHERED_BYTES", 1
+    )  # rows go out as they come
     rows = sink.rows(2, 2)
     sent = sink.send(0, rows)
     before, answers, stage = staged(), [], StagingCalls.stage_chunk

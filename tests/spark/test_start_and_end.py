@@ -4,10 +4,10 @@ import pytest
 from broker_kinds import wait_until
 from source_parts import options_for, queue_of, queues_of, send
 
+from rmq_spark.spark.brokers.queue_client import Queues
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.positions import EARLIEST, LATEST
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.start_and_end import Span
+from rmq_spark.spark.options.start_positions import EARLIEST, LATEST
+from rmq_spark.spark.plan.resolve_positions import Span
 
 
 @pytest.fixture

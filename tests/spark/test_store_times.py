@@ -1,8 +1,8 @@
 from source_parts import queue_of, queues_of, send
 
-from rmq_spark.spark.queues import mark_of
-from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
-from rmq_spark.spark.store_times import StoreTimes
+from rmq_spark.spark.brokers.queue_client import mark_of
+from rmq_spark.spark.plan.queue_identity import StoreTimes
+from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 from rmq_spark.wire.record import body_crc_of
 
 

@@ -8,12 +8,12 @@ import pytest
 from forgetful_pairs import A0, B0, B1, forgetful_pair, places
 from source_parts import options_for, schema_of
 
-from rmq_spark.client.requests.name_server_calls import NameServerCalls
+from rmq_spark.client.api.name_server_api import NameServerCalls
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.broker_checks import check_with_brokers
 from rmq_spark.spark.errors import DataLoss, OptionError
-from rmq_spark.spark.micro_batches import NO_LIMITS
-from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
+from rmq_spark.spark.plan.source_offset import SourceOffset
+from rmq_spark.spark.preflight import check_with_brokers
 from rmq_spark.wire.message_queue import MessageQueue
 
 A1 = MessageQueue("T", "a", 1)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.task_bundles import bundled
+from rmq_spark.spark.plan.partitions import bundled
+from rmq_spark.spark.plan.rate_limit import Piece
 from rmq_spark.wire.message_queue import MessageQueue
 
 

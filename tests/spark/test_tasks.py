@@ -10,14 +10,14 @@ import pytest
 from middle_boxes import Nat
 from source_parts import Clock, options_for, queue_of, schema_of, send
 
+from rmq_spark.client.api.name_server_api import NameServerCalls
 from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
-from rmq_spark.client.requests.name_server_calls import NameServerCalls
-from rmq_spark.spark import piece_chunks, tasks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import addresses_of, read_piece
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read import partition_reader, record_chunks
+from rmq_spark.spark.read.partition_reader import addresses_of, read_piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData
 from rocketpoll.broker.embedded import EmbeddedBroker
@@ -78,10 +78,10 @@ def test_the_broker_filters(rocketpoll_broker, rocketpoll_topic, more, found):
 READS = """
 import sys
 import pyarrow as pa
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import BROKER_NAME, DEFAULT_COLUMNS
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
+from rmq_spark.spark.read.partition_reader import read_piece
 from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -149,7 +149,7 @@ def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_aga
         if len(bodies) == left:
             send(broker, "T", 0, bodies.pop())
 
-    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(partition_reader, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
     with EmbeddedBroker() as broker, away:
         broker.create_topic("T", 1)
         options = options_for(broker, "T", retryTimeoutMs="600000")
@@ -169,7 +169,7 @@ def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypat
     def sleep(seconds):
         clock.now += seconds
 
-    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(partition_reader, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
     with EmbeddedBroker() as before, EmbeddedBroker() as now:
         for broker, sent in ((before, "a"), (now, "ab")):
             broker.create_topic("T", 1)
@@ -187,7 +187,7 @@ def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypat
 
 @pytest.mark.timeout(20)  # a pull's own time is 30 s
 def test_a_connection_that_a_nat_forgot_between_two_tasks_costs_a_small_requests_time(monkeypatch):
-    monkeypatch.setattr(piece_chunks, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(record_chunks, "QUIET_SECONDS", 0.0)
     with EmbeddedBroker() as broker, Nat(broker.address) as nat:
         broker.create_topic("T", 1)
         send(broker, "T", 0, *"abc")

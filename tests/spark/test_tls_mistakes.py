@@ -9,12 +9,12 @@ import pytest
 from tls_parts import certificate, under_tls
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.errors import NoNameServer, TlsRejected
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
+from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import read_options, write_options
+from rmq_spark.spark.options.options import read_options, write_options
+from rmq_spark.spark.preflight import check_with_brokers, check_writable
 from rocketpoll.broker.embedded import EmbeddedBroker
 
 OPTIONS = {

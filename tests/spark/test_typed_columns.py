@@ -3,14 +3,9 @@
 import pytest
 from body_rows import options_of
 
-from rmq_spark.spark.body_schema import parse_schema
+from rmq_spark.spark.bodies.columns import check_schema, is_of_body, source_schema, with_body_schema
 from rmq_spark.spark.errors import OptionError, SchemaError
-from rmq_spark.spark.typed_columns import (
-    check_schema,
-    is_of_body,
-    source_schema,
-    with_body_schema,
-)
+from rmq_spark.spark.schemas.schema_text import parse_schema
 
 
 def names(kind="json", schema="id BIGINT, name STRING", **more):

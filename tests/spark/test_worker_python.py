@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from bare_pythons import bare_python
 
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import SetUpError
-from rmq_spark.spark.source import RocketPollDataSource
-from rmq_spark.spark.worker_python import check_worker_python
+from rmq_spark.spark.preflight import check_worker_python
 
 pytestmark = pytest.mark.deep
 
@@ -77,7 +77,7 @@ def test_the_one_that_runs_is_good(monkeypatch):
 def test_a_worker_that_has_nothing_but_the_sources_on_its_path_is_refused(tmp_path):
     """As where PYTHONPATH names the project's folder: then Spark finds the source in any Python."""
     bare = bare_python(tmp_path / "bare")
-    check = "from rmq_spark.spark.worker_python import check_worker_python as c; c()"
+    check = "from rmq_spark.spark.preflight import check_worker_python as c; c()"
     done = subprocess.run(
         [bare, "-S", "-c", check],
         env={"PYTHONPATH": str(ROOT), "PATH": str(tmp_path / "bare" / "bin")},

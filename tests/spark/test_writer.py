@@ -11,12 +11,11 @@ from committing_sinks import CommittingSink
 from pyspark.sql import Row
 from source_parts import schema_of
 
-from rmq_spark.client.producer.arrow_sends import SentSpan
+from rmq_spark.client.producer.tables.arrow_sends import SentSpan
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
-from rmq_spark.spark.sink_columns import SinkColumn
-from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
-from rmq_spark.spark.source import RocketPollDataSource
-from rmq_spark.spark.task_reports import TaskRows
+from rmq_spark.spark.options.sink_columns import SinkColumn
+from rmq_spark.spark.write.rows import ROW_ID, TaskRows, WriteTask
 from rmq_spark.spark.writer import BatchWriter, TaskSent, record_batches
 from rmq_spark.wire.message_queue import MessageQueue
 

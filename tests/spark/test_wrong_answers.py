@@ -14,9 +14,9 @@ from spark_engine import send as send_some
 from wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNames
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.chunk import placed
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))

@@ -1,8 +1,8 @@
 import pytest
 from broker_connections import finished
 
-from rocketpoll.broker.state import broker_stats, stats_windows
-from rocketpoll.broker.state.broker_stats import STATS_NAMES, BrokerStats, Rates
+from rocketpoll.broker.state.stats import broker_stats, stats_windows
+from rocketpoll.broker.state.stats.broker_stats import STATS_NAMES, BrokerStats, Rates
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000

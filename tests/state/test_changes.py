@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpoll.broker.state.changes import Changes
+from rocketpoll.broker.state.tables.changes import Changes
 
 
 class Names:

@@ -12,11 +12,11 @@ from rmq_spark.wire.bodies.clients import (
     MessageModel,
     SubscriptionData,
 )
-from rocketpoll.broker.state import member_room
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state.limits import TooMany
-from rocketpoll.broker.state.member_room import subscription_bytes
+from rocketpoll.broker.state.members import membership_limits
+from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.state.members.membership_limits import subscription_bytes
+from rocketpoll.broker.state.tables.limits import TooMany
 
 
 def channel(connection, now_ms=0):
@@ -225,7 +225,7 @@ class MemberMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.told = []
-        self.patch.setattr(member_room, "SHARE", 1)
+        self.patch.setattr(membership_limits, "SHARE", 1)
         self.room = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
         self.consumers = ConsumerManager(lambda group: self.told.append(group.name), self.room)
         self.model = {}

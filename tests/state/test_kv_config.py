@@ -1,8 +1,8 @@
 import pytest
 from tables import kv_in
 
-from rocketpoll.broker.state.kv_config import ORDER_TOPIC_CONFIG
-from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.state.tables.kv_config import ORDER_TOPIC_CONFIG
+from rocketpoll.broker.state.tables.limits import TooMany
 
 
 def test_values_are_kept_by_namespace_and_key_over_a_restart(tmp_path):
@@ -58,7 +58,7 @@ def test_a_view_cannot_be_written_to(tmp_path):
 
 
 def test_there_are_so_many_and_each_is_so_long_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.state.kv_config.VALUES_MAX", 3)
+    monkeypatch.setattr("rocketpoll.broker.state.tables.kv_config.VALUES_MAX", 3)
     kv = kv_in(tmp_path)
     for namespace, key in (("n", "a"), ("n", "b"), ("m", "a")):
         kv.put(namespace, key, "1")

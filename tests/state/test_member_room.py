@@ -8,9 +8,9 @@ from members import room
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.state.tables.limits import TooMany
 
 ONE, TWO = FakeConnection("one"), FakeConnection("two")
 

@@ -2,9 +2,9 @@ import pytest
 from broker_connections import FakeConnection, finished
 from members import expelled, room
 
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.limits import TooMany
-from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.producers import ProducerManager
+from rocketpoll.broker.state.tables.limits import TooMany
 
 
 def channel(connection, now_ms=0):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.state.queue_locks import QueueLocks
+from rocketpoll.broker.state.members.queue_locks import QueueLocks
 
 ONE, TWO, THREE = (MessageQueue("T", "broker-a", number) for number in (1, 2, 3))
 
@@ -47,8 +47,8 @@ def many(count):
 def small_room(monkeypatch):
     """Room for the locks of 64 queues, 4 of each member and 2 of each stranger."""
     one = 512 + 2 * getsizeof("x")  # a lock, a group and a client's id of one letter each
-    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCK_BYTES_MAX", 64 * one)
-    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.STRANGER_SHARE", 32)
+    monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.LOCK_BYTES_MAX", 64 * one)
+    monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.STRANGER_SHARE", 32)
 
 
 def test_a_queue_has_one_owner_who_may_lock_it_again(locks):

@@ -3,7 +3,7 @@ import threading
 import pytest
 from tables import offsets_in
 
-from rocketpoll.broker.state.table import Saver
+from rocketpoll.broker.state.tables.table import Saver
 
 
 class Slow:

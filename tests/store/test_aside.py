@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpoll.broker.store.aside import begun, beside
+from rocketpoll.broker.store.steps import begun, beside
 
 
 class Threads:

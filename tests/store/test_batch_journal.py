@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.store import batch_journal
-from rocketpoll.broker.store.batch_journal import BatchJournal
-from rocketpoll.broker.store.disk import LocalDisk, LocalFile
 from rocketpoll.broker.store.errors import DamagedTable
+from rocketpoll.broker.store.files.disk import LocalDisk, LocalFile
+from rocketpoll.broker.store.staging import commit_table
+from rocketpoll.broker.store.staging.commit_table import BatchJournal
 
 PAGE = 4_096
 NOTES = [b"first", b"second " * 1_000, b"", b"fourth"]
@@ -17,7 +17,7 @@ NOTES = [b"first", b"second " * 1_000, b"", b"fourth"]
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 8 * PAGE)
+    monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 8 * PAGE)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_room_that_was_made_by_a_broker_that_was_killed_then_is_made_anew_and_fl
     path, monkeypatch
 ):
     """Else a power loss may take it when the table beside it is saved, which then misses it."""
-    path.write_bytes(bytes(batch_journal.JOURNAL_BYTES))
+    path.write_bytes(bytes(commit_table.JOURNAL_BYTES))
     again, flush, flushes = BatchJournal(LocalDisk(), path), LocalFile.flush, []
     assert again.load(0) == []
     monkeypatch.setattr(LocalFile, "flush", lambda self: flushes.append(flush(self)))

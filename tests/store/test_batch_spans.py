@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
-from rocketpoll.broker.store.batch_spans import joined
+from rocketpoll.broker.store.batch_commit.coordinator import joined
 
 ROWS_MAX, BYTES_MAX = 50_000, 4 << 20
 

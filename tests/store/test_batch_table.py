@@ -11,16 +11,16 @@ import pytest
 from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch
-from rocketpoll.broker.store import batch_journal, batch_table
-from rocketpoll.broker.store.batch_table import (
+from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.staging import commit_table
+from rocketpoll.broker.store.staging.commit_table import (
     BATCH_JOURNAL,
     BATCH_TABLE,
     SPANS_MAX,
     BatchTable,
     OpenBatch,
 )
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
 
 SPAN = BatchSpan(topic="T", queue_id=1, queue_offset=5, count=3, crc=9, body_bytes=7)
 FIRST = CommittedBatch(batch_id=1, owner="q", rows=3, spans=(SPAN,))
@@ -36,8 +36,8 @@ def clock():
 @pytest.fixture
 def small_journal(monkeypatch):
     """A journal of three entries, so that the table is saved as a whole now and then."""
-    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 3 * 4_096)
-    monkeypatch.setattr(batch_table, "_ENTRY_BYTES", 512)
+    monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 3 * 4_096)
+    monkeypatch.setattr(commit_table, "_ENTRY_BYTES", 512)
 
 
 def opened(directory, disk=None, clock=None):
@@ -97,7 +97,7 @@ def test_a_sink_that_was_forgotten_begins_anew_also_after_a_restart(tmp_path):
 
 
 def test_the_number_of_sinks_is_limited_and_none_is_kept_for_ever(tmp_path, monkeypatch, clock):
-    monkeypatch.setattr(batch_table, "SINKS_MAX", 2)
+    monkeypatch.setattr(commit_table, "SINKS_MAX", 2)
     table = opened(tmp_path, clock=clock)
     committed(table, 1, "old")
     clock.now_ms += 1

@@ -29,14 +29,23 @@ from stores import Listener, bodies, crash, encoded, message, open_store, put_la
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.store import batch_journal, batch_spans, batches, chunk_appender
-from rocketpoll.broker.store.appender import MessageAppender
+from rocketpoll.broker.store.append import chunk_appender
+from rocketpoll.broker.store.append.message_appender import MessageAppender
+from rocketpoll.broker.store.batch_commit import coordinator
+from rocketpoll.broker.store.batch_commit import coordinator as batches
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
-from rocketpoll.broker.store.lacks import FlushFailed, Lacking, is_lack
+from rocketpoll.broker.store.errors import (
+    BatchRefused,
+    FlushFailed,
+    Lacking,
+    StoreError,
+    StoreFailed,
+    is_lack,
+)
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from rocketpoll.broker.store.results import PutMessageStatus
+from rocketpoll.broker.store.staging import commit_table
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 ROWS = {("T", 0): ["a", "b", "c" * 900], ("T", 1): ["d"], ("U", 0): ["e", "f" * 1500, "g"]}
@@ -46,7 +55,7 @@ CHUNKS = [(*queue, texts) for queue, texts in ROWS.items()]
 @pytest.fixture(autouse=True)
 def _small_journal(monkeypatch):
     """Few pages, which are soon full, and of which a disk that keeps all versions has few."""
-    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 4 * 4_096)
+    monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 4 * 4_096)
 
 
 @pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -93,7 +102,7 @@ def test_what_is_staged_is_not_seen_and_what_is_committed_is_seen_whole(store):
 
 
 def test_spans_that_adjoin_are_one_up_to_what_a_reader_can_hold(store, monkeypatch):
-    monkeypatch.setattr(batch_spans, "_ROWS_MAX", 3)
+    monkeypatch.setattr(coordinator, "_ROWS_MAX", 3)
     sink, one = Sink(store), ("T", 0, ["a", "b"])
     committed = sink.commit(0, sink.stage(0, [one, ("T", 0, ["c"]), one, ("T", 1, ["d"])]))
     found = [(each.queue_id, each.queue_offset, each.count) for each in committed.spans]
@@ -105,8 +114,8 @@ def many_rows(monkeypatch):
     """Rows of a few queues, of which a step appends or carries at most five."""
     monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
     monkeypatch.setattr(chunk_appender, "RECORDS_TOGETHER", 5)
-    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 5)
-    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 5)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 5)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 5)
     return {("T", n % 2): [f"{n} {row}" for row in range(17)] for n in range(2)}
 
 
@@ -158,7 +167,7 @@ def test_chunks_that_were_staged_when_they_might_be_longer_are_committed(store, 
 def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_others(
     tmp_path, rows, monkeypatch
 ):
-    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 16)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 16)
     disk, listener = LackingDisk(), Listener()
     store = open_store(tmp_path, disk, listener=listener)
     store._wake_reput = lambda: None
@@ -202,8 +211,8 @@ def test_at_each_step_of_a_commit_all_rows_are_seen_or_none_and_others_go_on(sto
 
 @pytest.mark.parametrize("pieces", [1, 2, 100])
 def test_a_reput_in_pieces_shows_all_rows_in_its_last(tmp_path, pieces, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
-    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 2)
     listener, calls = Listener(), []
     store = open_store(tmp_path, listener=listener)
     store._wake_reput = lambda: calls.append(1)
@@ -230,8 +239,8 @@ def refuse(_):
 
 
 def test_rollback_during_reput_of_a_committed_batch_shows_no_part_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
-    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 2)
     store = open_store(tmp_path, listener=Listener())
     store._wake_reput = lambda: None
     committed, other = Sink(store), Sink(store, "other", "other")
@@ -266,8 +275,8 @@ class BatchMachine(RuleBasedStateMachine):
     def start(self, flush):
         self.patches = pytest.MonkeyPatch()
         for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
-            self.patches.setattr(f"rocketpoll.broker.store.reput.{name}", 2)
-        self.patches.setattr(batch_journal, "JOURNAL_BYTES", 4 * 4_096)
+            self.patches.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 2)
+        self.patches.setattr(commit_table, "JOURNAL_BYTES", 4 * 4_096)
         self.root = Path(tempfile.mkdtemp(prefix="batch-machine-"))
         self.flush = flush
         self.numbers = itertools.count()
@@ -412,8 +421,8 @@ def test_rows_are_found_where_they_are_though_what_waited_before_them_was_refuse
 def test_a_topic_that_goes_while_rows_wait_to_come_at_once_takes_its_own_along(
     tmp_path, monkeypatch, pieces
 ):
-    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
-    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 2)
     store = open_store(tmp_path)
     store._wake_reput = lambda: None
     sink = Sink(store)
@@ -631,7 +640,7 @@ def syncs(disk, job):
 
 
 def test_a_small_batch_takes_three_flushes_and_one_without_rows_takes_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 1 << 20)
+    monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 1 << 20)
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, **SYNC)
     sink, attempts = Sink(store), []
@@ -1103,7 +1112,7 @@ def test_while_a_batch_can_neither_be_committed_nor_taken_back_nothing_is_taken(
     (remark,) = refused
     assert "a batch is neither committed nor given up: the disk is full" in remark
     assert [
-        line.partition(": ")[0] for line in lines_of(caplog, "rocketpoll.broker.store.lacks")
+        line.partition(": ")[0] for line in lines_of(caplog, "rocketpoll.broker.store.errors")
     ] == [
         "a batch is neither committed nor given up",
         "it is over that a batch is neither committed nor given up",
@@ -1169,7 +1178,7 @@ def test_a_flush_that_fails_while_a_commit_is_noted_is_for_a_restart(tmp_path, c
     assert not is_lack(refused.value)  # or it would be said to be tried again
     assert "neither committed nor given up" in store.state().failure
     assert store.state().hindrance is None
-    assert lines_of(caplog, "rocketpoll.broker.store.lacks") == []
+    assert lines_of(caplog, "rocketpoll.broker.store.errors") == []
     crash(store)
     store = open_store(tmp_path)
     assert rows_seen(store) in ({}, ROWS)

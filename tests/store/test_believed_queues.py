@@ -7,8 +7,8 @@ from stores import bodies, message, messages_of, open_store, served_and_refused,
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rocketpoll.broker.filter.subscription import message_filter
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 
 LARGE = {"check_whole_log_bytes": 0, "mapped_file_size_commit_log": 1 << 16}
 LARGE["mapped_file_size_consume_queue"] = 200 * ENTRY_BYTES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpoll.broker.store.carrying import Carrying
+from rocketpoll.broker.store.dispatch.reput import Carrying
 from rocketpoll.broker.store.errors import StoreFailed
 
 

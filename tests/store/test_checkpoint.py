@@ -3,13 +3,13 @@ import struct
 import pytest
 from disks import RecordingDisk, power_loss_states
 
-from rocketpoll.broker.store.checkpoint import (
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.log.checkpoint_file import (
     CHECKPOINT_BYTES,
     Checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
-from rocketpoll.broker.store.disk import LocalDisk
 
 FIRST, SECOND = Checkpoint(1000, 1_700_000_000_000), Checkpoint(2000, 1_700_000_000_500)
 

@@ -18,8 +18,8 @@ from disks import RecordingDisk, power_loss_states
 from stores import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 
 STORIES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120")) // 10
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}

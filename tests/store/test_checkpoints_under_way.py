@@ -18,10 +18,10 @@ from slow_disks import SlowDisk
 from staged_rows import roll_back
 from stores import bodies, crash, message, open_store
 
-from rocketpoll.broker.store import checkpointing
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import _DOERS as DOERS
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import _DOERS as DOERS
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.maintenance import checkpointer
 from rocketpoll.broker.testing import wait_until
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
@@ -186,7 +186,7 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(
     tmp_path, disk, monkeypatch, caplog
 ):
     """The next start is one as after a crash."""
-    monkeypatch.setattr(checkpointing, "_LAST_CHECKPOINT_SECONDS", 0.05)
+    monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
     store = open_store(tmp_path, disk, **SYNC)
     put(store, *"abc")
     with UnderWay(store, disk) as checkpoint:

@@ -6,7 +6,7 @@ import pytest
 from stores import STORE_HOST, bodies, message, open_store, read_all
 
 from rmq_spark.wire.chunk import encode_chunk
-from rocketpoll.broker.store import chunk_appender
+from rocketpoll.broker.store.append import chunk_appender
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 BODY_AT = 88

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stores import message, open_store
 
-from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.bulk import bulk_tools
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,10 +48,10 @@ def test_a_store_with_a_few_messages_is_opened_filled_and_read_without_pyarrow(t
 
 
 def test_each_tool_is_there_when_it_is_asked_for():
-    for name in chunks.__all__:
-        assert getattr(chunks, name) is not None
+    for name in bulk_tools.__all__:
+        assert getattr(bulk_tools, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'hammer'"):
-        chunks.hammer  # noqa: B018  # asking is what is tested
+        bulk_tools.hammer  # noqa: B018  # asking is what is tested
 
 
 def test_few_and_many_messages_are_carried_on_alike(tmp_path):
@@ -101,7 +101,7 @@ def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_ther
     script = (
         "import builtins, errno, sys, threading\n"
         "from rocketpoll.broker.store import chunks\n"
-        "from rocketpoll.broker.store.lacks import is_lack\n"
+        "from rocketpoll.broker.store.errors import is_lack\n"
         "def fail(*_, **__):\n"
         "    if lacking == 'a thread': raise RuntimeError(\"can't start new thread\")\n"
         "    raise OSError(errno.EMFILE, 'Too many open files', 'a library')\n"

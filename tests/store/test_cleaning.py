@@ -18,9 +18,9 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 from unreadable_disks import HesitantDisk, Refusal
 
-from rocketpoll.broker.store.cleaning import Cleaning
 from rocketpoll.broker.store.config import BrokerRole
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.maintenance.cleaner import Cleaning
 
 
 class Disk(FaultyDisk):

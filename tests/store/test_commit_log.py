@@ -9,14 +9,12 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, encoded, message
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
-from rocketpoll.broker.store.clock_steps import STEPS_MAX
-from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog, ManyRecords
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import StoreFailed
-from rocketpoll.broker.store.file_pool import FilePool
-from rocketpoll.broker.store.lacks import Lacking
-from rocketpoll.broker.store.records.record_draft import draft_of
-from rocketpoll.broker.store.records.record_template import RecordTemplate
+from rocketpoll.broker.store.errors import Lacking, StoreFailed
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FilePool
+from rocketpoll.broker.store.log.commit_log import BLANK_BYTES, CommitLog, ManyRecords
+from rocketpoll.broker.store.records.clock_steps import STEPS_MAX
+from rocketpoll.broker.store.records.encoding import RecordTemplate, draft_of
 
 
 class Appended(NamedTuple):

@@ -4,14 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES
 
-from rocketpoll.broker.store.consume_queue import (
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.queues.consume_queue import (
     BLANK_SIZE,
     ENTRY_BYTES,
     ENTRY_STRUCT,
     ConsumeQueue,
 )
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 
 FILE_BYTES = QUEUE_FILE_ENTRIES * ENTRY_BYTES
 

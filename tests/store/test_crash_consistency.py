@@ -36,12 +36,12 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.directory_lock import OUR_SIGN
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreError
-from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.log.recovery import LogRecovery
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.recovery import LogRecovery
+from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN
 
 POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
 SECOND_POWER_LOSSES = POWER_LOSSES // 3
@@ -490,7 +490,7 @@ def no_flush(monkeypatch):
 
 
 def no_checksum(monkeypatch):
-    checks = "rocketpoll.broker.store.records.record_check"
+    checks = "rocketpoll.broker.store.records.integrity"
     monkeypatch.setattr(f"{checks}.is_intact", lambda _: True)
     monkeypatch.setattr(
         f"{checks}.decode_record", lambda data: decode_record(data, check_crc=False)

@@ -15,10 +15,10 @@ from disks import tree_in
 from staged_rows import Sink
 from stores import bodies, crash, message, open_store
 
-from rocketpoll.broker.store import batch_journal
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.staging import commit_table
 
 PAGE = 4_096
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
@@ -28,7 +28,7 @@ ENDS = {"stopped": MessageStore.shutdown, "killed": crash}
 
 @pytest.fixture(autouse=True)
 def _small_journal(monkeypatch):
-    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 6 * PAGE)
+    monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 6 * PAGE)
 
 
 def texts_of(batch_id):

@@ -12,15 +12,15 @@ from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from stores import bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import encode_record
-from rocketpoll.broker.store.directory_lock import OUR_SIGN, AbortFile, lock_directory
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreInUse
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN, AbortFile, lock_directory
 
 HOLDER = """
 import sys
 from pathlib import Path
-from rocketpoll.broker.store.directory_lock import lock_directory
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.startup.directory_lock import lock_directory
+from rocketpoll.broker.store.files.disk import LocalDisk
 lock = lock_directory(LocalDisk(), Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()

@@ -12,10 +12,11 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_blank, encode_record
 from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.store.config import StoreConfig
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
-from rocketpoll.broker.store.dispatch import Dispatcher, record_sizes
-from rocketpoll.broker.store.fresh_records import FreshRecord, FreshRun
-from rocketpoll.broker.store.records.record_glance import glance
+from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
+from rocketpoll.broker.store.records.fields import glance
+from rocketpoll.broker.store.records.recent_writes import FreshRecord, FreshRun
+from rocketpoll.broker.store.records.scanning import record_sizes
 
 DELAYS = StoreConfig.message_delay_level_ms
 TIME = 1_700_000_000_000

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
-from rocketpoll.broker.store.entry_check import (
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
+from rocketpoll.broker.store.queues.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,

@@ -11,12 +11,13 @@ from stores import message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries, split_batch
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rocketpoll.broker.store.even_batch import EvenBatch, own_properties
-from rocketpoll.broker.store.records.record_draft import draft_of
-from rocketpoll.broker.store.records.record_template import (
+from rocketpoll.broker.store.records.encoding import (
+    EvenBatch,
     RecordTemplate,
     UniformBatch,
     UniformParts,
+    draft_of,
+    own_properties,
 )
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 

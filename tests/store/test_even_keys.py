@@ -10,13 +10,16 @@ from stores import message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
-from rocketpoll.broker.store.even_batch import EvenBatch, own_properties
-from rocketpoll.broker.store.even_keys import hash_even, keys_of_rows
-from rocketpoll.broker.store.fresh_records import FreshRows
-from rocketpoll.broker.store.index_key import hash_keys
-from rocketpoll.broker.store.records.record_draft import draft_of
-from rocketpoll.broker.store.records.record_glance import pattern_of, property_of
-from rocketpoll.broker.store.records.record_template import RecordTemplate
+from rocketpoll.broker.store.bulk.index_key import hash_keys
+from rocketpoll.broker.store.dispatch.precomputed import hash_even, keys_of_rows
+from rocketpoll.broker.store.records.encoding import (
+    EvenBatch,
+    RecordTemplate,
+    draft_of,
+    own_properties,
+)
+from rocketpoll.broker.store.records.fields import pattern_of, property_of
+from rocketpoll.broker.store.records.recent_writes import FreshRows
 
 PIECES = ("UNIQ_KEY\x01", "KEYS\x01", "XUNIQ_KEY\x01", "\x01", "\x02", "a", "b", "\u00e9", " ")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpoll.broker.store.file_map import FileMap
+from rocketpoll.broker.store.files.local_file import FileMap
 
 SIZE = 1 << 20
 

@@ -10,9 +10,9 @@ import threading
 import pytest
 from disks import Fault, FaultyDisk
 
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
-from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool, PooledFile
 
 SIZE = 64
 

@@ -6,7 +6,7 @@ from stores import message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreClosed, StoreFailed
-from rocketpoll.broker.store.flush import FlushService
+from rocketpoll.broker.store.log.flusher import FlushService
 
 SECONDS_MAX = 10
 

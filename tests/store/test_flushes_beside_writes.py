@@ -15,10 +15,10 @@ import pytest
 from disks import FaultyDisk, RecordingDisk, power_loss_states
 from stores import bodies, message, open_store
 
-from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FileGroup, PooledFile
+from rocketpoll.broker.store.log.commit_log import CommitLog
 
 POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from stores import QUEUE_FILE_ENTRIES, message, open_store, put_batch, read_all
 
-from rocketpoll.broker.store.checkpoint import CHECKPOINT, CHECKPOINT_BYTES
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import ForeignFile
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.log.checkpoint_file import CHECKPOINT, CHECKPOINT_BYTES
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.results import PutMessageStatus
-from rocketpoll.broker.store.verify import findings
+from rocketpoll.broker.store.tools.verify import findings
 
 LIGHT_QUEUES = ("%LMQ%a", "%LMQ%$orders$lite-1")
 """The names of a light queue, and of one of a lite topic, whose name no topic may have."""
@@ -100,7 +100,9 @@ def test_records_that_were_sent_to_a_light_queue_itself_get_no_entries_from_us(
     before = light_files(root)
     store = open_store(root)
     with monkeypatch.context() as patch:
-        patch.setattr("rocketpoll.broker.store.appender.light_queue_fault", lambda _: None)
+        patch.setattr(
+            "rocketpoll.broker.store.append.message_appender.light_queue_fault", lambda _: None
+        )
         put_batch(store, message("x", topic="%LMQ%a"), message("y", topic="%LMQ%a"))
     put_batch(store, message("z"))
     store.reput()

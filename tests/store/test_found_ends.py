@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpoll.broker.store.errors import EndUnknown
-from rocketpoll.broker.store.found_ends import FoundEnds, end_unknown
+from rocketpoll.broker.store.queues.queue_table import FoundEnds, end_unknown
 
 
 class Reput:

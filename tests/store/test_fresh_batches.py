@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.store.fresh_batches import FreshBatches
-from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
+from rocketpoll.broker.store.records.recent_writes import FreshBatches, FreshRows, FreshRun
 
 SIZE = 10
 

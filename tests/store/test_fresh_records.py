@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.store.fresh_records import RUN_BYTES_MAX, FreshRecord, FreshRun, none_yet
+from rocketpoll.broker.store.records.recent_writes import (
+    RUN_BYTES_MAX,
+    FreshRecord,
+    FreshRun,
+    none_yet,
+)
 
 SIZE = 100
 

@@ -9,10 +9,10 @@ import pytest
 from disks import Fault, FaultyDisk
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.file_pool import FileGroup, FilePool
-from rocketpoll.broker.store.gathered_entries import CODES_MAX, GatheredEntries
+from rocketpoll.broker.store.dispatch.hidden_entries import CODES_MAX, GatheredEntries
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT, ConsumeQueue
 
 KEY = ("T", 0)
 

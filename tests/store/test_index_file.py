@@ -14,10 +14,15 @@ from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreFailed
-from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
-from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexHeader, IndexSizes
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool, PooledFile
+from rocketpoll.broker.store.index.index_file import (
+    INDEX_HOPS_MAX,
+    IndexFile,
+    IndexHeader,
+    IndexSizes,
+)
 
 SIZES = IndexSizes(hash_slot_num=3, index_num=6)
 NOON = 1_700_000_000_500

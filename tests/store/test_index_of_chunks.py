@@ -10,14 +10,15 @@ from disks import FaultIn, FaultyDisk
 from stores import Listener, holds_all, message, open_store, put_batch, reads_of
 
 from rmq_spark.wire.chunk import encode_chunk
-from rocketpoll.broker.store import chunks, reput
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.offsets import PhysicalOffset
+from rocketpoll.broker.store.bulk import bulk_tools
+from rocketpoll.broker.store.dispatch import reput
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.results import PhysicalOffset
 
 
 def chunk_of(rows, keys=lambda row: f"k{row}"):
     """A chunk of so many messages, each with keys, or with none."""
-    chunks.loading().result()
+    bulk_tools.loading().result()
     columns = {"body": [b"b"] * rows, "keys": [keys(row) for row in range(rows)]}
     return encode_chunk({"topic": "T", "storeHost": "1.2.3.4:1", **columns})
 

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq_spark.wire.flags import MessageSysFlag
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed
-from rocketpoll.broker.store.file_pool import FilePool
-from rocketpoll.broker.store.index_file import IndexSizes
-from rocketpoll.broker.store.index_service import NOTHING_INDEXED, IndexService, KeyedMessage
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FilePool
+from rocketpoll.broker.store.index.index_file import IndexSizes
+from rocketpoll.broker.store.index.index_service import NOTHING_INDEXED, IndexService, KeyedMessage
 
 SLOTS, ENTRIES = 7, 9  # eight keys in each file
 FILE_BYTES = IndexSizes(SLOTS, ENTRIES).file_bytes

@@ -11,10 +11,10 @@ from unreadable_disks import UnreadableDisk
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_record
-from rocketpoll.broker.store import dump, stat, verify
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.errors import ForeignFile
-from rocketpoll.broker.store.inspection import StoreInspection
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.tools import dump, stat, verify
+from rocketpoll.broker.store.tools.inspection import StoreInspection
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_all_but_the_first_page_is_looked_at_where_the_disk_does_not_give_that(
 ):
     bad = UnreadableDisk()
     bad.bad.add(("commitlog", 0))
-    monkeypatch.setattr("rocketpoll.broker.store.inspection.LocalDisk", lambda: bad)
+    monkeypatch.setattr("rocketpoll.broker.store.tools.inspection.LocalDisk", lambda: bad)
     [(start, end)] = StoreInspection(root).recovered.holes
     assert start == 0
     assert verify.main([str(root)]) == 1

@@ -9,7 +9,7 @@ from logged_lines import lines_of
 from stores import message, open_store
 
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.store.key_query import KeyQuery
+from rocketpoll.broker.store.read.time_lookup import KeyQuery
 
 EVER = (0, 1 << 62)
 

@@ -4,9 +4,9 @@ import pytest
 from stores import encoded, message, open_store
 
 from rmq_spark.wire.chunk import RecordChunk, encode_chunk
-from rocketpoll.broker.store import keyed_messages
-from rocketpoll.broker.store.index_service import hashed, hashed_few
-from rocketpoll.broker.store.keyed_messages import KeyedChunk, key_columns, keyed
+from rocketpoll.broker.store.index import index_keys
+from rocketpoll.broker.store.index.index_keys import KeyedChunk, key_columns, keyed
+from rocketpoll.broker.store.index.index_service import hashed, hashed_few
 
 
 @pytest.mark.parametrize("tags", [None, "A"])
@@ -58,13 +58,13 @@ def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_eac
     chunk = encode_chunk(
         {"topic": "T", "body": [b"b"] * count, "keys": keys, "storeHost": "1.2.3.4:1"}
     )
-    columns = keyed_messages.key_columns
+    columns = index_keys.key_columns
 
     def key_columns(some, start):
         looked_at.append(int(some.properties_length.sum()))
         return columns(some, start)
 
-    monkeypatch.setattr(keyed_messages, "key_columns", key_columns)
+    monkeypatch.setattr(index_keys, "key_columns", key_columns)
     store.put_chunk(chunk.data, chunk.sizes)
     for row in (0, 1, count // 2, count - 1):
         for word in (0, words - 1):

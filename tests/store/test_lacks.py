@@ -12,9 +12,15 @@ from logged_lines import lines_of
 from stores import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
-from rocketpoll.broker.store.lacks import FlushFailed, Hindrance, Hindrances, is_lack
+from rocketpoll.broker.store.errors import (
+    FlushFailed,
+    Hindrance,
+    Hindrances,
+    StoreFailed,
+    UnreadableFile,
+    is_lack,
+)
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 SMALL = {"max_hash_slot_num": 16, "max_index_num": 8}

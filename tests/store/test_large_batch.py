@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from stored_messages import int32s, int64s, plain_messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
-from rocketpoll.broker.store import chunks
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.records.record_draft import draft_of
-from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.bulk import bulk_tools
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.records.encoding import RecordTemplate, UniformParts, draft_of
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 
 @pytest.fixture(autouse=True)
 def _tools():
     """What a broker loads beside its work is here."""
-    chunks.loading().result()
+    bulk_tools.loading().result()
 
 
 def allow():

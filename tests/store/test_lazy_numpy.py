@@ -3,7 +3,7 @@ import sys
 
 import numpy
 
-from rocketpoll.broker.store import lazy_numpy
+from rocketpoll.broker.store.bulk import lazy_numpy
 
 FIRST_USE = """
 import sys

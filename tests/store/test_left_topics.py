@@ -10,14 +10,14 @@ import pytest
 from disks import FaultIn, FaultyDisk
 from stores import bodies, crash, message, open_store
 
-from rocketpoll.broker.store.consume_queue import ConsumeQueue
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.queues.consume_queue import ConsumeQueue
 
 
 @pytest.fixture
 def few(monkeypatch):
     """Four files and directories at a time."""
-    monkeypatch.setattr("rocketpoll.broker.store.left_topics.FILES_AT_A_TIME", 4)
+    monkeypatch.setattr("rocketpoll.broker.store.queues.queue_table.FILES_AT_A_TIME", 4)
 
 
 def with_deleted(store, *topics, queues=4):

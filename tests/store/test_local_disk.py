@@ -12,10 +12,10 @@ from stores import bodies, message, open_store
 from system_calls.recorded_programs import RecordedProgram
 from system_calls.rules import Rule
 
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 PROGRAM = """
-    from rocketpoll.broker.store.disk import LocalDisk
+    from rocketpoll.broker.store.files.disk import LocalDisk
     local = LocalDisk()
     local.make_directory(disk / "store")
     local.flush_directory(disk)

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.local_file import COPIED_BYTES_MAX, LocalFile
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.local_file import COPIED_BYTES_MAX, LocalFile
 
 MIB = 1 << 20
 

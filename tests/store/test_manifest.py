@@ -19,10 +19,10 @@ from stores import bodies, crash, message, open_store
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.manifest import DELETIONS, MANIFEST, Deletions, Manifest
-from rocketpoll.broker.store.queue_table import QueueSpan
-from rocketpoll.broker.store.tables import with_checksum
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.json_table import with_checksum
+from rocketpoll.broker.store.queues.manifest import DELETIONS, MANIFEST, Deletions, Manifest
+from rocketpoll.broker.store.queues.queue_table import QueueSpan
 
 offsets = st.integers(0, 1 << 62)
 spans = st.dictionaries(
@@ -98,7 +98,7 @@ def test_a_checkpoint_notes_one_moment_in_which_all_of_the_log_before_was_in_its
 
 def opened_files(monkeypatch):
     """The files of queues and index that are opened from now on, by their directories."""
-    from rocketpoll.broker.store.disk import LocalDisk  # noqa: PLC0415  # its class is patched
+    from rocketpoll.broker.store.files.disk import LocalDisk  # noqa: PLC0415  # its class is patched
 
     opened = []
     open_file = LocalDisk.open

@@ -8,10 +8,10 @@ from contextlib import suppress
 import pytest
 from disks import Fault, FaultyDisk
 
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableFile
-from rocketpoll.broker.store.file_pool import FileGroup, FilePool
-from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
 
 SIZE = 100
 

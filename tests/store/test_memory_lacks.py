@@ -10,18 +10,25 @@ from memory_faults import MemoryFault
 from stores import crash, message, open_store, read_all
 
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.records.record_draft import draft_of
-from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.encoding import RecordTemplate, UniformParts, draft_of
 
 FAULTS = int(os.environ.get("ROCKETPOLL_MEMORY_FAULTS", "60"))
 PUTTING = (
-    "broker/store/appender.py",
-    "broker/store/commit_log.py",
+    "broker/store/append/message_appender.py",
+    "broker/store/log/commit_log.py",
     "broker/store/message_store.py",
 )
-FILES = ("broker/store/mapped_file_queue.py", "broker/store/file_pool.py", "broker/store/lacks.py")
-CARRYING = ("broker/store/reput.py", "broker/store/dispatch.py", "broker/store/fresh_records.py")
-QUEUES = ("broker/store/consume_queue.py", "broker/store/queue_table.py")
+FILES = (
+    "broker/store/files/mapped_file_queue.py",
+    "broker/store/files/file_pool.py",
+    "broker/store/errors.py",
+)
+CARRYING = (
+    "broker/store/dispatch/reput.py",
+    "broker/store/dispatch/dispatcher.py",
+    "broker/store/records/recent_writes.py",
+)
+QUEUES = ("broker/store/queues/consume_queue.py", "broker/store/queues/queue_table.py")
 
 
 class Senders:

@@ -35,8 +35,8 @@ from stores import (
 
 from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import ForeignFile, StoreInUse
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.message_store import MessageStore
 
 STORIES = int(os.environ.get("ROCKETPOLL_STORIES", "40"))

@@ -9,17 +9,17 @@ import sys
 
 from python_programs import ROOT
 
-from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 
 OLDEST = "3.10" if sys.version_info < (3, 12) else "3.12"
 """What `make types` takes the sources for, and mypy remembers them as."""
 
 PROGRAM = """\
-from rocketpoll.broker.store.commit_log import CommitLog
-from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rocketpoll.broker.store.log.commit_log import CommitLog
+from rocketpoll.broker.store.queues.consume_queue import ConsumeQueue
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.reput import ReputMessageService
+from rocketpoll.broker.store.results import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.dispatch.reput import ReputMessageService
 
 def mixed_up(
     store: MessageStore, log: CommitLog, queue: ConsumeQueue, reput: ReputMessageService

@@ -11,9 +11,9 @@ from stores import encoded, message
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.chunk import RecordChunk
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
-from rocketpoll.broker.store.entry_check import WrongEntry
-from rocketpoll.broker.store.picking import Limits, pick_all, pick_few, pick_many
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.queues.entry_check import WrongEntry
+from rocketpoll.broker.store.read.entry_selection import Limits, pick_all, pick_few, pick_many
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 LOG_MIN_OFFSET = 10

@@ -8,8 +8,8 @@ import pytest
 from stores import bodies, crash, message, open_store
 
 from rmq_spark.wire.hosts import parse_host
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.proof_files import PROOFS_MAX, ProofFiles
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.proof_files import PROOFS_MAX, ProofFiles
 
 NONCE = "0" * 32
 ENDS = parse_host("127.0.0.1:9876"), parse_host("127.0.0.1:5")

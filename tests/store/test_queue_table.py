@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from disks import RecordingDisk, power_loss_states
 
-from rocketpoll.broker.store.consume_queue import ENTRY
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import ForeignFile
-from rocketpoll.broker.store.file_pool import FilePool
-from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.file_pool import FilePool
+from rocketpoll.broker.store.queues.consume_queue import ENTRY
+from rocketpoll.broker.store.queues.queue_table import QueueTable
+from rocketpoll.broker.store.records.topic_names import topic_fault
 
 ENTRIES = np.array([(0, 100, 0)], ENTRY)
 

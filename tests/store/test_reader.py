@@ -24,11 +24,11 @@ from stores import (
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.filter.subscription import message_filter
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.found_ends import FoundEnds
-from rocketpoll.broker.store.reader import MessageReader
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.queues.queue_table import FoundEnds
+from rocketpoll.broker.store.read.message_reader import MessageReader
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 

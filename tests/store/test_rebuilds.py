@@ -16,11 +16,12 @@ from disks import _WatchedDisk
 from stores import message, open_store, small_config
 
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.store import opening, reput
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.dispatch import reput
 from rocketpoll.broker.store.errors import StartEnded, StoreFailed
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.startup import opener
 
 TOPICS = "ABC"
 MESSAGES = 900
@@ -50,7 +51,7 @@ class KillingDisk(_WatchedDisk):
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     """Progress is noted every few records, as it is every GiB of a large log."""
-    monkeypatch.setattr(opening, "_PROGRESS_BYTES", LOG_BYTES // 2)
+    monkeypatch.setattr(opener, "_PROGRESS_BYTES", LOG_BYTES // 2)
     monkeypatch.setattr(reput, "ONE_BY_ONE_MAX", 4)
 
 

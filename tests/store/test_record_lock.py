@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rocketpoll.broker.store.record_lock import RecordLock
+from rocketpoll.broker.store.files.file_lock import RecordLock
 
 
 def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_asking(tmp_path):

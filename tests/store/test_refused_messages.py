@@ -9,9 +9,9 @@ from file_versions import PAGE
 from stores import bodies, crash, encoded, message, open_store, put_batch, put_later
 
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.directory_lock import ABORT
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.results import PutMessageStatus
+from rocketpoll.broker.store.startup.directory_lock import ABORT
 
 BIG = {"mapped_file_size_commit_log": 1 << 16, "flush_disk_type": FlushDiskType.SYNC_FLUSH}
 REFUSED = [message(f"refused {number}" + "x" * 300) for number in range(60)]

@@ -8,11 +8,11 @@ from disks import ManualClock
 from stores import bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import encode_record
-from rocketpoll.broker.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.directory_lock import OUR_SIGN
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.log.checkpoint_file import Checkpoint, load_checkpoint, save_checkpoint
+from rocketpoll.broker.store.maintenance.checkpointer import Checkpointing
+from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN
 
 
 def test_r9_messages_that_were_written_but_not_dispatched_are_not_skipped_after_a_crash(tmp_path):

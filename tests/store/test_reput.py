@@ -11,9 +11,9 @@ from stores import Listener, bodies, message, open_store, put_batch, put_later
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.tags import tags_code
-from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.config import BrokerRole, FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_the_index_catches_up_in_steps_between_which_others_are_let_in(tmp_path)
     for _ in range(count):
         last = store.put_message(message("body", keys="k"))
     size = last.physical_offset // (count - 1)
-    chunks.loading().result()
+    bulk_tools.loading().result()
     steps, is_done = [0], False
     while not is_done:
         is_done = store._reput.catch_up_index(lambda: True)
@@ -267,7 +267,7 @@ def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_i
     for name in ("index", "consumequeue"):
         shutil.rmtree(tmp_path / name)
     if many:
-        assert chunks.RecordChunk  # the tools for many are there
+        assert bulk_tools.RecordChunk  # the tools for many are there
     again = open_store(tmp_path, **settings)
     whole = [text for number, text in enumerate(texts) if number != 5]
     assert bodies(again) == whole
@@ -335,7 +335,11 @@ def test_what_was_deleted_before_the_index_came_to_it_is_no_damage(
     assert len(store.query_message("T", "k399", 5, 0, 1 << 62)) == 1
     assert store.state().holes == ()
     assert (
-        lines_of(caplog, "rocketpoll.broker.store.reput", "rocketpoll.broker.store.index_service")
+        lines_of(
+            caplog,
+            "rocketpoll.broker.store.dispatch.reput",
+            "rocketpoll.broker.store.index.index_service",
+        )
         == []
     )
     store.shutdown()

@@ -16,9 +16,9 @@ from disks import (
 from stores import LOG_FILE_BYTES, bodies, crash, message, messages_of, open_store
 from unreadable_disks import HesitantDisk, Refusal
 
-from rocketpoll.broker.store.directory_lock import OUR_SIGN
-from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store.files.disk import DiskUsage, LocalDisk
 from rocketpoll.broker.store.results import PutMessageStatus
+from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 HOUR = 3_600_000

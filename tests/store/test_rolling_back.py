@@ -8,7 +8,7 @@ from stores import bodies, crash, message, open_store
 
 from rmq_spark.wire.record import decode_record
 from rmq_spark.wire.record_checksum import is_intact
-from rocketpoll.broker.store.rolling_back import first_row, newest_row, roll_back
+from rocketpoll.broker.store.batch_commit.rollback import first_row, newest_row, roll_back
 
 MARK = 77
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpoll.broker.store.same_file import leads_to
+from rocketpoll.broker.store.files.local_file import leads_to
 
 
 @pytest.fixture

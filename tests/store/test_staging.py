@@ -12,10 +12,14 @@ from disks import Fault, FaultyDisk
 from logged_lines import lines_of
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import BatchRefused
-from rocketpoll.broker.store.lacks import Lacking
-from rocketpoll.broker.store.staging import KEPT_SECONDS, StagedName, Staging, StagingFull
+from rocketpoll.broker.store.errors import BatchRefused, Lacking
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.staging.staging_area import (
+    KEPT_SECONDS,
+    StagedName,
+    Staging,
+    StagingFull,
+)
 
 A = StagedName("s", 3, "a", 0)
 

@@ -18,7 +18,7 @@ from logged_lines import lines_of
 from stores import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 TOPICS = ("T", "U", "V")
 STEPS = 60

@@ -21,9 +21,9 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import DamagedTable
-from rocketpoll.broker.store.tables import JsonTable, with_checksum
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.json_table import JsonTable, with_checksum
 
 NAME = "consumerOffset.json"
 DEFAULT = ConsumerOffsetSerializeWrapper()

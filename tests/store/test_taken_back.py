@@ -9,10 +9,10 @@ from staged_rows import roll_back, roll_back_between
 from stores import crash, message, open_store, read_all
 
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
-from rocketpoll.broker.store.consume_queue import blank_entries
-from rocketpoll.broker.store.dump import dump_lines
+from rocketpoll.broker.store.queues.consume_queue import blank_entries
+from rocketpoll.broker.store.queues.rolled_back_offsets import RolledBack, TakenBack
 from rocketpoll.broker.store.results import PutMessageStatus
-from rocketpoll.broker.store.taken_back import RolledBack, TakenBack
+from rocketpoll.broker.store.tools.dump import dump_lines
 
 KEY = ("T", 0)
 
@@ -72,8 +72,8 @@ def test_who_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path):
 
 def test_a_gap_says_so_wherever_a_checkpoint_and_a_kill_come_before_it(tmp_path, monkeypatch):
     """Between the rows that were rolled back and the next message of their queue, too."""
-    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 1)
-    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 1)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 1)
+    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 1)
     pieces, is_all = 0, False
     while not is_all:
         store = open_store(tmp_path / str(pieces))

@@ -14,11 +14,10 @@ from stores import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import StoreFailed
-from rocketpoll.broker.store.lacks import Lacking
-from rocketpoll.broker.store.manifest import DELETIONS_MAX
-from rocketpoll.broker.store.verify import findings
+from rocketpoll.broker.store.errors import Lacking, StoreFailed
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.queues.manifest import DELETIONS_MAX
+from rocketpoll.broker.store.tools.verify import findings
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
@@ -162,7 +161,7 @@ def test_a_damaged_table_of_deletions_is_set_aside_with_a_warning(tmp_path, capl
 
 
 def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.store.checkpointing.DELETED_TOPICS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.maintenance.checkpointer.DELETED_TOPICS_MAX", 2)
     store = open_store(tmp_path)
     for name in ("T", "U", "V"):
         put(store, "x" * 1000, topic=name)

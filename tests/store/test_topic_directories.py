@@ -8,8 +8,8 @@ import shutil
 import pytest
 from stores import bodies, crash, message, open_store
 
-from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.topic_directories import TopicDirectories
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.queues.queue_table import TopicDirectories
 
 TOPICS = ("Orders", "orders", "ORDERS")
 

@@ -10,8 +10,8 @@ from breadth import count
 from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
-from rocketpoll.broker.store.topic_made_again import MadeAgain
+from rocketpoll.broker.store.dispatch.reput import MadeAgain
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 
 QUEUES = range(3)
 TOPICS = ("T", "U")
@@ -24,7 +24,7 @@ def _dispatch(request, monkeypatch):
     if request.param == "many":
         for room in ("reput", "derived_check"):
             monkeypatch.setattr(f"rocketpoll.broker.store.{room}.FEW", 0)
-        monkeypatch.setattr("rocketpoll.broker.store.chunks.are_loaded", lambda: True)
+        monkeypatch.setattr("rocketpoll.broker.store.bulk.bulk_tools.are_loaded", lambda: True)
 
 
 def put(store, *texts, topic="T", queue_id=0):

@@ -9,8 +9,8 @@ from unreadable_disks import UnreadableDisk
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.filter.subscription import message_filter
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 COUNT = 200

@@ -12,8 +12,10 @@ from staged_rows import Sink
 from stores import Listener, bodies, holds_all, message, open_store, read_all, reads_of
 
 from rmq_spark.wire.tags import tags_code
-from rocketpoll.broker.store import chunk_appender, fresh_records, worked_ahead
+from rocketpoll.broker.store.append import chunk_appender
+from rocketpoll.broker.store.dispatch import precomputed
 from rocketpoll.broker.store.errors import BatchRefused
+from rocketpoll.broker.store.records import recent_writes
 
 QUEUES = [("T", 0), ("T", 1), ("U", 0)]
 
@@ -22,7 +24,7 @@ QUEUES = [("T", 0), ("T", 1), ("U", 0)]
 def _few_at_a_time(monkeypatch):
     monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
     monkeypatch.setattr(chunk_appender, "RECORDS_TOGETHER", 5)
-    monkeypatch.setattr(worked_ahead, "_KEYS_MAX", 2)
+    monkeypatch.setattr(precomputed, "_KEYS_MAX", 2)
     monkeypatch.setattr(staged_rows, "message", tagged)
 
 
@@ -70,7 +72,7 @@ def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
 
 def test_what_others_send_between_rows_is_all_that_is_read(tmp_path, monkeypatch):
     store, _ = open_with_room(tmp_path, mapped_file_size_commit_log=1 << 20)
-    monkeypatch.setattr(fresh_records, "_RUNS_MAX", 0)
+    monkeypatch.setattr(recent_writes, "_RUNS_MAX", 0)
     read = reads_of(store, monkeypatch)
     sent = []
 
@@ -155,12 +157,12 @@ def told(root, seed):
     return story.end()
 
 
-@pytest.mark.parametrize("bytes_max", [worked_ahead.BYTES_MAX, 700])
+@pytest.mark.parametrize("bytes_max", [precomputed.BYTES_MAX, 700])
 @pytest.mark.parametrize("seed", some(range(200), "ROCKETPOLL_WORKED_AHEAD", 5))
 def test_from_memory_it_comes_to_the_same_as_from_the_log(tmp_path, monkeypatch, seed, bytes_max):
-    monkeypatch.setattr(worked_ahead, "BYTES_MAX", bytes_max)
+    monkeypatch.setattr(precomputed, "BYTES_MAX", bytes_max)
     worked_out = told(tmp_path / "memory", seed)
-    monkeypatch.setattr(fresh_records, "_HELD_MAX", 0)
+    monkeypatch.setattr(recent_writes, "_HELD_MAX", 0)
     assert worked_out == told(tmp_path / "log", seed)
 
 

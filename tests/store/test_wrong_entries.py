@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from stores import message, open_store
 
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
-from rocketpoll.broker.store.entry_check import WrongEntry
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.picking import Limits
-from rocketpoll.broker.store.wrong_entries import WrongEntries
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
+from rocketpoll.broker.store.queues.entry_check import WrongEntry
+from rocketpoll.broker.store.read.entry_selection import Limits
+from rocketpoll.broker.store.read.message_reader import WrongEntries
 
 LIMITS = Limits(count_max=1, bytes_max=1 << 18, scan_max=800)
 

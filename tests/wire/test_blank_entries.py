@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.tags import tags_code
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 
 
 @given(st.text())

@@ -38,15 +38,7 @@ import pytest
 from breadth import count
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.bodies import (
-    client_info,
-    clients,
-    configs,
-    decode_body,
-    lists,
-    routes,
-    stats,
-)
+from rmq_spark.wire.bodies import client_info, clients, configs, decode_body, lists, routes, stats
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns
 from rmq_spark.wire.chunk.checksums import intact_records
 from rmq_spark.wire.codes import RequestCode, SerializeType

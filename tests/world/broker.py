@@ -12,8 +12,8 @@ from world.machine import Process
 from world.tasks import Promise
 
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.server.descriptors import LACKS
-from rocketpoll.broker.store.lazy_numpy import load_numpy
+from rocketpoll.broker.server.limits.descriptors import LACKS
+from rocketpoll.broker.store.bulk.lazy_numpy import load_numpy
 
 # What a first broker loads beside its work (Arrow loads pandas with the first array), a second one
 # of the process need not: stories would differ by who was told before.

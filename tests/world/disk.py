@@ -3,7 +3,7 @@ failing or without power whenever fate says so.
 
     Platter      what is on it: outlives processes; `lose_power` leaves what
                  `power_loss` says may be left
-    Disk, File   the same as one process sees it: a `rocketpoll.broker.store.disk.Disk`
+    Disk, File   the same as one process sees it: a `rocketpoll.broker.store.files.disk.Disk`
 
 Every operation of a process asks fate first, which may let time go by, so that others have their
 turns; raise an `OSError`; let a part of it through; or end the process in the middle. A flush makes
@@ -22,8 +22,8 @@ from file_versions import PAGE, Choices, Image
 from power_loss import ROOT, PowerLossModel
 from world.kernel import Killed
 
-from rocketpoll.broker.store.disk import DiskUsage
-from rocketpoll.broker.store.lacks import FlushFailed
+from rocketpoll.broker.store.errors import FlushFailed
+from rocketpoll.broker.store.files.disk import DiskUsage
 
 ROOMY = 0.1
 """How much of a disk is in use that is not filling up."""
@@ -393,7 +393,7 @@ class Lock:
 
 
 class File:
-    """A file that a process has open: a `rocketpoll.broker.store.disk.DiskFile`."""
+    """A file that a process has open: a `rocketpoll.broker.store.files.disk.DiskFile`."""
 
     def __init__(self, disk, path, node):
         self._disk = disk

@@ -13,7 +13,7 @@ from world.kernel import Kernel
 from world.network import Network, Weather
 from world.tasks import Tasks
 
-from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.bulk import bulk_tools
 
 _OURS = ("rmq_spark", "rocketpoll")
 
@@ -34,7 +34,7 @@ def forget_earlier_stories():
     What has been loaded stays loaded, and what has been computed is computed again.
     """
     keep_what_is_loaded()
-    chunks.loading().result()
+    bulk_tools.loading().result()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _OURS:
             for value in vars(module).values():

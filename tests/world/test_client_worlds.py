@@ -66,25 +66,25 @@ def test_the_stories_of_clients_have_everything_in_them():
     ("method", "instead", "said", "first"),
     [
         (
-            "rmq_spark.client.consumer.process_queue.ProcessQueue.commit_offset",
+            "rmq_spark.client.consumer.queues.process_queue.ProcessQueue.commit_offset",
             property(lambda queue: queue._end_offset),
             "committed",
             0,
         ),
         (
-            "rmq_spark.client.consumer.process_queue.ProcessQueue.is_locked",
+            "rmq_spark.client.consumer.queues.process_queue.ProcessQueue.is_locked",
             property(lambda _: True),
             "both at",
             0,
         ),
         (
-            "rmq_spark.client.consumer.local_offset_store.LocalFileOffsetStore._read",
+            "rmq_spark.client.consumer.offsets.local_offset_store.LocalFileOffsetStore._read",
             lambda _: {},
             "once more, which was finished",
             713040,
         ),
         (
-            "rmq_spark.client.consumer.push_member.PushMember._go_on_at",
+            "rmq_spark.client.consumer.push_consumer_impl.PushMember._go_on_at",
             lambda *_: False,
             "moved to",
             713050,

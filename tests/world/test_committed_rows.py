@@ -9,7 +9,7 @@ from world.spark.committed_rows import CommittedModel
 from world.spark.ledger import Ledger
 
 from rmq_spark.client.manifest import CommittedSpan
-from rmq_spark.spark.committed_spans import SpanPiece
+from rmq_spark.spark.exactly_once.committed_reader import SpanPiece
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("S0", "broker-a", 1)

@@ -12,12 +12,15 @@ from world.shrinking import failure_of
 from world.spark.drawing import draw
 from world.spark.world import SparkWorld
 
-from rmq_spark.client.connections.detours import Detours
 from rmq_spark.client.reading import record_batches
-from rmq_spark.spark import discovery, options, typed_batches
-from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
-from rmq_spark.spark.body_encoding import BodyEncoder
-from rmq_spark.spark.body_json import JsonBodies
+from rmq_spark.client.transport.address_overrides import Detours
+from rmq_spark.spark.bodies import decoder
+from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.spark.bodies.encoder import BodyEncoder
+from rmq_spark.spark.bodies.json_bodies import JsonBodies
+from rmq_spark.spark.brokers import discovery
+from rmq_spark.spark.options import options
+from rmq_spark.spark.options.values import OnBadRecord
 
 STORIES_MAX = 12
 
@@ -131,12 +134,12 @@ def test_good_bodies_are_the_values_that_were_sent(monkeypatch):
 
 
 def test_faults_are_those_of_their_own_rows(monkeypatch):
-    decoded = typed_batches.BodyColumns._decoded
+    decoded = decoder.BodyColumns._decoded
 
     def of_the_first(columns, bodies, first, faults):
         return decoded(columns, bodies, 0, faults)
 
-    monkeypatch.setattr(typed_batches.BodyColumns, "_decoded", of_the_first)
+    monkeypatch.setattr(decoder.BodyColumns, "_decoded", of_the_first)
     assert "came without what its body holds" in said_of(has_option("bodyFormat", kind="stream"))
 
 

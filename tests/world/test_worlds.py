@@ -24,7 +24,7 @@ from world.trials import (
 )
 from world.world import World
 
-from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rocketpoll.broker.store.queues.consume_queue import ConsumeQueue
 
 SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
@@ -116,7 +116,7 @@ def test_what_is_refused_as_the_disk_is_full_stays_away_when_the_life_ends_soon(
 
 
 def test_a_broker_that_leaves_what_it_has_refused_in_its_log_is_found_out(monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.store.commit_log.CommitLog.wipe", lambda _: None)
+    monkeypatch.setattr("rocketpoll.broker.store.log.commit_log.CommitLog.wipe", lambda _: None)
     failures = (failure_of(full_when_it_ends(seed), World) for seed in range(40))
     assert any("was refused" in str(failure.error) for failure in failures if failure is not None)
 
@@ -156,7 +156,9 @@ def test_a_batch_for_which_there_is_no_room_is_seen_as_a_whole_or_not_at_all(fir
 
 @pytest.mark.wide
 def test_a_broker_that_shows_what_was_copied_of_a_batch_is_found_out(monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.store.batches.roll_back", lambda *_: None)
+    monkeypatch.setattr(
+        "rocketpoll.broker.store.batch_commit.coordinator.roll_back", lambda *_: None
+    )
     failures = (failure_of(full_in_a_commit(seed), World) for seed in range(20))
     assert any("batch" in str(failure.error) for failure in failures if failure is not None)
 

@@ -20,22 +20,17 @@ from rmq_spark.wire.bodies.clients import (
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
-from rocketpoll.broker.processor.clients.to_clients import notice
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    body_in_steps,
-    header_of,
-)
-from rocketpoll.broker.state.clients import ClientChannel, client_fault
-from rocketpoll.broker.state.consumers import ConsumerGroup, ConsumerManager
-from rocketpoll.broker.state.limits import TooMany
-from rocketpoll.broker.state.producers import ProducerManager
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from rocketpoll.broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
+
+from ...common.connection import Connection, Steps
+from ...filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
+from ...state.members.clients import ClientChannel, client_fault
+from ...state.members.consumers import ConsumerGroup, ConsumerManager
+from ...state.members.producers import ProducerManager
+from ...state.tables.limits import TooMany
+from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
+from ...state.tables.topic_config import TopicConfigManager, retry_topic, topic_fault
+from ..request import Handlers, RequestRejected, answer, body_in_steps, header_of
+from .to_clients import notice
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """The maximum length of all texts of one subscription, which is kept as long as its client."""

@@ -20,14 +20,15 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.clients.awaited_answers import QUESTION_BYTES, AwaitedAnswers
-from rocketpoll.broker.processor.clients.to_clients import question
-from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import PhysicalOffset
+
+from ...common.connection import Connection, Steps
+from ...state.members.clients import ClientChannel
+from ...state.members.consumers import ConsumerManager
+from ...store.message_store import MessageStore
+from ...store.results import PhysicalOffset
+from ..request import Handlers, RequestRejected, header_of, reply
+from .pending_replies import QUESTION_BYTES, AwaitedAnswers
+from .to_clients import question
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000

@@ -21,12 +21,13 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import change_properties, decode_properties
-from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.processor.clients.awaited_answers import AwaitedAnswers
-from rocketpoll.broker.processor.clients.to_clients import question
-from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply, size_of
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.producers import ProducerManager
+
+from ...common.connection import Connection
+from ...state.members.clients import ClientChannel
+from ...state.members.producers import ProducerManager
+from ..request import Handlers, RequestRejected, header_of, reply, size_of
+from .pending_replies import AwaitedAnswers
+from .to_clients import question
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"

@@ -22,22 +22,18 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.queues import topic_of
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer_in_steps,
-    header_of,
-)
-from rocketpoll.broker.processor.store_times import earliest_timestamp, store_timestamp
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
-from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
-from rocketpoll.broker.store.message_store import MessageStore
+
+from ...common.connection import Connection, Steps
+from ...settings.config import BrokerConfig
+from ...state.members.consumers import ConsumerManager
+from ...state.stats.broker_stats import BrokerStats
+from ...state.tables.consumer_offset import ConsumerOffsetManager
+from ...state.tables.subscription_group import SubscriptionGroupManager
+from ...state.tables.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
+from ...store.message_store import MessageStore
+from ..queues import topic_of
+from ..request import Handlers, RequestRejected, answer_in_steps, header_of
+from ..store_times import earliest_timestamp, store_timestamp
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX

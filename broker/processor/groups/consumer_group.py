@@ -16,22 +16,16 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    body_in_steps,
-    header_of,
-)
-from rocketpoll.broker.state.clients import ClientChannel, client_fault
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state.producers import ProducerManager
-from rocketpoll.broker.state.queue_locks import QueueLocks
-from rocketpoll.broker.state.subscription_group import group_fault
-from rocketpoll.broker.state.topic_config import TopicConfigManager
+
+from ...common.connection import Connection, Steps
+from ...state.members.clients import ClientChannel, client_fault
+from ...state.members.consumers import ConsumerManager
+from ...state.members.producers import ProducerManager
+from ...state.members.queue_locks import QueueLocks
+from ...state.tables.consumer_offset import ConsumerOffsetManager
+from ...state.tables.subscription_group import group_fault
+from ...state.tables.topic_config import TopicConfigManager
+from ..request import Handlers, RequestRejected, answer, answer_in_steps, body_in_steps, header_of
 
 
 class ConsumerGroupProcessor:

@@ -16,21 +16,16 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import offsets as headers
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.queues import check_queue, topic_of
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    header_of,
-)
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from rocketpoll.broker.state.topic_config import TopicConfigManager
-from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import QueueOffset
+
+from ...common.connection import Connection, Steps
+from ...state.tables.consumer_offset import ConsumerOffsetManager
+from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
+from ...state.tables.topic_config import TopicConfigManager
+from ...store.errors import UnreadableFile
+from ...store.message_store import MessageStore
+from ...store.results import QueueOffset
+from ..queues import check_queue, topic_of
+from ..request import Handlers, RequestRejected, answer, answer_in_steps, header_of
 
 MEMORY_RATIO: Final = 0.4
 """The share of memory that RocketMQ assumes for the end of the log that is still cached."""

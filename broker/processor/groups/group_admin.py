@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterator
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.after_saving import AfterSaving
-from rocketpoll.broker.processor.request import (
+
+from ...common.connection import Connection, Steps
+from ...state.stats.broker_stats import BrokerStats
+from ...state.tables.changes import Change
+from ...state.tables.consumer_offset import ConsumerOffsetManager
+from ...state.tables.subscription_group import SubscriptionGroupManager
+from ..reply_after_save import AfterSaving
+from ..request import (
     Handlers,
     RequestRejected,
     answer,
@@ -23,10 +28,6 @@ from rocketpoll.broker.processor.request import (
     header_of,
     reply,
 )
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.state.changes import Change
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
 
 
 class GroupAdminProcessor:

@@ -30,21 +30,16 @@ from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.clients.to_clients import notice
-from rocketpoll.broker.processor.queues import check_queue, topic_of
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    header_of,
-)
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.consumers import ConsumerGroup, ConsumerManager
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from rocketpoll.broker.state.topic_config import TopicConfigManager
-from rocketpoll.broker.store.message_store import MessageStore
+
+from ...common.connection import Connection, Steps
+from ...state.members.consumers import ConsumerGroup, ConsumerManager
+from ...state.tables.consumer_offset import ConsumerOffsetManager
+from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
+from ...state.tables.topic_config import TopicConfigManager
+from ...store.message_store import MessageStore
+from ..clients.to_clients import notice
+from ..queues import check_queue, topic_of
+from ..request import Handlers, RequestRejected, answer, answer_in_steps, header_of
 
 RESET_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients do not know the request."""

@@ -17,11 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rocketpoll.broker.processor.runtime_info import SendQueue
-from rocketpoll.broker.store.errors import StoreError
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset
-from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+from ...store.errors import StoreError
+from ...store.message_store import MessageStore
+from ...store.results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus
+from ..admin.runtime_info import SendQueue
 
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK

@@ -13,10 +13,11 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.names import light_queue_fault
-from rocketpoll.broker.processor.queues import topic_not_exist
-from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.topic_config import NOT_TO_BE_SENT_TO, TopicConfigManager, topic_fault
+
+from ...settings.config import BrokerConfig
+from ...state.tables.topic_config import NOT_TO_BE_SENT_TO, TopicConfigManager, topic_fault
+from ..queues import topic_not_exist
+from ..request import RequestRejected, TopicNotSaved
 
 _WRITE = TopicPermission.WRITE.value
 

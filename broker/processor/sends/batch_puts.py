@@ -18,15 +18,15 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_batch import BatchEntry, even_entries, split_batch, split_in_parts
 from rmq_spark.wire.properties import DELAY, TIMERS
-from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
-from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
-from rocketpoll.broker.store.aside import Waiting
-from rocketpoll.broker.store.even_batch import EvenBatch, own_properties
-from rocketpoll.broker.store.lazy_numpy import is_loaded as is_numpy_loaded
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.records.record_template import UniformParts
-from rocketpoll.broker.store.results import PutMessageResult
+
+from ...store.bulk.lazy_numpy import is_loaded as is_numpy_loaded
+from ...store.message_store import MessageStore
+from ...store.records.encoding import EvenBatch, UniformParts, own_properties
+from ...store.results import PutMessageResult
+from ...store.steps import Waiting
+from ..request import RequestRejected
+from .fast_path.cached_send import SendPlan, SendPlanTable
+from .stored_properties import PropertyRewriter, StoredProperties
 
 _NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
 _ILLEGAL: Final = ResponseCode.MESSAGE_ILLEGAL

@@ -26,19 +26,19 @@ from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
-from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
-from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.retry_rules import RetryRules, redirect_to_dlq
-from rocketpoll.broker.processor.sends.send_message import CODES
-from rocketpoll.broker.schedule.delayed_message import WITHOUT_DELAY, scheduled
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.state.topic_config import retry_topic
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.offsets import PhysicalOffset
-from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+
+from ...common.connection import Connection
+from ...schedule.delayed_message import WITHOUT_DELAY, scheduled
+from ...settings.config import BrokerConfig
+from ...state.stats.broker_stats import BrokerStats
+from ...state.tables.topic_config import retry_topic
+from ...store.message_store import MessageStore
+from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
+from ..request import Handlers, RequestRejected, answer, header_of, reply
+from .acknowledger import Acknowledger
+from .admission import TopicAdmission
+from .retry_rules import RetryRules, redirect_to_dlq
+from .send_message import CODES
 
 _log = logging.getLogger(__name__)
 RETRY_TOPIC: Final = "RETRY_TOPIC"

@@ -14,11 +14,12 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.properties import change_properties
 from rmq_spark.wire.record import StoredMessage, magic_of
-from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.schedule.delayed_message import WITHOUT_DELAY
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
-from rocketpoll.broker.state.topic_config import RETRY_PREFIX, dlq_topic
+
+from ...schedule.delayed_message import WITHOUT_DELAY
+from ...state.tables.subscription_group import SubscriptionGroupManager
+from ...state.tables.topic_config import RETRY_PREFIX, dlq_topic
+from ..request import RequestRejected
+from .admission import TopicAdmission
 
 CLIENT_LIMIT_VERSION_MIN: Final = 121
 """V3_4_9: older clients send a limit that means nothing."""

@@ -21,27 +21,23 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.request import Handlers, RequestRejected, reply
-from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.batch_puts import LARGE_BATCH_BYTES, BatchPuts, no_timers
-from rocketpoll.broker.processor.sends.retry_rules import RetryRules
-from rocketpoll.broker.processor.sends.send_lane import SendLane
-from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
-from rocketpoll.broker.processor.sends.stored_properties import (
-    MSG_REGION,
-    TRACE_ON,
-    PropertyRewriter,
-    StoredProperties,
-)
-from rocketpoll.broker.processor.usual_answer import UsualAnswer
-from rocketpoll.broker.schedule.delayed_message import scheduled
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.records.record_draft import draft_of
-from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+
+from ...common.connection import Connection, Steps
+from ...schedule.delayed_message import scheduled
+from ...settings.config import BrokerConfig
+from ...state.stats.broker_stats import BrokerStats
+from ...store.message_store import MessageStore
+from ...store.records.encoding import draft_of
+from ...store.results import PutMessageResult, PutMessageStatus
+from ..fast_path.response_template import UsualAnswer
+from ..request import Handlers, RequestRejected, reply
+from .acknowledger import Acknowledger
+from .admission import TopicAdmission
+from .batch_puts import LARGE_BATCH_BYTES, BatchPuts, no_timers
+from .fast_path.cached_send import SendPlan, SendPlanTable
+from .fast_path.fast_send import SendLane
+from .retry_rules import RetryRules
+from .stored_properties import MSG_REGION, TRACE_ON, PropertyRewriter, StoredProperties
 
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK

@@ -6,17 +6,12 @@ from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.namesrv import GetKVConfigResponseHeader
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.after_saving import AfterSaving
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    header_of,
-)
-from rocketpoll.broker.state.changes import Change
-from rocketpoll.broker.state.kv_config import KVConfigs, KVName
+
+from ...common.connection import Connection, Steps
+from ...state.tables.changes import Change
+from ...state.tables.kv_config import KVConfigs, KVName
+from ..reply_after_save import AfterSaving
+from ..request import Handlers, RequestRejected, answer, answer_in_steps, header_of
 
 
 class KVConfigProcessor:

@@ -23,25 +23,15 @@ from rmq_spark.wire.headers.namesrv import (
 )
 from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
 from rmq_spark.wire.hosts import Host
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.after_saving import AfterSaving
-from rocketpoll.broker.processor.configuration import (
-    own_topics,
-    properties_text,
-    read_only_configuration,
-)
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    body_of,
-    header_of,
-)
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.changes import Change
-from rocketpoll.broker.state.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
-from rocketpoll.broker.state.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
+
+from ...common.connection import Connection, Steps
+from ...settings.config import BrokerConfig
+from ...state.tables.changes import Change
+from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
+from ...state.tables.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
+from ..admin.configuration import own_topics, properties_text, read_only_configuration
+from ..reply_after_save import AfterSaving
+from ..request import Handlers, RequestRejected, answer, answer_in_steps, body_of, header_of
 
 MASTER_ID: Final = 0
 

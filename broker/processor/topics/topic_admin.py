@@ -16,27 +16,21 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.processor.after_saving import AfterSaving
-from rocketpoll.broker.processor.configuration import own_topics
-from rocketpoll.broker.processor.queues import topic_of
-from rocketpoll.broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    body_in_steps,
-    header_of,
-)
-from rocketpoll.broker.processor.store_times import store_timestamp
-from rocketpoll.broker.processor.topics.topic_attributes import changed_attributes, with_changes
-from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.state.changes import Change
-from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state.topic_config import TopicConfigManager, is_system_topic, topic_fault
-from rocketpoll.broker.store.message_store import MessageStore
+
+from ...common.connection import Connection, Steps
+from ...settings.config import BrokerConfig
+from ...state.members.consumers import ConsumerManager
+from ...state.stats.broker_stats import BrokerStats
+from ...state.tables.changes import Change
+from ...state.tables.consumer_offset import ConsumerOffsetManager
+from ...state.tables.topic_config import TopicConfigManager, is_system_topic, topic_fault
+from ...store.message_store import MessageStore
+from ..admin.configuration import own_topics
+from ..queues import topic_of
+from ..reply_after_save import AfterSaving
+from ..request import Handlers, RequestRejected, answer, answer_in_steps, body_in_steps, header_of
+from ..store_times import store_timestamp
+from .topic_attributes import changed_attributes, with_changes
 
 
 class TopicAdminProcessor:

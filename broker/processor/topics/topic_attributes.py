@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll.broker.processor.request import RequestRejected
+
+from ..request import RequestRejected
 
 SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),

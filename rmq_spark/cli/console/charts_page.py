@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rmq_spark.cli.cluster_command import asked_brokers
+from rmq_spark.cli.cluster.cluster_command import asked_brokers
 from rmq_spark.cli.console.charts import Showing, chart
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.html import Html, el

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from rmq_spark.cli.checkpoint_lag import QueryPlace, last_written, places_of, total_behind
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.guard import Refused
 from rmq_spark.cli.console.html import Child, Html, el, join, path
@@ -28,6 +27,7 @@ from rmq_spark.cli.console.parts import (
     when,
 )
 from rmq_spark.cli.console.visit import Visit, queue_text, topic_path
+from rmq_spark.cli.spark.checkpoint_lag import QueryPlace, last_written, places_of, total_behind
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint
 

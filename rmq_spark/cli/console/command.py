@@ -8,9 +8,9 @@ import sys
 
 import click
 
-from rmq_spark.cli.connection import Access, connected
-from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.client.connections.connection import parse_address
+from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.client.transport.connection import parse_address
 
 
 @click.command(
@@ -75,7 +75,7 @@ def console(
     from rmq_spark.cli.console.history import History  # noqa: PLC0415
     from rmq_spark.cli.console.http_port import HttpPort  # noqa: PLC0415
     from rmq_spark.cli.console.site import Site  # noqa: PLC0415
-    from rmq_spark.cli.http_server import port_explained  # noqa: PLC0415
+    from rmq_spark.cli.shell.http_server import port_explained  # noqa: PLC0415
 
     is_open = is_loopback(host)
     token = secrets.token_urlsafe(16) if writes or not is_open else None

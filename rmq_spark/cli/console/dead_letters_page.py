@@ -34,8 +34,13 @@ from rmq_spark.cli.console.visit import (
     place_text,
     topic_path,
 )
-from rmq_spark.cli.dead_letters import Resent, groups_with_letters, original, resend_letters
-from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.messages.dead_letters import (
+    Resent,
+    groups_with_letters,
+    original,
+    resend_letters,
+)
+from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import counted

@@ -10,8 +10,8 @@ from rmq_spark.cli.console.http_port import Response, redirect
 from rmq_spark.cli.console.parts import Column, Row, card, empty, table
 from rmq_spark.cli.console.topics_page import topic_names
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
-from rmq_spark.cli.failures import Failure
-from rmq_spark.cli.message_way import by_offset_id, copies_of
+from rmq_spark.cli.messages.message_trace import by_offset_id, copies_of
+from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.names import is_system_group
 

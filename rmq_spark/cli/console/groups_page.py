@@ -28,14 +28,8 @@ from rmq_spark.cli.console.parts import (
 )
 from rmq_spark.cli.console.seek_page import seek_form
 from rmq_spark.cli.console.topic_page import state_of
-from rmq_spark.cli.console.visit import (
-    Visit,
-    group_path,
-    message_path,
-    queue_text,
-    topic_path,
-)
-from rmq_spark.cli.group_state import GroupState, QueueState, is_retry, read_group, topics_of
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
+from rmq_spark.cli.groups.group_state import GroupState, QueueState, is_retry, read_group, topics_of
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group

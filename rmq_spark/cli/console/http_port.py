@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from rmq_spark.cli.console.html import is_ours
-from rmq_spark.cli.http_server import CLIENT_SECONDS, BoundedHttpServer
+from rmq_spark.cli.shell.http_server import CLIENT_SECONDS, BoundedHttpServer
 
 HTML_TYPE: Final = "text/html; charset=utf-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"

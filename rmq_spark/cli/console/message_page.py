@@ -32,8 +32,8 @@ from rmq_spark.cli.console.visit import (
     queue_text,
     topic_path,
 )
-from rmq_spark.cli.message_text import user_properties
-from rmq_spark.cli.message_way import Delivery, Fate, deliveries
+from rmq_spark.cli.messages.message_text import user_properties
+from rmq_spark.cli.messages.message_trace import Delivery, Fate, deliveries
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import counted
 from rmq_spark.wire.names import DLQ_PREFIX

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.reads import newest_first, spans_before
 from rmq_spark.cli.console.visit import Visit, place_of, place_text, time_of_text
-from rmq_spark.cli.failures import Failure
-from rmq_spark.cli.message_way import copies_of
-from rmq_spark.cli.queues import stored_order
+from rmq_spark.cli.messages.message_trace import copies_of
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.queues import stored_order
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import counted
 from rmq_spark.wire.message_queue import MessageQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rmq_spark.cli.cluster_command import Broker, asked_brokers, checks_of
+from rmq_spark.cli.cluster.cluster_command import Broker, asked_brokers, checks_of
 from rmq_spark.cli.console.charts import sparkline
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.history import Point
@@ -27,7 +27,7 @@ from rmq_spark.cli.console.parts import (
 )
 from rmq_spark.cli.console.topics_page import topic_names
 from rmq_spark.cli.console.visit import Visit, group_path
-from rmq_spark.cli.group_state import is_retry
+from rmq_spark.cli.groups.group_state import is_retry
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.names import is_system_group

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.html import NOTHING, Child, Html, el, join, path
-from rmq_spark.cli.output import Bytes, cell, time_of
+from rmq_spark.cli.shell.output import Bytes, cell, time_of
 
 PAGE: Final = 50
 """Rows of a page of topics or groups."""

@@ -14,13 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.message import MessageExt, decode_pulled
-from rmq_spark.client.reading.read_bounds import (
-    EARLIEST,
-    LATEST,
-    READER_GROUP,
-    Span,
-    spans_to_read,
-)
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Span, spans_to_read
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.message_queue import MessageQueue
 

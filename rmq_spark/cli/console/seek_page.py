@@ -24,9 +24,9 @@ from rmq_spark.cli.console.parts import (
     trouble,
 )
 from rmq_spark.cli.console.visit import Visit, group_path, queue_text
-from rmq_spark.cli.group_seek import Move, carry_out, plan
-from rmq_spark.cli.places import PLACE, Kind, Place
-from rmq_spark.cli.queues import QUEUE, QueueName
+from rmq_spark.cli.groups.group_seek import Move, carry_out, plan
+from rmq_spark.cli.shell.positions import PLACE, Kind, Place
+from rmq_spark.cli.shell.queues import QUEUE, QueueName
 from rmq_spark.errors import counted
 
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}|\d{4}-\d{2}-|-\d+(ms|[smhdw])")

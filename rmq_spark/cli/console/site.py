@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from rmq_spark import __version__
-from rmq_spark.cli.connection import Access, explained
 from rmq_spark.cli.console.charts_page import charts
 from rmq_spark.cli.console.checkpoints_page import checkpoint, checkpoints
 from rmq_spark.cli.console.dead_letters_page import dead_letters, letters, resend, resend_plan
@@ -37,7 +36,8 @@ from rmq_spark.cli.console.sizes import TopicSizes
 from rmq_spark.cli.console.topic_page import topic
 from rmq_spark.cli.console.topics_page import topics
 from rmq_spark.cli.console.visit import Visit
-from rmq_spark.cli.failures import line_of
+from rmq_spark.cli.shell.connection import Access, explained
+from rmq_spark.cli.shell.failures import line_of
 from rmq_spark.client.errors import MessageRejected, NoPermission, TopicNotUsable
 from rmq_spark.errors import RocketPollError
 

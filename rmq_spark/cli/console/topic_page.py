@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rmq_spark.cli.cluster.topic_command import perm_text
 from rmq_spark.cli.console.bodies import preview
 from rmq_spark.cli.console.charts import chart
 from rmq_spark.cli.console.frame import Page
@@ -29,14 +30,7 @@ from rmq_spark.cli.console.parts import (
     trouble,
     when,
 )
-from rmq_spark.cli.console.visit import (
-    Visit,
-    group_path,
-    message_path,
-    queue_text,
-    topic_path,
-)
-from rmq_spark.cli.topic_command import perm_text
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
 from rmq_spark.client.errors import TopicNotUsable
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.bodies.stats import TopicOffset

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from rmq_spark.cli.cluster.topic_command import is_rocketmqs
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.html import Child, Html, el, join, path
 from rmq_spark.cli.console.parts import (
@@ -29,7 +30,6 @@ from rmq_spark.cli.console.parts import (
 )
 from rmq_spark.cli.console.sizes import Known
 from rmq_spark.cli.console.visit import Visit, topic_path
-from rmq_spark.cli.topic_command import is_rocketmqs
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import counted

@@ -17,12 +17,12 @@ from rmq_spark.cli.console.html import Html, path
 from rmq_spark.cli.console.http_port import Request
 from rmq_spark.cli.console.parts import command_box
 from rmq_spark.cli.console.sizes import TopicSizes
-from rmq_spark.cli.places import time_ms
-from rmq_spark.cli.queues import QueueName
+from rmq_spark.cli.shell.positions import time_ms
+from rmq_spark.cli.shell.queues import QueueName
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.cli.connection import Access
+    from rmq_spark.cli.shell.connection import Access
     from rmq_spark.client.admin.admin import Admin
 
 _PAGES_MAX: Final = 1_000_000

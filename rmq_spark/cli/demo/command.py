@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import click
 
-from rmq_spark.cli.broker_command import broker_command
+from rmq_spark.cli.cluster.broker_command import broker_command
 from rmq_spark.cli.demo.display import Display, Lines, Terminal, save_picture
 from rmq_spark.cli.demo.pace import Pace
 from rmq_spark.cli.demo.view import Batch, Figures, screen, summary
-from rmq_spark.cli.java import java_fault
-from rmq_spark.cli.numbers import Positive
-from rmq_spark.cli.spark import INSTALL, has_pyspark
-from rmq_spark.cli.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.numbers import Positive
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark import INSTALL, has_pyspark
 
 if TYPE_CHECKING:
     from rmq_spark.cli.demo.sender import Sender

@@ -10,12 +10,12 @@ from typing import Final
 from rmq_spark.cli.doctor.findings import Finding
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError, counted
-from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import Queues
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.option_table import OPTIONS, Use
-from rmq_spark.spark.options import read_options, write_options
-from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.options.options import read_options, write_options
+from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.preflight import check_with_brokers, check_writable
 
 _PATIENCE_MS: Final = "3000"
 

@@ -12,10 +12,10 @@ import click
 from rmq_spark.cli.doctor.cluster import check_cluster
 from rmq_spark.cli.doctor.findings import Finding, lines
 from rmq_spark.cli.doctor.python import check_worker_python
-from rmq_spark.cli.java import find_java, java_fault
-from rmq_spark.cli.output import write_text
-from rmq_spark.cli.spark import INSTALL, has_pyspark
-from rmq_spark.cli.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.output import write_text
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.spark.java import find_java, java_fault
+from rmq_spark.cli.spark.spark import INSTALL, has_pyspark
 
 _OLDEST: Final = (4, 0)
 _NEWEST: Final = (4, 3)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmq_spark.cli.connection import Access, connected
-from rmq_spark.cli.numbers import Positive
-from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.client.connections.connection import parse_address
+from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.numbers import Positive
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.client.transport.connection import parse_address
 
 if TYPE_CHECKING:
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
@@ -47,7 +47,7 @@ def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
     # Only this command needs them, and the library behind them.
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415
     from rmq_spark.cli.exporter.http_server import Answering, HttpServer  # noqa: PLC0415
-    from rmq_spark.cli.http_server import port_explained  # noqa: PLC0415
+    from rmq_spark.cli.shell.http_server import port_explained  # noqa: PLC0415
 
     metrics = ClusterMetrics(admin, interval_seconds)
     answers: dict[str, Answering] = {

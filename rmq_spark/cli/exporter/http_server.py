@@ -10,7 +10,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, TypeAlias
 
-from rmq_spark.cli.http_server import CLIENT_SECONDS, BoundedHttpServer
+from rmq_spark.cli.shell.http_server import CLIENT_SECONDS, BoundedHttpServer
 
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 

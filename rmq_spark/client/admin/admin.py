@@ -9,32 +9,109 @@ is an error, as half an answer would look like a whole one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import NoneType, TracebackType
 from typing import Final
 
-from rmq_spark.client.admin.config_checks import check_group_config, check_topic_config
 from rmq_spark.client.admin.group_offsets import GroupOffsets
-from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.admin.topic_sizes import TopicSize, topic_size
 from rmq_spark.client.arguments import (
     INT32_MAX,
+    INT64_MAX,
     check_flag,
+    check_group,
     check_kind,
     check_name,
     check_range,
     check_text,
+    check_topic,
 )
 from rmq_spark.client.errors import BrokerNotFound, MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
+
+# ---- Config checks: settings of topics and groups, checked before they are sent to a broker.
+
+_NONE: Final = "None"
+_FLAG: Final = "bool"
+_NUMBER: Final = "int"
+_OF_64_BITS: Final = frozenset({"broker_id", "which_broker_when_consume_slowly"})
+
+
+def check_topic_config(config: TopicConfig | None) -> None:
+    """Raise an error if settings of a topic hold what they cannot.
+
+    Raises:
+        MessageRejected: A number is too large for its field.
+        TypeError: A setting has the wrong type; the error names it.
+    """
+    if config is None:
+        return
+    check_kind(
+        "config", config, TopicConfig, "a TopicConfig", 'TopicConfig(topic_name="orders", perm=6)'
+    )
+    _check_settings(config)
+    kind, example = config.topic_filter_type, "TopicFilterType.SINGLE_TAG"
+    check_kind("topic_filter_type of config", kind, TopicFilterType, "a TopicFilterType", example)
+    _check_attributes(config.attributes)
+
+
+def check_group_config(config: SubscriptionGroupConfig | None) -> None:
+    """Raise an error if settings of a group hold what they cannot.
+
+    Raises:
+        MessageRejected: A number is too large for its field.
+        TypeError: A setting has the wrong type; the error names it.
+    """
+    if config is None:
+        return
+    example = 'SubscriptionGroupConfig(group_name="billing", retry_max_times=3)'
+    check_kind("config", config, SubscriptionGroupConfig, "a SubscriptionGroupConfig", example)
+    _check_settings(config)
+    policy, needed, example = (
+        config.group_retry_policy,
+        "a mapping, as in RocketMQ's JSON",
+        '{"type": "CUSTOMIZED"}',
+    )
+    check_kind("group_retry_policy of config", policy, (Mapping, NoneType), needed, example)
+    data, needed, example = (
+        config.subscription_data_set,
+        "a list of mappings",
+        '[{"topic": "orders"}]',
+    )
+    check_kind("subscription_data_set of config", data, (list, tuple, NoneType), needed, example)
+    for each in data or ():
+        check_kind("one of subscription_data_set of config", each, Mapping, needed, example)
+    _check_attributes(config.attributes)
+
+
+def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
+    """Raise an error if a setting has not its kind: a number, or true or false."""
+    for each in fields(config):
+        name, value = f"{each.name} of config", getattr(config, each.name)
+        kinds = str(each.type).split(" | ")
+        if value is None and _NONE in kinds:
+            continue
+        if _FLAG in kinds:
+            check_flag(name, value)
+        elif _NUMBER in kinds:
+            most = INT64_MAX if each.name in _OF_64_BITS else INT32_MAX
+            check_range(name, value, -most - 1, most)
+
+
+def _check_attributes(attributes: Mapping[str, str] | None) -> None:
+    needed, example = "a mapping of texts", '{"message.type": "NORMAL"}'
+    check_kind("attributes of config", attributes, (Mapping, NoneType), needed, example)
+    for each in (*(attributes or {}), *(attributes or {}).values()):
+        check_kind("one of attributes of config", each, str, needed, example)
+
 
 _CLUSTER: Final = "DefaultCluster"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from rmq_spark.client.admin.message_lookups import MessageLookups
+from rmq_spark.client.admin.reads.message_lookups import MessageLookups
 from rmq_spark.client.arguments import check_name, check_text
 from rmq_spark.client.errors import BrokerNotFound, ClientError, RouteNotFound
 from rmq_spark.client.instance.routes import MASTER_ID

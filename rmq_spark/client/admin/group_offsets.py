@@ -11,16 +11,18 @@ from contextlib import suppress
 from typing import Final
 
 from rmq_spark.client.admin.cluster_lookups import ClusterLookups
-from rmq_spark.client.admin.heard import until_heard
 from rmq_spark.client.admin.lag import Lag
-from rmq_spark.client.admin.shown import Lags
+from rmq_spark.client.admin.reads.table_display import Lags
+from rmq_spark.client.admin.reset_confirmation import until_heard
 from rmq_spark.client.arguments import (
     check_flag,
+    check_group,
     check_number,
     check_queue,
     check_text,
     check_timestamp_ms,
 )
+from rmq_spark.client.concurrency.parallel import for_each, raise_first
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
@@ -29,15 +31,10 @@ from rmq_spark.client.errors import (
     NotFound,
     NotSupported,
 )
-from rmq_spark.client.names import check_group
-from rmq_spark.client.threads.at_once import for_each, raise_first
 from rmq_spark.errors import legible
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.operators import (
-    CloneGroupOffsetRequestHeader,
-    ResetOffsetRequestHeader,
-)
+from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 LATEST_MS: Final = -1

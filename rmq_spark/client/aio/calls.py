@@ -18,9 +18,9 @@ from contextvars import copy_context
 from typing import Final, TypeVar
 
 from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise
-from rmq_spark.client.threads.mutex import reentrant_mutex
-from rmq_spark.client.threads.process_bound import ProcessBound
-from rmq_spark.client.threads.scheduled_tasks import Action, ScheduledTasks
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import reentrant_mutex
+from rmq_spark.client.concurrency.scheduler import Action, ScheduledTasks
 
 CALLS_MAX: Final = 8
 """Most blocking calls that are under way at once, of all clients of the process."""

@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.aio.calls import Turns
 from rmq_spark.client.aio.loop_bridge import LoopBridge
-from rmq_spark.client.connections.connection import CONNECT_TIMEOUT_MS
-from rmq_spark.client.connections.connections import REQUEST_TIMEOUT_MS, Credentials
+from rmq_spark.client.api.name_servers import parse_addresses
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
+from rmq_spark.client.concurrency.scheduler import Repeated
+from rmq_spark.client.concurrency.worker_threads import SharedCrew
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.instance.instance import (
     HEARTBEAT_INTERVAL_MS,
     ROUTE_INTERVAL_MS,
     ClientInstance,
 )
-from rmq_spark.client.requests.name_servers import parse_addresses
-from rmq_spark.client.threads.crews import SharedCrew
-from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
-from rmq_spark.client.threads.process_bound import ProcessBound
-from rmq_spark.client.threads.scheduled_tasks import Repeated
+from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
+from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, Credentials
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 
 if TYPE_CHECKING:
-    from rmq_spark.client.connections.tls_settings import TlsSettings
+    from rmq_spark.client.transport.tls.settings import TlsSettings
 
 _log = logging.getLogger(__name__)
 

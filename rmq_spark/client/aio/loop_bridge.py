@@ -20,7 +20,7 @@ from functools import partial
 from math import inf
 from typing import Final, Generic, TypeVar
 
-from rmq_spark.client.threads import turns
+from rmq_spark.client.concurrency import deferred_wakeups
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class LoopBridge:
         until = self._put_off_until
         if until is None:
             self._put_off_until = self._clock() + PUT_OFF_SECONDS
-            if not turns.put_off(self._wake):
+            if not deferred_wakeups.put_off(self._wake):
                 self._wake()
         elif self._clock() >= until:
             self._wake()

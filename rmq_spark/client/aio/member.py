@@ -18,9 +18,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from rmq_spark.client.aio.calls import Turns, ending, in_thread
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.errors import ClientShutDown
-from rmq_spark.client.threads.mutex import mutex
-from rmq_spark.client.threads.process_bound import ProcessBound
 
 _Arguments = ParamSpec("_Arguments")
 _Member = TypeVar("_Member", bound="Member[Any]")
@@ -191,7 +191,7 @@ def threaded(
         try:
             return await future
         except TypeError:
-            from rmq_spark.client.wrong_calls import check_call  # noqa: PLC0415  # for what failed
+            from rmq_spark.client.arguments import check_call  # noqa: PLC0415  # for what failed
 
             check_call(MethodType(method, self), args, kwargs)
             raise

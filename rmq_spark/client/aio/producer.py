@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client import observing
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise
 from rmq_spark.client.aio.member import Member, threaded
-from rmq_spark.client.aio.waiting_line import Place, WaitingLine
-from rmq_spark.client.arguments import check_kind, check_time_ms
-from rmq_spark.client.connections.frame_writer import Soon
+from rmq_spark.client.arguments import check_group, check_kind, check_time_ms
+from rmq_spark.client.bodies.serializers import Serializer
 from rmq_spark.client.errors import TooManyPending
 from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.message import Message
-from rmq_spark.client.names import check_group
-from rmq_spark.client.producer.outgoing import Outgoing, SendRules
+from rmq_spark.client.producer.prepared_message import Outgoing, SendRules
 from rmq_spark.client.producer.producer import (
     PENDING_BYTES_MAX,
     PENDING_MAX,
@@ -35,11 +34,93 @@ from rmq_spark.client.producer.producer import (
 from rmq_spark.client.producer.producer import Producer as ThreadedProducer
 from rmq_spark.client.producer.topic_sender import Selector
 from rmq_spark.client.results import SendResult
-from rmq_spark.client.serializers import Serializer
+from rmq_spark.client.transport.frame_writer import Soon
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.producer.arrow_sends import BulkResult
+    from rmq_spark.client.producer.tables.arrow_sends import BulkResult
+
+
+# ---- WaitingLine: coroutines of one loop that wait for room, of whom only the first may look for
+# it.
+
+
+class WaitingLine:
+    """The coroutines that wait, in the order in which they came."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._places: dict[Place, None] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of coroutines that wait."""
+        return len(self._places)
+
+    def place(self) -> Place:
+        """Return a place at the end, which is taken for as long as a with statement lasts."""
+        return Place(self._loop, self._places)
+
+    def wake_first(self) -> None:
+        """Wake the first, if there is one: there may be room for it."""
+        if self._places:
+            next(iter(self._places)).wake()
+
+    def wake_all(self) -> None:
+        """Wake all that wait."""
+        for place in self._places:
+            place.wake()
+
+
+class Place:
+    """A place in a `WaitingLine`, which may be taken before the with statement in which it ends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, places: dict[Place, None]) -> None:
+        self._loop = loop
+        self._places = places
+        self._woken: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Place:
+        self.take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+    def take(self) -> None:
+        """Be the last from now on; who is there already stays where it is."""
+        self._places[self] = None
+
+    def leave(self) -> None:
+        """Let the next one look for room; who has left has no effect."""
+        if self._places.pop(self, self) is None and self._places:
+            next(iter(self._places)).wake()
+
+    @property
+    def is_first(self) -> bool:
+        """True if nobody is ahead."""
+        return next(iter(self._places)) is self
+
+    def wake(self) -> None:
+        """Have the one who waits here look again."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait to be woken, at most for so many seconds."""
+        self._woken = self._loop.create_future()
+        timer = self._loop.call_later(seconds, self.wake)
+        try:
+            await self._woken
+        finally:
+            timer.cancel()
+            self._woken = None
+
 
 LARGE_BODY_BYTES: Final = 1 << 16
 """Size of a body, in bytes, from which on it is compressed in a thread: that takes milliseconds."""

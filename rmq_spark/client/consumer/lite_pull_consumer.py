@@ -5,9 +5,9 @@ What users see; `lite_pull_member` and `seekable_member` do the work.
 
 from __future__ import annotations
 
-from rmq_spark.client.consumer.group_consumer import GroupConsumer, of_member
-from rmq_spark.client.consumer.lite_pull_member import MessageQueueListener
-from rmq_spark.client.consumer.seekable_member import SeekableMember
+from rmq_spark.client.consumer.lite_pull_consumer_impl import MessageQueueListener
+from rmq_spark.client.consumer.push_consumer import GroupConsumer, of_member
+from rmq_spark.client.consumer.seek import SeekableMember
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import LitePullSettings
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from rmq_spark.client.instance.members import ConsumerMember
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.api.name_servers import NameServers
+from rmq_spark.client.concurrency.locks import reentrant_mutex
+from rmq_spark.client.instance.callbacks import ConsumerMember
 from rmq_spark.client.instance.routes import Routes
-from rmq_spark.client.requests.broker_api import BrokerApi
-from rmq_spark.client.requests.name_servers import NameServers
-from rmq_spark.client.threads.mutex import reentrant_mutex
 
 
 class ServiceState(Enum):

@@ -21,7 +21,7 @@ from rmq_spark.client.arguments import (
     check_timestamp_ms,
     wrong_kind,
 )
-from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.per_broker_executor import Lanes
 from rmq_spark.client.errors import ClientError
-from rmq_spark.client.requests.broker_api import BrokerApi
-from rmq_spark.client.threads.lanes import Lanes
-from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.bodies.clients import HeartbeatData
 
 _log = logging.getLogger(__name__)

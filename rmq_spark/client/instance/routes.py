@@ -16,6 +16,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import mutex, start_thread
+from rmq_spark.client.concurrency.parallel import for_each
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
@@ -24,10 +27,6 @@ from rmq_spark.client.errors import (
     ThreadNotStarted,
     TopicNotUsable,
 )
-from rmq_spark.client.threads.at_once import for_each
-from rmq_spark.client.threads.mutex import mutex
-from rmq_spark.client.threads.process_bound import ProcessBound
-from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.message_queue import MessageQueue

@@ -22,31 +22,33 @@ from typing import TYPE_CHECKING, Any, Final
 from rmq_spark.client import observing
 from rmq_spark.client.arguments import (
     check_flag,
+    check_group,
     check_kind,
     check_range,
     check_time_ms,
+    check_topic,
 )
+from rmq_spark.client.bodies.serializers import Serializer, chosen
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
 from rmq_spark.client.health import ProducerHealth
+from rmq_spark.client.instance.callbacks import ProducerMember
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.members import ProducerMember
 from rmq_spark.client.message import Message
-from rmq_spark.client.names import check_group, check_topic
-from rmq_spark.client.producer.async_sends import AsyncSends
-from rmq_spark.client.producer.outgoing import (
+from rmq_spark.client.producer.async_send import AsyncSends
+from rmq_spark.client.producer.lifecycle import ProducerLife
+from rmq_spark.client.producer.prepared_message import (
     Outgoing,
     SendRules,
+    check_bulk_settings,
+    check_member,
 )
-from rmq_spark.client.producer.producer_life import ProducerLife
-from rmq_spark.client.producer.send_checks import check_bulk_settings, check_member
-from rmq_spark.client.producer.sends import Sends
+from rmq_spark.client.producer.sync_send import Sends
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
-from rmq_spark.client.serializers import Serializer, chosen
-from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.producer.arrow_sends import BulkResult
+    from rmq_spark.client.producer.tables.arrow_sends import BulkResult
 
 SEND_TIMEOUT_MS: Final = 3_000
 RETRY_TIMES: Final = 2
@@ -442,7 +444,7 @@ class Producer(ProcessBound):
             PartlySent: A request failed after others had succeeded.
             SendFailed: The first request failed.
         """
-        from rmq_spark.client.producer import arrow_sends  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.producer.tables import arrow_sends  # noqa: PLC0415  # brings pyarrow
 
         self._life.check_runs()
         check_bulk_settings(settings)

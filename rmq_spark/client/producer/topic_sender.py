@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.bodies.serializers import Serializer, encoded
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -24,19 +25,18 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import BUFFERS, Message
-from rmq_spark.client.producer.outgoing import (
+from rmq_spark.client.producer.prepared_message import (
     BatchPart,
     Outgoing,
     SendRules,
     batch_of,
     batch_parts,
+    of_topic,
     outgoing,
     split,
 )
-from rmq_spark.client.producer.queue_choice import QueueChoice, queue_of_key
-from rmq_spark.client.producer.send_checks import of_topic
+from rmq_spark.client.producer.queue_selector import QueueChoice, queue_of_key
 from rmq_spark.client.producer.unique_ids import UniqueIds, now_ms
-from rmq_spark.client.serializers import Serializer, encoded
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue

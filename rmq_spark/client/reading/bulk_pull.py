@@ -26,6 +26,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rmq_spark.client.api.broker_api import HOLD_MARGIN_MS, BrokerApi
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     ClientError,
@@ -33,9 +35,7 @@ from rmq_spark.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from rmq_spark.client.requests.broker_api import HOLD_MARGIN_MS, BrokerApi
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION

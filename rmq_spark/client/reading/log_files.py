@@ -33,20 +33,14 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rmq_spark.client.connections.connection import Connection
-from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
+from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.chunk.gather import Positions
-from rmq_spark.wire.extensions import (
-    NONCE_BYTES,
-    PROOF_BYTES_MAX,
-    Extension,
-    LogPlace,
-    proof_of,
-)
+from rmq_spark.wire.extensions import NONCE_BYTES, PROOF_BYTES_MAX, Extension, LogPlace, proof_of
 from rmq_spark.wire.framing import FRAME_BYTES_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -18,11 +18,11 @@ from rmq_spark.client.arguments import (
     check_number,
     check_queue,
     check_timestamp_ms,
+    check_topic,
 )
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.topics_to_find import nearest_named
-from rmq_spark.client.names import check_topic
+from rmq_spark.client.instance.require_topics import nearest_named
 from rmq_spark.client.reading.time_search import Search
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.message import ForeignRecord, MessageExt, decode_pulled, unreadable
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Span
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.stored_records import damaged_record, size_at, stated_queue_offset
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout

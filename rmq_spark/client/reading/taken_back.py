@@ -10,11 +10,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.client.reading.left_out import left_out
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- Offsets that an answer leaves out, although nobody has asked for fewer.
+
+
+def left_out(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the ranges between two offsets, the last exclusive, that have no offset of these.
+
+    Args:
+        offsets: Offsets of messages, in order.
+        start: The offset that was asked for.
+        end: The offset at which to go on.
+    """
+    found = []
+    at = start
+    for offset in (*offsets, end):
+        if offset > at:
+            found.append((at, offset))
+        at = offset + 1
+    return found
+
 
 _ENTRIES: Final = 256
 """As many as a broker of ours lists in an answer."""

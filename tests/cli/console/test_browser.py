@@ -11,7 +11,7 @@ from conforming_clients import Clients
 from console_stage import TOKEN, paths, served, staged, with_topics
 from walks import Walk, check_told
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import SendMessageRequestHeader

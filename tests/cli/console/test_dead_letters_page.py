@@ -7,7 +7,7 @@ from broker_kinds import wait_until
 from conforming_clients import Clients
 from console_stage import served
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from broker_kinds import wait_until
 from conforming_clients import Clients
 from console_stage import served, staged
 
-from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 
 
 @pytest.fixture

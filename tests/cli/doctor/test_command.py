@@ -7,8 +7,8 @@ from importlib import metadata
 
 import pytest
 
-from rmq_spark.cli.java import java_fault
 from rmq_spark.cli.main import main
+from rmq_spark.cli.spark.java import java_fault
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from scrapes import samples_of
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client import Admin
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rocketpoll import EmbeddedBroker
 
 

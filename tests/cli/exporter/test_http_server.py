@@ -12,7 +12,7 @@ import pytest
 
 from rmq_spark.cli.exporter import http_server
 from rmq_spark.cli.exporter.http_server import HttpServer
-from rmq_spark.cli.http_server import CLIENTS_MAX
+from rmq_spark.cli.shell.http_server import CLIENTS_MAX
 
 
 @pytest.fixture

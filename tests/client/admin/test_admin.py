@@ -9,6 +9,7 @@ from client_members import Consumer
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.group_offsets import LATEST_MS
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.errors import (
@@ -22,7 +23,6 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLOCKS_APART_MS = 5

@@ -8,15 +8,15 @@ from source_parts import schema_of as spark_schema_of
 
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, schema_of
+from rmq_spark.client.admin.reads.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, schema_of
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.errors import ClientError, MessageRejected, ProtocolError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.errors import RecordError
-from rmq_spark.spark import schema as spark_schema
+from rmq_spark.spark.schemas import columns as spark_schema
 from rmq_spark.wire.chunk.inflate import CodecMissing
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -10,8 +10,8 @@ from console_stage import with_topics
 from rmq_spark.client import Admin
 from rmq_spark.client.admin import broker_report
 from rmq_spark.client.admin.broker_report import read_broker
+from rmq_spark.client.api.admin_api import AdminCalls
 from rmq_spark.client.errors import BrokerRefused, ClientError
-from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.client.admin.config_checks import check_group_config, check_topic_config
+from rmq_spark.client.admin.admin import check_group_config, check_topic_config
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 

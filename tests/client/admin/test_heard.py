@@ -8,7 +8,8 @@ from name_servers import JoiningNameServer
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.group_offsets import LATEST_MS
-from rmq_spark.client.admin.heard import ROUNDS_MAX, until_heard
+from rmq_spark.client.admin.reset_confirmation import ROUNDS_MAX, until_heard
+from rmq_spark.client.api.admin_api import AdminCalls
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
@@ -20,7 +21,6 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode

@@ -7,7 +7,14 @@ from html.parser import HTMLParser
 import pytest
 
 from rmq_spark.client.admin.lag import Lag
-from rmq_spark.client.admin.shown import CHARACTERS_MAX, ROWS_MAX, Lags, Messages, html_of, text_of
+from rmq_spark.client.admin.reads.table_display import (
+    CHARACTERS_MAX,
+    ROWS_MAX,
+    Lags,
+    Messages,
+    html_of,
+    text_of,
+)
 from rmq_spark.client.message import received
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, decode_record, encode_record

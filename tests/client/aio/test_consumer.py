@@ -11,8 +11,8 @@ from breadth import count
 
 from rmq_spark.client import observing
 from rmq_spark.client.aio import loop_bridge
-from rmq_spark.client.consumer.group_brokers import GroupBrokers
-from rmq_spark.client.threads import turns
+from rmq_spark.client.concurrency import deferred_wakeups as turns
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
 from rocketpoll import EmbeddedBroker, LitePullSettings, Message, MessageQueue, aio
 from rocketpoll.errors import (
     ClientShutDown,
@@ -198,7 +198,7 @@ async def test_two_members_share_the_queues_and_are_told_in_the_loop(broker, top
 async def test_a_queue_listener_may_await_seeks_before_any_message_comes(
     broker, queue, group, monkeypatch
 ):
-    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_member.LISTENER_RETRY_MS", 10)
+    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.LISTENER_RETRY_MS", 10)
     broker.send(queue.topic, *numbers(100))
     may_seek, calls = asyncio.Event(), []
 

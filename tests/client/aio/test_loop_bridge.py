@@ -10,7 +10,7 @@ import pytest
 from async_stories import steps, told_in_a_loop, until
 
 from rmq_spark.client.aio.loop_bridge import PUT_OFF_SECONDS, LoopBridge, Promise, Wakes
-from rmq_spark.client.threads import turns
+from rmq_spark.client.concurrency import deferred_wakeups
 
 
 class CountingLoop:
@@ -66,11 +66,11 @@ async def test_a_thread_that_has_more_to_hand_over_wakes_the_loop_behind_the_las
     bridge, seen, woken = LoopBridge(loop, lambda: 0.0), [], []
 
     def hand_over():
-        turns.begin()
+        deferred_wakeups.begin()
         for number in range(100):
             bridge.post_with_others(lambda number=number: seen.append(number))
         woken.append(loop.woken)
-        turns.end()
+        deferred_wakeups.end()
         woken.append(loop.woken)
 
     with ThreadPoolExecutor(1) as threads:
@@ -85,13 +85,13 @@ async def test_a_thread_that_has_more_to_hand_over_wakes_the_loop_behind_the_las
 async def test_a_thread_that_takes_long_to_hand_over_all_wakes_the_loop_before():
     loop, now = CountingLoop(asyncio.get_running_loop()), 0.0
     bridge, seen = LoopBridge(loop, lambda: now), []
-    turns.begin()
+    deferred_wakeups.begin()
     bridge.post_with_others(lambda: seen.append("first"))
     assert loop.woken == 0
     now = PUT_OFF_SECONDS
     bridge.post_with_others(lambda: seen.append("second"))
     assert loop.woken == 1
-    turns.end()
+    deferred_wakeups.end()
     assert loop.woken == 1
     await steps(2)
     assert seen == ["first", "second"]
@@ -101,11 +101,11 @@ async def test_a_thread_that_takes_long_to_hand_over_all_wakes_the_loop_before()
 async def test_what_others_do_not_follow_wakes_the_loop_at_once():
     loop = CountingLoop(asyncio.get_running_loop())
     bridge, seen = LoopBridge(loop, lambda: 0.0), []
-    turns.begin()
+    deferred_wakeups.begin()
     bridge.post_with_others(lambda: seen.append("first"))
     bridge.post(lambda: seen.append("second"))
     assert loop.woken == 1
-    turns.end()
+    deferred_wakeups.end()
     await steps(2)
     assert (loop.woken, seen) == (1, ["first", "second"])
 

@@ -6,7 +6,7 @@ import asyncio
 
 from async_stories import steps, told_in_a_loop
 
-from rmq_spark.client.aio.waiting_line import WaitingLine
+from rmq_spark.client.aio.producer import WaitingLine
 
 
 class Room:

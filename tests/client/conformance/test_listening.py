@@ -8,7 +8,10 @@ from __future__ import annotations
 from broker_kinds import wait_until
 from conforming_clients import Listener, bodies_of, messages, numbers
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+)
 from rmq_spark.client.message import Message
 from rmq_spark.client.subscriptions import by_sql
 from rmq_spark.wire.bodies.clients import MessageModel
@@ -217,7 +220,7 @@ def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(
 
 
 def test_members_that_subscribe_to_different_topics_are_told(cluster, clients, monkeypatch, caplog):
-    monkeypatch.setattr("rmq_spark.client.consumer.rebalance.same_topics.APART_MS", 0)
+    monkeypatch.setattr("rmq_spark.client.consumer.rebalance.rebalance_service.APART_MS", 0)
     group, topics = cluster.group(), [cluster.topic(queues=1), cluster.topic(queues=1)]
     for topic in topics:
         clients.push(Listener(), group, topic, rebalance_interval_ms=200)

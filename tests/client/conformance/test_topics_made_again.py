@@ -13,7 +13,7 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Listener, bodies_of, numbers
 
-from rmq_spark.client.consumer.last_known import DOUBT_MS
+from rmq_spark.client.consumer.queues.queue_identity import DOUBT_MS
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.bodies.clients import MessageModel
 

@@ -1,7 +1,7 @@
 import pytest
 
-from rmq_spark.client.connections.calls import Calls, body_of, checked, command_of, header_of
 from rmq_spark.client.errors import NotFound, ProtocolError
+from rmq_spark.client.transport.typed_requests import Calls, body_of, checked, command_of, header_of
 from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand

@@ -6,14 +6,14 @@ import pytest
 from broker_kinds import wait_until
 from fake_servers import FakeServer, answering, silent
 
-from rmq_spark.client.connections.connection import Connection, parse_address
-from rmq_spark.client.connections.waiters import STRAYS_MAX, Answer
 from rmq_spark.client.errors import (
     ConnectionClosed,
     ConnectionFailed,
     ProtocolError,
     RequestTimeout,
 )
+from rmq_spark.client.transport.connection import Connection, parse_address
+from rmq_spark.client.transport.pending_requests import STRAYS_MAX, Answer
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.command import RemotingCommand
 
@@ -336,7 +336,7 @@ def test_an_answer_whose_reader_is_held_up_is_a_timeout_of_ours(connect, monkeyp
         answered(answer, command)
 
     monkeypatch.setattr(Answer, "answered", held_up)
-    monkeypatch.setattr("rmq_spark.client.connections.connection.TICK_SECONDS", 0.05)
+    monkeypatch.setattr("rmq_spark.client.transport.connection.TICK_SECONDS", 0.05)
     with FakeServer(answering(echo)) as server:
         connection = connect(server.address)
         try:

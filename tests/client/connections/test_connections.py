@@ -4,9 +4,6 @@ import pytest
 from broker_kinds import wait_until
 from fake_servers import FakeServer, answering, silent
 
-from rmq_spark.client.connections import lines
-from rmq_spark.client.connections.connection import Connection
-from rmq_spark.client.connections.connections import Connections, Credentials
 from rmq_spark.client.errors import (
     ClientShutDown,
     ConnectionClosed,
@@ -16,6 +13,9 @@ from rmq_spark.client.errors import (
     RequestTimeout,
 )
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.transport import connection_pool
+from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.remoting_client import Connections, Credentials
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -129,8 +129,8 @@ def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connection
 
 
 def test_where_connecting_takes_long_is_known_for_those_who_have_a_choice(monkeypatch):
-    monkeypatch.setattr(lines, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(lines, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(connection_pool, "LOOK_AGAIN_SECONDS", 0.0)
     connections = Connections(connect_timeout_ms=100)
     is_back = threading.Event()
 

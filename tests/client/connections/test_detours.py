@@ -2,11 +2,11 @@
 
 import pytest
 
-from rmq_spark.client.connections.detours import NO_DETOURS, Detours
 from rmq_spark.client.errors import MessageRejected, SendFailed
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.transport.address_overrides import NO_DETOURS, Detours
 from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rocketpoll import EmbeddedBroker

@@ -7,9 +7,9 @@ from collections import OrderedDict
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.connections import frame_writer
-from rmq_spark.client.connections.frame_writer import SLICE_BYTES, FrameWriter
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
+from rmq_spark.client.transport import frame_writer
+from rmq_spark.client.transport.frame_writer import SLICE_BYTES, FrameWriter
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
 

@@ -3,11 +3,11 @@ import sys
 
 import pytest
 
-from rmq_spark.client.connections.fresh_memory import fresh_memory
+from rmq_spark.client.transport.response_reader import fresh_memory
 
 _LOADED = """
 import sys
-from rmq_spark.client.connections.fresh_memory import fresh_memory
+from rmq_spark.client.transport.response_reader import fresh_memory
 assert len(fresh_memory(9)) == 9
 assert "numpy" not in sys.modules
 """

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from rmq_spark.client.connections.incoming import Incoming
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError
+from rmq_spark.client.transport.response_reader import Incoming
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.connections import lines as lines_module
-from rmq_spark.client.connections.lines import Agreement, Line, Lines
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed, RequestTimeout
+from rmq_spark.client.transport import connection_pool as lines_module
+from rmq_spark.client.transport.connection_pool import Agreement, Line, Lines
 
 A = "a:1"
 

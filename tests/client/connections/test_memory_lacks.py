@@ -12,8 +12,8 @@ import pytest
 from fake_servers import FakeServer, answering, silent
 from memory_faults import MemoryFault
 
-from rmq_spark.client.connections.connection import Connection
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
+from rmq_spark.client.transport.connection import Connection
 from rmq_spark.wire.command import RemotingCommand
 
 READING = ("connections/connection.py", "connections/waiters.py", "wire/framing.py")

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from rmq_spark.client.connections.own_sockets import OwnSockets
+from rmq_spark.client.transport.sockets import OwnSockets
 
 PATIENCE_S = 10
 

@@ -2,7 +2,7 @@ import socket
 
 from fake_servers import FakeServer, silent
 
-from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.transport.connection import Connection
 
 
 def test_a_peer_that_is_silent_is_asked_before_a_nat_has_forgotten_the_way():

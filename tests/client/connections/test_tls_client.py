@@ -11,11 +11,6 @@ import pytest
 from fake_servers import FakeServer, answering, silent
 from tls_parts import CERTIFICATES, TRUSTING, certificate, server_context
 
-from rmq_spark.client.connections.connection import Connection
-from rmq_spark.client.connections.connections import Connections
-from rmq_spark.client.connections.tls_client import TlsClient, context_of
-from rmq_spark.client.connections.tls_settings import TlsSettings
-from rmq_spark.client.connections.tls_socket import TlsSocket
 from rmq_spark.client.errors import (
     ConnectionClosed,
     ConnectionFailed,
@@ -24,6 +19,10 @@ from rmq_spark.client.errors import (
     TlsRejected,
 )
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.tls.client import TlsClient, TlsSocket, context_of
+from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.wire.command import RemotingCommand
 
 ASK = RemotingCommand(105, ext_fields={"topic": "T"})

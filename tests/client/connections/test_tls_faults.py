@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from rmq_spark.client.connections.tls_faults import NO_TLS_THERE, why_tls_ended, why_tls_failed
+from rmq_spark.client.transport.tls.client import NO_TLS_THERE, why_tls_ended, why_tls_failed
 
 
 class Said(ssl.SSLError):

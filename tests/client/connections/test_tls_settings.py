@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from tls_parts import certificate
 
-from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.errors import TlsRejected
+from rmq_spark.client.transport.tls.settings import TlsSettings
 
 CA = {"ca_file": certificate("ca.pem")}
 CLIENT = {"cert_file": certificate("client.crt"), "key_file": certificate("client.key")}

@@ -10,9 +10,9 @@ import pytest
 from fake_servers import FakeServer, answering, silent
 from tls_parts import TRUSTING, server_context
 
-from rmq_spark.client.connections.connection import Connection
-from rmq_spark.client.connections.tls_client import TlsClient
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
+from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.tls.client import TlsClient
 from rmq_spark.wire.command import RemotingCommand
 
 ASK = RemotingCommand(105, ext_fields={"topic": "T"})

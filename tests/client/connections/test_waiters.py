@@ -2,8 +2,8 @@ from math import inf
 
 import pytest
 
-from rmq_spark.client.connections.waiters import STRAYS_MAX, Waiter, Waiters
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
+from rmq_spark.client.transport.pending_requests import STRAYS_MAX, Waiter, Waiters
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.command import RemotingCommand
 

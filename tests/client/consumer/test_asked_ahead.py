@@ -5,7 +5,7 @@ import threading
 import pytest
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer.asked_ahead import AT_ONCE_MAX, KEPT_MS, AskedAhead
+from rmq_spark.client.consumer.offsets.initial_offset import AT_ONCE_MAX, KEPT_MS, AskedAhead
 from rmq_spark.client.errors import ConnectionClosed, SystemBusy
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue

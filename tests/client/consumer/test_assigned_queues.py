@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.assigned_queues import (
+from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
     ConsumeRequest,
     Taking,
 )
-from rmq_spark.client.consumer.last_known import LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
 from rmq_spark.wire.message_queue import MessageQueue
 
 OTHER, OF_U = MessageQueue("T", "broker-a", 1), MessageQueue("U", "broker-a", 0)

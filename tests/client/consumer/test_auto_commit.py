@@ -4,10 +4,10 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
-from rmq_spark.client.consumer.auto_commit import AutoCommit
-from rmq_spark.client.consumer.last_known import LastKnown, Place
-from rmq_spark.client.consumer.offset_table import OffsetTable
+from rmq_spark.client.consumer.offsets.commit import AutoCommit
+from rmq_spark.client.consumer.offsets.offset_store import OffsetTable
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
 from rmq_spark.wire.message_queue import MessageQueue
 
 OTHER = MessageQueue("T", "broker-a", 1)

@@ -11,7 +11,7 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
-from rmq_spark.client.consumer import push_member
+from rmq_spark.client.consumer import push_consumer_impl
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 
@@ -132,7 +132,7 @@ def test_the_lock_is_renewed_until_the_listener_ends_or_the_time_is_over(
     cluster, instance, busy, monkeypatch, caplog
 ):
     topic, group, asked = cluster.topic(queues=2), cluster.group(), []
-    monkeypatch.setattr(push_member, "LOCK_INTERVAL_MS", 50)
+    monkeypatch.setattr(push_consumer_impl, "LOCK_INTERVAL_MS", 50)
     cluster.send(topic, *BODIES, queue_id=0)
     consumer = shut_down_while_busy(cluster, group, topic, busy, instance, consume_timeout_ms=1_000)
     brokers = consumer._member._brokers

@@ -3,12 +3,12 @@ import logging
 import pytest
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer import broker_locks
-from rmq_spark.client.consumer.broker_locks import BrokerLocks
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.holdings import Holding
-from rmq_spark.client.consumer.process_queue import LOCK_EXPIRES_MS, ProcessQueue
-from rmq_spark.client.consumer.pull_message_service import PullRequest
+from rmq_spark.client.consumer.dispatch import queue_locks
+from rmq_spark.client.consumer.dispatch.queue_locks import BrokerLocks
+from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.queues.process_queue import LOCK_EXPIRES_MS, ProcessQueue
+from rmq_spark.client.consumer.queues.queue_ownership import Holding
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -84,7 +84,7 @@ def test_all_queues_of_a_broker_are_asked_for_at_once_and_not_again_within_a_sec
 
 def test_a_lock_counts_from_when_it_was_asked_for_however_late_the_answer_comes(monkeypatch):
     clock = MovedTasks()
-    monkeypatch.setattr(broker_locks, "monotonic_ms", clock)
+    monkeypatch.setattr(queue_locks, "monotonic_ms", clock)
     asked = PullRequest(MessageQueue("T", "a", 0), ProcessQueue(clock), holding=Holding())
     member = Member(asked)
     lock = member.brokers.lock

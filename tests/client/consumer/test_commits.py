@@ -11,14 +11,13 @@ import pytest
 from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.commits import Commit, store_offsets
-from rmq_spark.client.consumer.last_known import LastKnown, Place
-from rmq_spark.client.consumer.last_message import LastMessage
-from rmq_spark.client.consumer.local_offset_store import LocalFileOffsetStore
-from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.concurrency.worker_threads import OwnCrew, SharedCrew
+from rmq_spark.client.consumer.offsets.commit import Commit, store_offsets
+from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore
+from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown, LastMessage, Place
 from rmq_spark.client.errors import ClientError, ConnectionClosed
-from rmq_spark.client.threads.crews import OwnCrew, SharedCrew
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,
@@ -356,7 +355,7 @@ def test_what_is_consumed_is_stored_within_the_interval_of_the_settings(
     services = MovedServices()
     for crew in (OwnCrew, SharedCrew):
         monkeypatch.setattr(crew, "services", lambda *_: services)
-    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_member.monotonic_ms", services)
+    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.monotonic_ms", services)
     settings = {**settings, "consume_from_where": FIRST}
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         broker.create_topic("T", queues=1)

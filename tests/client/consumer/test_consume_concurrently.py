@@ -4,13 +4,13 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.consume_concurrently import (
+from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     TRY_AGAIN_HERE_MS,
     ConsumeMessageConcurrentlyService,
 )
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
-from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.pull_message_service import PullRequest
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 
 
 class Retries:

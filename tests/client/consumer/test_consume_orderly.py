@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
-from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
-from rmq_spark.client.consumer.process_queue import LOCK_EXPIRES_MS, ProcessQueue
-from rmq_spark.client.consumer.pull_message_service import PullRequest
+from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
+from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.queues.process_queue import LOCK_EXPIRES_MS, ProcessQueue
 
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 

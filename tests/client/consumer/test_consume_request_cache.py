@@ -6,9 +6,9 @@ import threading
 import pytest
 from received_messages import several
 
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
-from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
-from rmq_spark.client.consumer.last_known import LastKnown, Place
+from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
 from rmq_spark.wire.message_queue import MessageQueue
 
 PATIENCE_MS = 20_000

@@ -5,7 +5,7 @@ from logged_lines import lines_of
 from moved_tasks import MovedTasks
 from received_messages import received
 
-from rmq_spark.client.consumer.dead_letters import AGAIN_MS, REMEMBERED_MAX, DeadLetters
+from rmq_spark.client.consumer.dispatch.redelivery import AGAIN_MS, REMEMBERED_MAX, DeadLetters
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 
 GONE = ConnectionClosed("b:1", "gone")

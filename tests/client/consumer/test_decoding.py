@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
+from rmq_spark.client.consumer.brokers.pull_decoder import Doubtful, decoded_pull
 from rmq_spark.errors import CodecMissing, RecordError
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue

@@ -5,10 +5,15 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import several
 
-from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
-from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
-from rmq_spark.client.consumer.direct_consumption import consumed_directly
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.dispatch.consume_concurrently import (
+    ConsumeMessageConcurrentlyService,
+)
+from rmq_spark.client.consumer.dispatch.consume_directly import consumed_directly
+from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+)
 from rmq_spark.wire.bodies.client_info import ConsumeResult
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.consumer.first_offset import FirstOffset
-from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.initial_offset import FirstOffset
+from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.errors import RequestTimeout
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq_spark.client.consumer.group_brokers import GroupBrokers, Pull, Pulled
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers, Pull, Pulled
 from rmq_spark.client.errors import BrokerNotFound, ConnectionClosed, ProtocolError, RequestTimeout
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.results import PullResult, PullStatus

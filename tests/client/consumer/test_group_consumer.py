@@ -18,10 +18,10 @@ from consumer_clusters import FIRST, Cluster
 from left_threads import none_left, threads_of_clients
 from rocketmq_peer import free_port
 
-from rmq_spark.client.consumer import group_member
-from rmq_spark.client.consumer.group_member import SHUTDOWN_MS
+from rmq_spark.client.consumer import base_consumer_impl
+from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
-from rmq_spark.client.consumer.local_offset_store import offset_file
+from rmq_spark.client.consumer.offsets.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
 from rmq_spark.client.consumer.rebalance.rebalance_service import UNBALANCED_MS
@@ -445,7 +445,7 @@ def test_behind_a_shutdown_there_is_no_thread_any_more_and_nothing_to_warn_of(
     """Who counts threads then, as tests of programs do, finds none: where no machine is too slow
     for the times that a shutdown may take.
     """
-    for module in (instance, group_member, producer):
+    for module in (instance, base_consumer_impl, producer):
         for name in ("SHUTDOWN_MS", "LAST_MS"):
             monkeypatch.setattr(module, name, 60_000, raising=False)
     topic = cluster.topic(queues=QUEUES)

@@ -2,7 +2,7 @@ import gc
 import os
 import threading
 
-from rmq_spark.client.consumer.holdings import HOLDINGS, Holding, Holdings
+from rmq_spark.client.consumer.queues.queue_ownership import HOLDINGS, Holding, Holdings
 
 
 def test_a_queue_is_taken_over_when_no_listener_of_another_is_at_it():

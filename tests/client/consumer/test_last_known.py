@@ -4,9 +4,14 @@ import pytest
 from logged_lines import lines_of
 from received_messages import received
 
-from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, Place, those_known
-from rmq_spark.client.consumer.last_message import LastMessage
+from rmq_spark.client.consumer.brokers.broker_client import Pulled
+from rmq_spark.client.consumer.queues.queue_identity import (
+    DOUBT_MS,
+    LastKnown,
+    LastMessage,
+    Place,
+    those_known,
+)
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.results import PullStatus

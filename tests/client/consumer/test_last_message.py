@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from received_messages import received
 
-from rmq_spark.client.consumer.last_message import LastMessage
+from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 
 MESSAGE = received(5)
 BY_MARK = {

@@ -10,7 +10,7 @@ import logging
 import pytest
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.listeners import (
+from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,

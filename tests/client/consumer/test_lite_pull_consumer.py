@@ -11,10 +11,10 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.group_member import ServiceState
+from rmq_spark.client.consumer.base_consumer_impl import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
-from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
@@ -419,7 +419,7 @@ def test_no_message_of_a_new_queue_comes_before_the_queue_listener_has_returned(
 def test_queues_wait_while_their_listener_raises_and_it_is_called_again(
     cluster, lite, monkeypatch, caplog
 ):
-    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_member.LISTENER_RETRY_MS", 10)
+    monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.LISTENER_RETRY_MS", 10)
     topic, calls = cluster.topic(queues=1), []
     cluster.send(topic, *numbers(5), queues=1)
 

@@ -9,21 +9,12 @@ from pathlib import Path
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.consumer.last_message import LastMessage
-from rmq_spark.client.consumer.local_offset_store import (
-    LocalFileOffsetStore,
-    offset_file,
-)
-from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore, offset_file
+from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
+from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import OffsetFileDamaged
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import (
-    ConsumeFromWhere,
-    EmbeddedBroker,
-    MessageModel,
-    PushConsumer,
-    PushSettings,
-)
+from rocketpoll import ConsumeFromWhere, EmbeddedBroker, MessageModel, PushConsumer, PushSettings
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 STORE = ReadOffsetType.READ_FROM_STORE

@@ -9,13 +9,13 @@ import pytest
 from broker_kinds import wait_until
 from received_messages import received
 
-from rmq_spark.client.consumer import member_offsets
-from rmq_spark.client.consumer.first_offset import FirstOffset
-from rmq_spark.client.consumer.group_brokers import GroupBrokers
-from rmq_spark.client.consumer.last_known import LastKnown
-from rmq_spark.client.consumer.member_offsets import MemberOffsets
-from rmq_spark.client.consumer.offset_table import ReadOffsetType
-from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
+from rmq_spark.client.consumer.offsets import offset_manager
+from rmq_spark.client.consumer.offsets.initial_offset import FirstOffset
+from rmq_spark.client.consumer.offsets.offset_manager import MemberOffsets
+from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
+from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
@@ -94,7 +94,7 @@ def member():
 def clock(monkeypatch):
     """The time in ms, to be moved."""
     now = [1_000]
-    monkeypatch.setattr(member_offsets, "monotonic_ms", lambda: now[0])
+    monkeypatch.setattr(offset_manager, "monotonic_ms", lambda: now[0])
     return now
 
 

@@ -10,9 +10,9 @@ import threading
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.consumer.first_offset import FirstOffset
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.consumer.offsets.initial_offset import FirstOffset
 from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rocketpoll import (
     Admin,

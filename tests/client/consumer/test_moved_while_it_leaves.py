@@ -11,9 +11,9 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rocketpoll import Admin
 
 BODIES = ["0", "1", "2", "3"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.consumer.offset_table import OffsetTable
+from rmq_spark.client.consumer.offsets.offset_store import OffsetTable
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue(topic, "broker-a", number) for topic in ("T", "U") for number in range(2)]

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from rmq_spark.client.consumer.outages import Outages
+from rmq_spark.client.consumer.brokers.broker_client import Outages
 from rmq_spark.client.errors import (
     BrokerRefused,
     ConnectionClosed,

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rmq_spark.client.consumer.process_queue import LOCK_EXPIRES_MS, PULL_EXPIRES_MS, ProcessQueue
+from rmq_spark.client.consumer.queues.process_queue import (
+    LOCK_EXPIRES_MS,
+    PULL_EXPIRES_MS,
+    ProcessQueue,
+)
 
 
 class Cached(NamedTuple):

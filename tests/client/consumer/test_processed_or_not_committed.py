@@ -14,12 +14,15 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+)
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import OffsetFileFailed
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
 
 BODIES = ["0", "1", "2", "3"]

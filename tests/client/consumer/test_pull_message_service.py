@@ -7,11 +7,11 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
-from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, Place
-from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
-from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.brokers.broker_client import Pulled
+from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
+from rmq_spark.client.consumer.queues.queue_identity import DOUBT_MS, LastKnown, Place
 from rmq_spark.client.errors import ConnectionClosed, SystemBusy
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode

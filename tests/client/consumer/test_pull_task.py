@@ -9,18 +9,12 @@ from logged_lines import lines_of
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
-from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, Place
-from rmq_spark.client.consumer.outages import Outages
-from rmq_spark.client.consumer.pull_task import PullLimits, PullTask
-from rmq_spark.client.errors import (
-    ConnectionClosed,
-    RequestTimeout,
-    SystemBusy,
-    TopicNotFound,
-)
+from rmq_spark.client.consumer.brokers.broker_client import Outages, Pulled
+from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
+from rmq_spark.client.consumer.pull.pull_task import PullLimits, PullTask
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
+from rmq_spark.client.consumer.queues.queue_identity import DOUBT_MS, LastKnown, Place
+from rmq_spark.client.errors import ConnectionClosed, RequestTimeout, SystemBusy, TopicNotFound
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
 

@@ -9,12 +9,15 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
+from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.group_member import SHUTDOWN_MS
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from rmq_spark.client.consumer.process_queue import PULL_EXPIRES_MS
-from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+)
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS
 from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.consumer.offset_table import ReadOffsetType
-from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
+from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
 

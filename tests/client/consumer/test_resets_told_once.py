@@ -10,7 +10,7 @@ import threading
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.results import PullStatus
 from rocketpoll import (
     ConsumeFromWhere,

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from received_messages import received
 
-from rmq_spark.client.consumer.retries import Retries
+from rmq_spark.client.consumer.dispatch.redelivery import Retries
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, MessageIllegal, RouteNotFound
 from rmq_spark.wire.compression import compress_body, uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag

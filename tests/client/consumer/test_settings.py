@@ -5,7 +5,7 @@ import time
 import java_vectors
 import pytest
 
-from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import MessageRejected
 

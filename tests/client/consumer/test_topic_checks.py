@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from rmq_spark.client.consumer.topic_checks import TopicChecks
+from rmq_spark.client.concurrency.scheduler import ScheduledTasks
+from rmq_spark.client.consumer.lite_pull_consumer_impl import TopicChecks
 from rmq_spark.client.errors import RouteNotFound
-from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
 
 WAIT_S = 10
 

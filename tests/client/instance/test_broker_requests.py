@@ -4,7 +4,7 @@ import pytest
 from client_members import Consumer, Producer
 
 from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.instance.broker_requests import AT_ONCE_MAX, BrokerRequests
+from rmq_spark.client.instance.instance import AT_ONCE_MAX, BrokerRequests
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.client_info import (

@@ -7,6 +7,7 @@ from broker_kinds import wait_until
 from client_members import Consumer
 from fake_servers import FakeServer, silent
 
+from rmq_spark.client.concurrency.scheduler import Periodic
 from rmq_spark.client.errors import (
     ClientShutDown,
     ConnectionClosed,
@@ -15,7 +16,6 @@ from rmq_spark.client.errors import (
     NoNameServer,
 )
 from rmq_spark.client.instance.instance import ClientInstance, local_address
-from rmq_spark.client.threads.periodic import Periodic
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader

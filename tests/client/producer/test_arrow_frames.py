@@ -10,9 +10,9 @@ import pytest
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.producer.arrow_frames import record_batches
-from rmq_spark.client.producer.arrow_rows import message_columns
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.tables.arrow_frames import record_batches
+from rmq_spark.client.producer.tables.arrow_rows import message_columns
 
 SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
 MAPS = pa.map_(pa.string(), pa.string())

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from client_clusters import FakeCluster
 
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import MessageRejected, PartlySent, SendFailed, SystemBusy
 from rmq_spark.client.message import decode_messages
-from rmq_spark.client.producer.arrow_sends import CHUNK_ROWS, _Bulk
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.producer.tables.arrow_sends import CHUNK_ROWS, _Bulk
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.flags import PullSysFlag

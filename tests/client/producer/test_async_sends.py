@@ -17,7 +17,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer, sender_of
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue

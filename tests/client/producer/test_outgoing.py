@@ -8,7 +8,7 @@ import pytest
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.outgoing import (
+from rmq_spark.client.producer.prepared_message import (
     BATCH_MESSAGES_MAX,
     SendRules,
     batch_of,

@@ -3,7 +3,7 @@ import threading
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.producer.pending_sends import PendingSends
+from rmq_spark.client.producer.async_send import PendingSends
 
 
 def test_so_many_fit_and_one_more_is_refused_when_its_time_is_over():

@@ -22,9 +22,9 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer, sender_of
-from rmq_spark.client.producer.sends import RETRIED_CODES
+from rmq_spark.client.producer.sync_send import RETRIED_CODES
 from rmq_spark.client.results import SendStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import PullSysFlag

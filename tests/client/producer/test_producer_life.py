@@ -6,7 +6,7 @@ import pytest
 
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.producer.producer_life import ProducerLife
+from rmq_spark.client.producer.lifecycle import ProducerLife
 
 
 class Sends:

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.client.producer.queue_choice import QueueChoice, not_available_ms, queue_of_key
+from rmq_spark.client.producer.queue_selector import QueueChoice, not_available_ms, queue_of_key
 from rmq_spark.wire.message_queue import MessageQueue
 
 A = [MessageQueue("T", "a", n) for n in range(2)]

@@ -10,9 +10,9 @@ from rmq_spark.client.errors import (
     SendFailed,
     TopicNotFound,
 )
-from rmq_spark.client.producer import sends
-from rmq_spark.client.producer.queue_choice import QueueChoice
-from rmq_spark.client.producer.sends import Sends
+from rmq_spark.client.producer import sync_send as sends
+from rmq_spark.client.producer.queue_selector import QueueChoice
+from rmq_spark.client.producer.sync_send import Sends
 from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from client_clusters import FakeCluster
 
+from rmq_spark.client.api.admin_api import StagingCalls
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ConnectionClosed,
@@ -12,8 +13,7 @@ from rmq_spark.client.errors import (
     SystemBusy,
 )
 from rmq_spark.client.producer.producer import Producer, sender_of
-from rmq_spark.client.producer.staged_sends import StagedSends
-from rmq_spark.client.requests.staging_calls import StagingCalls
+from rmq_spark.client.producer.tables.staged_sends import StagedSends
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue

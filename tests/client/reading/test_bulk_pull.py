@@ -4,13 +4,13 @@ from concurrent.futures import Future
 import pytest
 from fake_servers import FakeServer, answering
 
-from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed, OffsetMoved, ProtocolError, TopicNotFound
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
 

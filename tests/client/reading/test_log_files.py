@@ -13,19 +13,14 @@ from fake_servers import FakeServer, Peer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq_spark.client.connections.connection import Connection
-from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.reading.log_files import (
-    LocalFiles,
-    LogFiles,
-    SystemFiles,
-    machine_identity,
-)
-from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.reading.log_files import LocalFiles, LogFiles, SystemFiles, machine_identity
+from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.extensions import LogPlace, proof_of
@@ -33,7 +28,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import host_of, parse_host
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("T", "broker-a", 1)

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange, RouteNotFound
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.read_bounds import checked_bound, spans_to_read
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]

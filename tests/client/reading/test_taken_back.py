@@ -11,27 +11,27 @@ from spark_engine import Crashed, Engine
 from staged_rows import roll_back_between
 from stores import open_store, read_all
 
-from rmq_spark.client.admin import arrow_reads
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.reads import arrow_reads
 from rmq_spark.client.errors import ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.client.reading.taken_back import without_taken_back
-from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.batch_reader import BatchReader
+from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss, RecordFault
-from rmq_spark.spark.micro_batches import NO_LIMITS
-from rmq_spark.spark.piece_chunks import Unreadable, chunks_of
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import mark_of
-from rmq_spark.spark.tasks import addresses_of
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read import record_chunks
+from rmq_spark.spark.read.partition_reader import addresses_of
+from rmq_spark.spark.read.record_chunks import Unreadable, chunks_of
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import encode_record
 from rocketpoll import EmbeddedBroker, read_table
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 
 LOG_BYTES, QUEUE_BYTES = 1 << 23, 6_000
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -184,7 +184,7 @@ def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
     records = {at: bytearray(encode_record(each)) for at, each in there.items() if at <= behind}
     records[behind][4] ^= 1  # the magic
     answer = RawChunk(b"".join(records.values()), None, behind + 1)
-    monkeypatch.setattr(piece_chunks, "BulkPull", lambda **_: [answer])
+    monkeypatch.setattr(record_chunks, "BulkPull", lambda **_: [answer])
     monkeypatch.setattr(arrow_reads, "BulkPull", lambda **_: [answer])
     with broker_on(tmp_path, queue_bytes) as broker:
         options = options_for(broker, "T")

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from rmq_spark.client.api.responses import pulled, sent
 from rmq_spark.client.errors import BrokerRefused, MessageIllegal, ProtocolError
-from rmq_spark.client.requests.answers import pulled, sent
 from rmq_spark.client.results import PullStatus, SendStatus
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.command import RemotingCommand

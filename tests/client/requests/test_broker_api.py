@@ -1,7 +1,7 @@
 import pytest
 from fake_servers import FakeServer, answering
 
-from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.api.broker_api import HOLD_MARGIN_MS, BrokerApi
 from rmq_spark.client.errors import (
     BrokerRefused,
     NotSupported,
@@ -9,8 +9,8 @@ from rmq_spark.client.errors import (
     SubscriptionRejected,
     TopicNotFound,
 )
-from rmq_spark.client.requests.broker_api import HOLD_MARGIN_MS, BrokerApi
 from rmq_spark.client.results import PullStatus, SendStatus
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
     ConsumerData,

@@ -1,7 +1,7 @@
 import pytest
 
+from rmq_spark.client.api.name_servers import NameServers
 from rmq_spark.client.errors import ConnectionFailed, NoNameServer
-from rmq_spark.client.requests.name_servers import NameServers
 from rmq_spark.wire.command import RemotingCommand
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from rmq_spark.client.api.name_servers import NameServers, parse_addresses
 from rmq_spark.client.errors import (
     ConnectionClosed,
     ConnectionFailed,
@@ -9,7 +10,6 @@ from rmq_spark.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from rmq_spark.client.requests.name_servers import NameServers, parse_addresses
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.command import RemotingCommand

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from rmq_spark.client.threads import at_once
-from rmq_spark.client.threads.at_once import for_each, raise_first
+from rmq_spark.client.concurrency import parallel
+from rmq_spark.client.concurrency.parallel import for_each, raise_first
 
 PATIENCE_S = 20
 
@@ -56,7 +56,7 @@ def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
     def none_is_left(_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(at_once, "start_thread", none_is_left)
+    monkeypatch.setattr(parallel, "start_thread", none_is_left)
     caller = threading.current_thread()
     assert each_with(lambda _: threading.current_thread(), "abc") == dict.fromkeys("abc", caller)
 

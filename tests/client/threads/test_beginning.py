@@ -8,7 +8,7 @@ import pytest
 from broker_kinds import wait_until
 from interruptions import interrupted_everywhere
 
-from rmq_spark.client.threads.beginning import Beginning
+from rmq_spark.client.concurrency.lifecycle import Beginning
 
 
 def test_it_is_done_when_run_returns():

@@ -1,6 +1,6 @@
 import threading
 
-from rmq_spark.client.threads.countdown import Countdown
+from rmq_spark.client.concurrency.lifecycle import Countdown
 
 
 def counted(*those):

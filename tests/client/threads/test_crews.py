@@ -4,7 +4,7 @@ import threading
 
 from broker_kinds import wait_until
 
-from rmq_spark.client.threads.crews import OwnCrew, SharedCrew
+from rmq_spark.client.concurrency.worker_threads import OwnCrew, SharedCrew
 
 
 def done_by(workers):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_spark.client.threads.ending import Ending, do_all
+from rmq_spark.client.concurrency.lifecycle import Ending, do_all
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 10
@@ -98,7 +98,7 @@ def test_an_end_that_fails_is_an_end(monkeypatch):
 def test_a_program_that_ends_waits_for_what_is_to_be_said_last(asked_for_seconds):
     program = f"""
 import sys, threading, time
-from rmq_spark.client.threads.ending import Ending, do_all
+from rmq_spark.client.concurrency.lifecycle import Ending, do_all
 def end():
     time.sleep(0.3)
     print("said", flush=True)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
+from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
 
 SIGNALS = 100
 
@@ -95,7 +95,7 @@ def test_a_condition_of_a_reentrant_one_waits_and_lets_go_of_all():
 PATCHED = """
 import threading
 threading._CRLock = None
-from rmq_spark.client.threads.mutex import is_mine, waited_mutex
+from rmq_spark.client.concurrency.locks import is_mine, waited_mutex
 changed = waited_mutex()
 def change():
     with changed:

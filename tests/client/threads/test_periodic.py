@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
+from rmq_spark.client.concurrency.scheduler import Periodic
 from rmq_spark.client.errors import ClientShutDown
-from rmq_spark.client.threads.periodic import Periodic
 
 LONG_MS = 3_600_000
 

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
 
 
 class Bound(ProcessBound):

@@ -7,7 +7,7 @@ import pytest
 from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.concurrency.scheduler import Repeated, ScheduledTasks
 
 PATIENCE_S = 20
 

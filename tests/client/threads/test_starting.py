@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from interruptions import Signal, interrupted_everywhere
 
-from rmq_spark.client.threads.starting import start_thread
+from rmq_spark.client.concurrency.locks import start_thread
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.processor.clients.awaited_answers import (
+from rocketpoll.broker.processor.clients.pending_replies import (
     QUESTION_BYTES,
     SHARE,
     AwaitedAnswers,

@@ -21,9 +21,9 @@ from rocketpoll.broker.processor.clients.client_manage import (
     NotifyConsumerIdsChanged,
 )
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state.limits import TooMany
-from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.state.members.producers import ProducerManager
+from rocketpoll.broker.state.tables.limits import TooMany
 
 NOTICE = Code.NOTIFY_CONSUMER_IDS_CHANGED
 

@@ -15,19 +15,19 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.processor.clients.awaited_answers import (
-    BYTES_MAX,
-    QUESTION_BYTES,
-    SHARE,
-    AwaitedAnswers,
-)
 from rocketpoll.broker.processor.clients.client_relay import (
     RELAY_TIMEOUT_MS,
     STATUS_BYTES_MAX,
     STATUS_TIMEOUT_MS,
     ClientRelayProcessor,
 )
-from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.processor.clients.pending_replies import (
+    BYTES_MAX,
+    QUESTION_BYTES,
+    SHARE,
+    AwaitedAnswers,
+)
+from rocketpoll.broker.state.members.consumers import ConsumerManager
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -13,7 +13,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.properties import decode_properties
-from rocketpoll.broker.processor.clients.awaited_answers import BYTES_MAX, SHARE
+from rocketpoll.broker.processor.clients.pending_replies import BYTES_MAX, SHARE
 
 ASKER = "10.0.0.1@asker"
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"

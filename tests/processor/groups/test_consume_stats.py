@@ -11,7 +11,7 @@ from rmq_spark.wire.bodies.stats import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.store.consume_queue import QueueBounds
+from rocketpoll.broker.store.queues.consume_queue import QueueBounds
 
 START = 1_700_000_000_000
 

@@ -14,9 +14,9 @@ from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.processor.groups.consumer_group import ConsumerGroupProcessor
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.state.producers import ProducerManager
-from rocketpoll.broker.state.queue_locks import QueueLocks
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.state.members.producers import ProducerManager
+from rocketpoll.broker.state.members.queue_locks import QueueLocks
 
 CLIENT = FakeConnection()
 
@@ -154,7 +154,7 @@ def test_queues_that_this_broker_does_not_have_cannot_be_locked(processor):
 
 
 def test_a_member_may_hold_more_than_a_stranger(processor, consumers, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCK_BYTES_MAX", 128 << 10)
+    monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.LOCK_BYTES_MAX", 128 << 10)
     assert len(lock(processor, "a", queues(*range(4)))) == 1
     join(consumers, "g", "a", "T")
     assert len(lock(processor, "a", queues(*range(4)))) == 4

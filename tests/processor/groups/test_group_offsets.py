@@ -15,8 +15,8 @@ from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.headers.table import HEADERS
 from rocketpoll.broker.processor.groups.group_offsets import NO_CORRECTION, GroupOffsetsProcessor
-from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.store.consume_queue import QueueBounds
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.store.queues.consume_queue import QueueBounds
 
 ADMIN = FakeConnection("admin")
 RESET = Code.INVOKE_BROKER_TO_RESET_OFFSET

@@ -18,13 +18,13 @@ from rmq_spark.wire.chunk import placed
 from rmq_spark.wire.chunk.placed import decode_placed
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
-from rocketpoll.broker.processor.reading.pull_message import PullMessageProcessor
-from rocketpoll.broker.processor.reading.subscription_filters import SubscriptionFilters
+from rocketpoll.broker.processor.pulls.pull_message import PullMessageProcessor
+from rocketpoll.broker.processor.pulls.subscription_filters import SubscriptionFilters
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig, HoldLimits
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.state.clients import ClientChannel
-from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.consumers import ConsumerManager
+from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 
@@ -262,7 +262,7 @@ def test_so_many_messages_are_looked_at_for_a_waiting_filter_and_its_replay_goes
     parts, monkeypatch
 ):
     monkeypatch.setattr(
-        "rocketpoll.broker.processor.reading.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000
+        "rocketpoll.broker.processor.pulls.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000
     )
     room = Room(parts)
     room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")

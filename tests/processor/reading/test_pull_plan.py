@@ -6,9 +6,9 @@ from broker_connections import FakeConnection
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.processor.reading import pull_plan
-from rocketpoll.broker.processor.reading.pull_plan import PullPlan, PullPlans, PullPlanTable
-from rocketpoll.broker.processor.reading.pull_shape import shape_of
+from rocketpoll.broker.processor.pulls import cached_pull
+from rocketpoll.broker.processor.pulls.cached_pull import PullPlan, PullPlans, PullPlanTable
+from rocketpoll.broker.processor.pulls.pull_header import shape_of
 from rocketpoll.broker.processor.request import header_of
 
 TOPIC = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
@@ -67,8 +67,8 @@ def test_a_plan_takes_the_place_of_one_of_the_same_shape():
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(pull_plan, "PLANS_MAX", 3)
-    monkeypatch.setattr(pull_plan, "PLANS_OF_ALL_MAX", 5)
+    monkeypatch.setattr(cached_pull, "PLANS_MAX", 3)
+    monkeypatch.setattr(cached_pull, "PLANS_OF_ALL_MAX", 5)
 
 
 @pytest.mark.usefixtures("small")

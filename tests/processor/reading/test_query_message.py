@@ -5,7 +5,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.record import decode_record, decode_records
-from rocketpoll.broker.processor.reading import query_message
+from rocketpoll.broker.processor.pulls import query_message
 
 START = 1_700_000_000_000
 ALL = {

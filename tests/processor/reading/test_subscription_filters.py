@@ -11,7 +11,7 @@ import pytest
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.filter.subscription import TAGS_MAX
-from rocketpoll.broker.processor.reading.subscription_filters import (
+from rocketpoll.broker.processor.pulls.subscription_filters import (
     REMEMBERED_BYTES_MAX,
     SubscriptionFilters,
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
-from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.fair_scheduler import LoopTurn
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 

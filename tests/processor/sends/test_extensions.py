@@ -18,10 +18,10 @@ from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.extensions.negotiation import OURS, ExtensionsProcessor
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.extensions import OURS, ExtensionsProcessor
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.results import PutMessageStatus
 
 

@@ -9,7 +9,7 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import Frame, FrameReader
-from rocketpoll.broker.processor.sends.header_shape import (
+from rocketpoll.broker.processor.sends.fast_path.send_header import (
     BORN_MARK,
     beginning_of,
     plain_texts,

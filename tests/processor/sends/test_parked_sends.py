@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.processor.sends import parked_sends
-from rocketpoll.broker.processor.sends.parked_sends import (
+from rocketpoll.broker.processor.sends import pending_topic_sends
+from rocketpoll.broker.processor.sends.pending_topic_sends import (
     BYTES_MAX,
     DISPATCHED_PER_STEP,
     ParkedSends,
@@ -345,4 +345,4 @@ class TestParking(ParkingMachine.TestCase):
 
     @pytest.fixture(autouse=True)
     def _few_in_a_turn(self, monkeypatch):
-        monkeypatch.setattr(parked_sends, "DISPATCHED_PER_STEP", 2)
+        monkeypatch.setattr(pending_topic_sends, "DISPATCHED_PER_STEP", 2)

@@ -21,10 +21,10 @@ from twin_brokers import Twins, begun
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.processor.sends import send_plan
-from rocketpoll.broker.processor.sends.send_lane import RUN_BYTES_MAX, RUN_MAX
-from rocketpoll.broker.server import loop_turn
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.processor.sends.fast_path import cached_send
+from rocketpoll.broker.processor.sends.fast_path.fast_send import RUN_BYTES_MAX, RUN_MAX
+from rocketpoll.broker.server import fair_scheduler
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 TOPICS = "T", "U", "%RETRY%G", "read-only", "not-there", "passing"
 TEXTS = {
@@ -234,7 +234,7 @@ def turns(request, monkeypatch):
     """Turns of the loop that are over behind each step, or as long as usual."""
     if request.param == "of one step":
         for name in ("TURN_SECONDS", "LINE_SECONDS", "SLICE_SECONDS"):
-            monkeypatch.setattr(loop_turn, name, 0)
+            monkeypatch.setattr(fair_scheduler, name, 0)
 
 
 @pytest.mark.parametrize("turns", ["as usual", "of one step"], indirect=True)
@@ -498,17 +498,19 @@ def test_what_a_client_has_taught_goes_with_it(told):
 
 def test_a_client_whose_headers_never_come_again_gets_no_lessons_for_ever(told, monkeypatch):
     lessons = []
-    shape_of = send_plan.shape_of
-    monkeypatch.setattr(send_plan, "shape_of", lambda *given: lessons.append(1) or shape_of(*given))
-    monkeypatch.setattr(send_plan, "PLANS_MAX", 64)
+    shape_of = cached_send.shape_of
+    monkeypatch.setattr(
+        cached_send, "shape_of", lambda *given: lessons.append(1) or shape_of(*given)
+    )
+    monkeypatch.setattr(cached_send, "PLANS_MAX", 64)
     story = told()
-    for number in range(2 * send_plan.PLANS_MAX):
+    for number in range(2 * cached_send.PLANS_MAX):
         odd = story.request()
         odd = odd._replace(ext_fields={"a0": str(number), **odd.ext_fields})
         story.twins.lane.receive(0, odd.encode())
-    assert len(lessons) <= send_plan.PLANS_MAX
+    assert len(lessons) <= cached_send.PLANS_MAX
     plans = story.twins.lane.processors.sends._plans
-    assert len(plans) <= send_plan.PLANS_MAX + 1
+    assert len(plans) <= cached_send.PLANS_MAX + 1
 
 
 def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):

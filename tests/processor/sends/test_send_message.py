@@ -23,8 +23,8 @@ from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.broker_stats import BrokerStats
-from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.state.stats.broker_stats import BrokerStats
+from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.results import PutMessageStatus
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

@@ -17,9 +17,13 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
-from rocketpoll.broker.processor.sends import send_plan
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.send_plan import PLANS_MAX, SendPlans, SendPlanTable
+from rocketpoll.broker.processor.sends.fast_path import cached_send
+from rocketpoll.broker.processor.sends.fast_path.cached_send import (
+    PLANS_MAX,
+    SendPlans,
+    SendPlanTable,
+)
 from rocketpoll.broker.settings.config import BrokerConfig
 
 BORN, STORED = parse_host("10.0.0.9:40000"), parse_host("[2001:db8::1]:9876")
@@ -148,8 +152,8 @@ def test_no_client_makes_the_broker_remember_more_and_more(plans):
 def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_anew(
     admission, monkeypatch
 ):
-    monkeypatch.setattr(send_plan, "PLANS_MAX", 4)
-    monkeypatch.setattr(send_plan, "PLANS_OF_ALL_MAX", 10)
+    monkeypatch.setattr(cached_send, "PLANS_MAX", 4)
+    monkeypatch.setattr(cached_send, "PLANS_OF_ALL_MAX", 10)
     table = SendPlanTable(admission, lambda _: STORED)
     clients = [FakeConnection(name) for name in "abcd"]
     for client in clients[:3]:
@@ -164,8 +168,8 @@ def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_a
 
 
 def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
-    monkeypatch.setattr(send_plan, "PLANS_MAX", 4)
-    monkeypatch.setattr(send_plan, "PLANS_OF_ALL_MAX", 10)
+    monkeypatch.setattr(cached_send, "PLANS_MAX", 4)
+    monkeypatch.setattr(cached_send, "PLANS_OF_ALL_MAX", 10)
     dice = random.Random(20_260_000)
     table = SendPlanTable(admission, lambda _: STORED)
     clients = [FakeConnection(str(number)) for number in range(6)]

@@ -28,8 +28,8 @@ from rmq_spark.wire.headers.staging import (
     StageChunkRequestHeader,
 )
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.extensions.staged_batches import StagedBatchesProcessor
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.staged_batches import StagedBatchesProcessor
 from rocketpoll.broker.settings.config import BrokerConfig
 
 SINK = "query-T"

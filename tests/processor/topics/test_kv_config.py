@@ -1,6 +1,6 @@
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rocketpoll.broker.state.kv_config import KVConfigSerializeWrapper
+from rocketpoll.broker.state.tables.kv_config import KVConfigSerializeWrapper
 
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
 

@@ -10,15 +10,15 @@ from python_programs import ROOT, python_program
 from source_parts import queue_of, schema_of
 from spark_engine import Engine, assert_read, send
 
+from rmq_spark.client.api.broker_api import send_command
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.reading import record_batches
-from rmq_spark.client.requests.broker_api import send_command
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
@@ -152,10 +152,10 @@ def test_bodies_that_inflate_a_thousandfold_come_in_batches_of_bounded_size(brok
 READS_BOMBS = """
 import resource, sys
 from source_parts import queue_of, schema_of
-from rmq_spark.spark.options import read_options
-from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.options.options import read_options
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.schemas.columns import arrow_schema_of
+from rmq_spark.spark.read.partition_reader import read_piece
 
 def rows_of(count):
     piece, options = Piece(queue_of("T"), 0, count), {"namesrvAddr": sys.argv[1], "topic": "T"}

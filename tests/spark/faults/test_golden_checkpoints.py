@@ -8,7 +8,7 @@ from golden_checkpoints import QUERIES, SETTINGS, TOPICS, offsets, releases, unr
 from spark_drivers import Query
 from spark_engine import Engine, assert_read, send
 
-from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.plan.source_offset import SourceOffset
 from rocketpoll import EmbeddedBroker
 
 

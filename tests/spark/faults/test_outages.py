@@ -8,8 +8,8 @@ from fake_servers import FakeServer, answering
 from losses import loss
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.transport.remoting_client import Connections
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import EmbeddedBroker

@@ -8,9 +8,9 @@ from losses import loss
 from spark_drivers import Query
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.client.connections.calls import command_of
-from rmq_spark.client.connections.connections import Connections
-from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.typed_requests import command_of
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker

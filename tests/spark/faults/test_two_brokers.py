@@ -8,10 +8,10 @@ import pytest
 from source_pairs import A, B, warnings_of
 from spark_engine import Crashed, assert_read
 
-from rmq_spark.client.requests.name_server_calls import NameServerCalls
+from rmq_spark.client.api.name_server_api import NameServerCalls
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.lag import lag_between
-from rmq_spark.spark.source_offset import SourceOffset, sizes_in
+from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
 
 NEW = "prod-1"
 

@@ -11,10 +11,11 @@ from middle_boxes import BlackHole, Nat
 from source_pairs import B, warnings_of
 from spark_engine import assert_read
 
-from rmq_spark.client.connections.connection import Connection
-from rmq_spark.client.connections.connections import Connections
-from rmq_spark.spark import asking, tasks
+from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.spark.brokers import fan_out
 from rmq_spark.spark.errors import BrokersAway
+from rmq_spark.spark.read import partition_reader
 
 
 def by_way_of(member, box):
@@ -69,7 +70,9 @@ def test_a_nat_that_forgets_idle_connections_costs_no_batch(pair, monkeypatch):
         query, bodies = pair.read_before(requestTimeoutMs=300, **by_way_of(pair.a, nat))
         for _ in range(4):
             nat.forget()
-            monkeypatch.setattr(tasks, "_addresses", {})  # Spark has started another Python worker
+            monkeypatch.setattr(
+                partition_reader, "_addresses", {}
+            )  # Spark has started another Python worker
             bodies += pair.send(pair.a, 1)
             assert query.trigger()
         assert_read(query, bodies)
@@ -80,7 +83,7 @@ def test_hiccups_that_lie_far_apart_are_each_waited_for(pair, monkeypatch):
     query, bodies = pair.read_before(requestTimeoutMs=200, retryTimeoutMs=10_000)
     ahead = [0.0]
     monkeypatch.setattr(
-        asking,
+        fan_out,
         "time",
         SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep),
     )
@@ -103,7 +106,7 @@ def test_a_broker_that_is_gone_on_without_is_dialled_aside(pair, monkeypatch):
     pair.b.pause()
     bodies += pair.send(pair.a, 2)
     query.run()
-    monkeypatch.setattr(asking, "CONNECT_TIMEOUT_MS", 3_600_000)
+    monkeypatch.setattr(fan_out, "CONNECT_TIMEOUT_MS", 3_600_000)
     may_connect, agreement = threading.Event(), Connections.agreement
 
     def held(connections, address):

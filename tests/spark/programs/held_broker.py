@@ -16,8 +16,8 @@ import sys
 from held_driver import Holds
 
 from rocketpoll.broker.__main__ import main
-from rocketpoll.broker.store.batch_table import BatchTable
-from rocketpoll.broker.store.batches import StagedBatches
+from rocketpoll.broker.store.batch_commit.coordinator import StagedBatches
+from rocketpoll.broker.store.staging.commit_table import BatchTable
 
 
 def hold_at(holds, owner, name, before=None, after=None):

@@ -42,8 +42,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from rmq_spark.client.reading import readable_chunks
-from rmq_spark.spark import committing, staged_commits
-from rmq_spark.spark.source import FORMAT, RocketPollDataSource
+from rmq_spark.spark.data_source import FORMAT, RocketPollDataSource
+from rmq_spark.spark.exactly_once import manifest_commit, staged_commit
 from rmq_spark.spark.stream_reader import stream_reader
 from rmq_spark.spark.writer import stream_writer
 
@@ -51,7 +51,7 @@ HELD_FORMAT = f"{FORMAT}-held"
 HOLDS = "holds"
 """The option that names the directory."""
 
-WAIT_UNTIL_SEEN = committing._wait_until_seen
+WAIT_UNTIL_SEEN = manifest_commit._wait_until_seen
 
 _POLL_SECONDS = 0.02
 _STUCK_SECONDS = 310
@@ -134,15 +134,15 @@ def held_writer(given, schema, overwrite, holds):
 
     def store_manifest(*arguments, **more):
         holds.pass_by("shown")
-        committing.commit(*arguments, **more)
+        manifest_commit.commit(*arguments, **more)
 
     def wait_until_seen(*arguments):
         holds.pass_by("stored")
         WAIT_UNTIL_SEEN(*arguments)
 
     def commit(self, messages, batchId):  # noqa: N803  # Spark's name
-        staged_commits.commit = store_manifest
-        committing._wait_until_seen = wait_until_seen
+        staged_commit.commit = store_manifest
+        manifest_commit._wait_until_seen = wait_until_seen
         holds.pass_by("manifest")
         type(made).commit(self, messages, batchId)
         holds.pass_by("manifest-done")

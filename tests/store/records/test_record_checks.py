@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from stores import encoded, message
 
-from rocketpoll.broker.store.records.record_checks import first_unreadable, lie_in
+from rocketpoll.broker.store.read.message_reader import first_unreadable, lie_in
 
 
 @pytest.mark.parametrize("kind", [list, np.array])

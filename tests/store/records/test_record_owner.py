@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stores import encoded, message
 
 from rmq_spark.wire.hosts import parse_host
-from rocketpoll.broker.store.records.record_owner import RecordOwner
+from rocketpoll.broker.store.records.ownership import RecordOwner
 
 V6 = parse_host("[::1]:10911")
 OWNER = RecordOwner(b"Topic", 3, 0)

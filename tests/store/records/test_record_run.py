@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from stored_messages import int64s, plain_messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store
 
-from rocketpoll.broker.store.records.record_draft import draft_of, ready_properties
-from rocketpoll.broker.store.records.record_run import RecordRun
-from rocketpoll.broker.store.records.record_template import RecordTemplate
+from rocketpoll.broker.store.records.encoding import (
+    RecordRun,
+    RecordTemplate,
+    draft_of,
+    ready_properties,
+)
 from rocketpoll.broker.store.results import PutMessageStatus
 
 parts = st.tuples(st.integers(0, 2), st.binary(max_size=50), properties, int64s)

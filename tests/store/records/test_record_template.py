@@ -10,11 +10,12 @@ from stored_messages import int32s, int64s, plain_messages, properties
 from stores import message
 
 from rmq_spark.errors import RecordError
-from rocketpoll.broker.store.records.record_draft import draft_of, ready_properties
-from rocketpoll.broker.store.records.record_template import (
+from rocketpoll.broker.store.records.encoding import (
     RecordTemplate,
     UniformBatch,
     UniformParts,
+    draft_of,
+    ready_properties,
 )
 
 bodies = st.binary(max_size=50)

@@ -12,15 +12,7 @@ from body_classes import CLASSES, values_of
 from hypothesis import given
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies import (
-    clients,
-    configs,
-    decode_body,
-    encode_body,
-    lists,
-    routes,
-    stats,
-)
+from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body, lists, routes, stats
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 

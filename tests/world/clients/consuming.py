@@ -11,7 +11,7 @@ from math import inf
 from world.clients.listening import Listener, queue_of
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
-from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragely,

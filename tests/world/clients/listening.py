@@ -12,7 +12,10 @@ import time
 
 from world.kernel import Killed
 
-from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+)
 
 MOODS = ("slow", "very slow", "raise", "exit", "later", "nonsense", "some")
 MORE_MOODS = ("coroutine", "generator", "cancelled", "generator exit")

@@ -194,7 +194,7 @@ class ClientLogs(Logs):
 
     def is_expected(self, record, error):
         return (
-            record.name == "rmq_spark.client.consumer.listeners"
+            record.name == "rmq_spark.client.consumer.dispatch.listeners"
             or record.getMessage().endswith(_DELETED)
             or super().is_expected(record, error)
         )

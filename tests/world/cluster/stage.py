@@ -24,8 +24,8 @@ from world.sockets import Sockets
 from world.stage import Stage, forget_earlier_stories
 from world.threads import Threads
 
-from rmq_spark.client.connections import connection
-from rmq_spark.client.connections.own_sockets import OwnSockets
+from rmq_spark.client.transport import connection
+from rmq_spark.client.transport.sockets import OwnSockets
 
 _TWICE = 0.1
 _OF_ANSWERS = frozenset({"twice", "late"})

@@ -26,8 +26,8 @@ from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
 from world.spark.ways import with_new_names
 
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import DataLoss, RecordFault
-from rmq_spark.spark.source import RocketPollDataSource
 
 _POLL_SECONDS = 0.01
 _SLOW_SECONDS = 0.1

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from unittest.mock import patch
 
 from rmq_spark.client.reading.log_files import LocalFiles
-from rmq_spark.spark import piece_chunks
+from rmq_spark.spark.read import record_chunks
 from rmq_spark.wire.chunk import placed
 
 _READ_SECONDS = (0.0, 0.0, 0.001, 0.3)
@@ -62,6 +62,6 @@ class _Directory:
 def reading_files(files):
     """Have tasks look for files among these, for however few bytes."""
     return (
-        patch.object(piece_chunks, "LocalFiles", partial(LocalFiles, files)),
+        patch.object(record_chunks, "LocalFiles", partial(LocalFiles, files)),
         patch.object(placed, "RUN_BYTES_MIN", 1),
     )

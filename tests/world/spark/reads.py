@@ -10,8 +10,8 @@ from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
 from world.spark.ways import with_new_names
 
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.source import RocketPollDataSource
 
 
 class Reads(Application):

@@ -39,10 +39,13 @@ from world.story import Client
 from world.tasks import Promise
 
 import rmq_spark
-from rmq_spark.spark import sending, tasks, typed_batches, writer
+from rmq_spark.spark import writer
+from rmq_spark.spark.bodies import decoder
+from rmq_spark.spark.read import partition_reader
+from rmq_spark.spark.write import sender
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.processor.extensions.negotiation import ExtensionsProcessor
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.sends.extensions import ExtensionsProcessor
 
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
@@ -99,7 +102,7 @@ class SparkWorld(ClusterStage):
             *reading_files(self.files),
             patch.dict(os.environ, PYSPARK_PYTHON=sys.executable),
             patch.object(writer, "TaskContext", self.task_context),
-            patch.object(typed_batches, "_EACH_MAX", _BODIES_MAX),
+            patch.object(decoder, "_EACH_MAX", _BODIES_MAX),
             patch.object(ExtensionsProcessor, "extensions", self._agreeing()),
         )
 
@@ -115,8 +118,8 @@ class SparkWorld(ClusterStage):
         return extensions
 
     def _tell(self):
-        tasks._addresses.clear()  # of the processes of another world
-        sending._producers.clear()
+        partition_reader._addresses.clear()  # of the processes of another world
+        sender._producers.clear()
         self._begin_brokers(
             {
                 plan.name: f"127.0.1.{number + 1}"

@@ -30,7 +30,7 @@ from world.spark.workers import Crashed
 
 from rmq_spark.client.manifest import commits_topic
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.data_source import RocketPollDataSource
 
 TOPIC = "S0"
 _OF_BODIES = {

@@ -13,19 +13,139 @@ place is not decided here, only that the next must come soon.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from rmq_spark.client.consumer.rebalance.one_round import GroupOnBrokers, OneRound
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
-from rmq_spark.client.consumer.rebalance.same_topics import SameTopics
+from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.queues.process_queue import Clock
+from rmq_spark.client.consumer.rebalance.rebalance import GroupView, Rebalance, Share
 from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
+# ---- OneRound: a group as one round of rebalancing sees it, in which many topics may be shared
+# out.
+
+
+class GroupOnBrokers(GroupView, Protocol):
+    """A group and its topics, and where these are."""
+
+    def names(self, topic: str) -> frozenset[str]:
+        """Return the names of a topic's brokers."""
+
+    def topics_of_group(self, topic: str) -> frozenset[str]:
+        """Return the topics that a topic's broker knows the group to subscribe to."""
+
+
+class OneRound:
+    """A `GroupView` that remembers what brokers have said of members. For use by one thread."""
+
+    def __init__(self, group: GroupOnBrokers) -> None:
+        self._group = group
+        self._said: dict[frozenset[str], tuple[str, ...] | ClientError] = {}
+
+    @property
+    def client_id(self) -> str:
+        """Name of this member among the others."""
+        return self._group.client_id
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return all queues of a topic that can be read; raise an error if there are none."""
+        return self._group.queues(topic)
+
+    def consumer_ids(self, topic: str) -> tuple[str, ...]:
+        """Return the members of the group, as a broker of the topic knows them.
+
+        Raises:
+            ClientError: None of the topic's brokers has answered in this round.
+        """
+        names = self._group.names(topic)
+        said = self._said.get(names)
+        if said is None:
+            try:
+                said = self._group.consumer_ids(topic)
+            except ClientError as error:
+                said = error
+            self._said[names] = said
+        if isinstance(said, ClientError):
+            raise said
+        return said
+
+    def ask_again(self) -> None:
+        """Forget what brokers have said: they have been told of a member meanwhile."""
+        self._said.clear()
+
+
+# ---- SameTopics: a warning where members of a group subscribe to different topics.
+
 _log = logging.getLogger(__name__)
+
+APART_MS: Final = 10_000
+"""Least milliseconds between two looks."""
+
+REMEMBERED_MS: Final = 600_000
+"""Milliseconds within which the same is seen twice: among a hundred members that all want something
+else, it takes a dozen looks."""
+
+MEMBERS_MAX: Final = 100
+"""Most members of a group that looks: what a broker answers has them all in it."""
+
+
+class SameTopics:
+    """Looks of one member at the topics of the others."""
+
+    def __init__(
+        self,
+        group: str,
+        topics_at_brokers: Callable[[str], frozenset[str]],
+        clock: Clock = monotonic_ms,
+    ) -> None:
+        """Take a function that returns the group's topics as a broker of a topic knows them."""
+        self._group = group
+        self._topics_at_brokers = topics_at_brokers
+        self._clock = clock
+        self._looked_ms: int | None = None
+        self._mine: frozenset[str] = frozenset()
+        self._suspected: dict[frozenset[str], float] = {}  # when each was seen last
+        self._told: set[frozenset[str]] = set()
+
+    def look(self, topic: str, topics: frozenset[str], members: int) -> None:
+        """Compare this member's topics, of which ``topic`` is one, with the broker's."""
+        now = self._clock()
+        is_soon = self._looked_ms is not None and now - self._looked_ms < APART_MS
+        if is_soon or not 1 < members <= MEMBERS_MAX:
+            return
+        self._looked_ms = now
+        try:
+            others = _wanted(self._topics_at_brokers(topic))
+        except ClientError as error:
+            _log.debug("%s: the topics of other members are not known: %s", self._group, error)
+            return
+        mine = _wanted(topics)
+        seen = {} if mine != self._mine else self._suspected
+        self._suspected = {each: at for each, at in seen.items() if now - at <= REMEMBERED_MS}
+        self._told &= self._suspected.keys()
+        self._mine = mine
+        if mine == others or not others:
+            return
+        is_seen_again = others in self._suspected
+        self._suspected[others] = now
+        if is_seen_again and others not in self._told:
+            self._told.add(others)
+            _log.warning(
+                "%s: members subscribe to different topics, this one to %s, another to %s; queues "
+                "are given to members that do not want them, and nobody reads these: have all "
+                "members subscribe to the same topics, or give them groups of their own",
+                *(self._group, ", ".join(sorted(mine)), ", ".join(sorted(others))),
+            )
+
+
+def _wanted(topics: frozenset[str]) -> frozenset[str]:
+    return frozenset(topic for topic in topics if not topic.startswith(RETRY_PREFIX))
+
 
 UNBALANCED_MS: Final = 1_000
 """Milliseconds until the next try, where a share could not be found out or taken over."""

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.client.consumer.rebalance.one_round import OneRound
+from rmq_spark.client.consumer.rebalance.rebalance_service import OneRound
 from rmq_spark.client.errors import ConnectionClosed
 
 BROKERS = {"T": {"a", "b"}, "U": {"b", "a"}, "V": {"a"}}

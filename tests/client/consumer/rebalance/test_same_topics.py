@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from rmq_spark.client.consumer.rebalance.same_topics import (
+from rmq_spark.client.consumer.rebalance.rebalance_service import (
     APART_MS,
     MEMBERS_MAX,
     REMEMBERED_MS,

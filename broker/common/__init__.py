@@ -1,0 +1,1 @@
+"""What several rooms of the broker use: connections, settings, histograms, local time."""

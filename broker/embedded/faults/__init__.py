@@ -1,0 +1,1 @@
+"""Faults that tests inject into an embedded broker: disk, network, clock, power."""

@@ -1,0 +1,92 @@
+"""BrokerClock: the time of an embedded broker, which its owner can move forward.
+
+The time of day and the time that passes are moved together, and go on beside the machine's. How the
+timers that wait notice it is told in `event_loop`, what a move does in `moving`. The clock belongs
+to the broker, and keeps its lead when that is restarted.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from rmq_spark.errors import excerpt
+
+from .clock_offset import TimeAhead
+
+ADVANCE_MAX: Final = timedelta(days=366)
+"""The longest move: the clock stops at every hour of it."""
+
+_EXAMPLE: Final = "clock.advance(timedelta(hours=1)), or clock.advance(3_600)"
+
+
+class BrokerClock:
+    """The clock of one embedded broker. It only goes forward.
+
+    Example:
+        broker.clock.advance(timedelta(hours=1))
+    """
+
+    def __init__(self, ahead: TimeAhead, move: Callable[[float], None]) -> None:
+        """Take the time, and what moves it by some seconds and returns when that is done."""
+        self._ahead = ahead
+        self._move = move
+        self._moving = threading.Lock()
+
+    @property
+    def now(self) -> datetime:
+        """The broker's time of day, in UTC."""
+        return datetime.fromtimestamp(self.now_ms / 1_000, timezone.utc)
+
+    @property
+    def now_ms(self) -> int:
+        """The broker's time of day in milliseconds since 1970, as in ``store_timestamp``."""
+        return self._ahead.now_ms()
+
+    def advance(self, by: timedelta | float) -> None:
+        """Move the time forward, and return when the broker has done all that came due.
+
+        Args:
+            by: How far, as a timedelta or in seconds.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process.
+            NotInTime: What came due is not done within a minute of the machine's time.
+            TypeError: It is neither a timedelta nor a number.
+            ValueError: It is less than nothing, no finite number, or longer than 366 days.
+        """
+        seconds = _seconds(by)
+        with self._moving:
+            self._move(seconds)
+
+    def __repr__(self) -> str:
+        lead = timedelta(seconds=round(self._ahead.seconds, 3))
+        return f"<BrokerClock {self.now:%Y-%m-%d %H:%M:%S} UTC, {lead} ahead of the machine's>"
+
+
+def _seconds(by: object) -> float:
+    if isinstance(by, timedelta):
+        seconds = by.total_seconds()
+    elif isinstance(by, (int, float)) and not isinstance(by, bool):
+        seconds = float(by)
+    else:
+        found = f"{type(by).__name__} {excerpt(by)}"
+        raise TypeError(
+            f"by: needed a timedelta or a number of seconds, found {found}; for example: {_EXAMPLE}"
+        )
+    shown = f"{seconds:g} seconds" if isinstance(by, timedelta) else excerpt(by)
+    if seconds < 0:
+        raise ValueError(
+            f"by: the clock of a broker only goes forward, found {shown}: what has been "
+            "delivered or deleted does not come back. For an earlier time, start another broker"
+        )
+    if not math.isfinite(seconds) or seconds > ADVANCE_MAX.total_seconds():
+        raise ValueError(
+            f"by: needed at most {ADVANCE_MAX.days} days, found {shown}: the clock stops at "
+            "every hour of a move; move it several times"
+        )
+    return seconds

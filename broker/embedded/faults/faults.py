@@ -1,0 +1,249 @@
+"""BrokerFaults: what the owner of an embedded broker can do to it, for as long as a block lasts.
+
+    away             its connections are cut and new ones refused, on a port that stays taken
+    slow, cut_after  the network between it and its clients: see `network`
+    full_disk        its disk has no room: see `embedded_disk`
+
+Faults may be nested, and overlap in threads: each ends with its own block, however that is left,
+and of two of a kind the worse counts. They outlast a restart. The broker does not know of them, as
+they are in what it stands on. This knows the controller that it is handed, and no client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from rmq_spark.errors import excerpt
+
+from ...controller import BrokerController
+from ..errors import EmbeddedBrokerError, wrong_kind
+from .clock_offset import TimeAhead
+from .embedded_disk import EmbeddedDisk
+from .network import EmbeddedNetwork
+
+_SLOW_SECONDS_MAX: Final = 3_600.0
+_TRIES_MAX: Final = 50
+_TRY_SECONDS: Final = 0.01
+_WITH_ARGUMENTS: Final = frozenset({"slow", "cut_after"})
+
+Work: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
+"""A coroutine function that does something with a broker, on the broker's loop."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fault:
+    """One thing that is wrong with a broker, by the name of the method that began it."""
+
+    name: str
+    is_away: bool = False
+    is_full: bool = False
+    slow_seconds: float = 0.0
+    cut_after: int | None = None
+
+
+class FaultBlock(AbstractContextManager[None]):
+    """A fault for as long as a with statement lasts; it may be used again, also within itself."""
+
+    def __init__(self, faults: BrokerFaults, fault: Fault) -> None:
+        """Make it; nothing is wrong before the block begins."""
+        self._faults = faults
+        self._fault = fault
+        self._begun: list[Fault] = []
+        self._was_entered = False
+
+    def __enter__(self) -> None:
+        self._was_entered = True
+        fault = replace(self._fault)
+        self._faults.begin_fault(fault)
+        self._begun.append(fault)
+
+    def __exit__(self, *_: object) -> None:
+        if not self._begun:
+            raise EmbeddedBrokerError(f"the block of {self._fault.name}() has not begun")
+        self._faults.end_fault(self._begun.pop())
+
+    def __del__(self) -> None:
+        if not self._was_entered:
+            name = self._fault.name
+            arguments = "..." if name in _WITH_ARGUMENTS else ""
+            how = f"`with broker.{name}({arguments}):`"
+            text = f"broker.{name}() alone does nothing: a fault is a block, {how}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+class BrokerFaults(ABC):
+    """The faults of a broker that runs in a thread of this process."""
+
+    def __init__(self) -> None:
+        """Begin with everything in order."""
+        super().__init__()
+        self._ahead = TimeAhead()
+        self._disk = EmbeddedDisk(self._ahead)
+        self._network = EmbeddedNetwork()
+        self._faults: list[Fault] = []
+
+    def away(self) -> FaultBlock:
+        """Return a context in which the broker, and its name server, cannot be reached.
+
+        All connections are cut, and new ones refused; then it is back on the same port. It goes on
+        meanwhile, like a machine whose cable is pulled.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process; or it cannot come back, as the port is in use.
+        """
+        return FaultBlock(self, Fault("away", is_away=True))
+
+    def slow(self, seconds: float) -> FaultBlock:
+        """Return a context in which each answer of the broker is held back for some seconds.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process.
+            TypeError: ``seconds`` is no number.
+            ValueError: ``seconds`` is not from 0 to 3,600.
+        """
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise wrong_kind("seconds", "a number", seconds, "broker.slow(0.2)")
+        if math.isnan(seconds) or not 0 <= seconds <= _SLOW_SECONDS_MAX:
+            raise ValueError(f"seconds: needed 0 to 3,600, found {excerpt(seconds)}")
+        return FaultBlock(self, Fault("slow", slow_seconds=seconds))
+
+    def cut_after(self, count: int) -> FaultBlock:
+        """Return a context in which each connection is cut behind so many bytes of answers.
+
+        The bytes of each connection are counted on their own, from the beginning of the block or of
+        the connection; mostly, an answer is cut in its middle.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process.
+            TypeError: ``count`` is no whole number.
+            ValueError: ``count`` is less than 0.
+        """
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise wrong_kind("count", "a whole number of bytes", count, "broker.cut_after(1_000)")
+        if count < 0:
+            raise ValueError(f"count: needed 0 bytes or more, found {excerpt(count)}")
+        return FaultBlock(self, Fault("cut_after", cut_after=count))
+
+    def full_disk(self) -> FaultBlock:
+        """Return a context in which the disk of the broker has no room.
+
+        Sends are refused as by every broker on a full disk, with SERVICE_NOT_AVAILABLE (14), and
+        taken again behind the block. The oldest files of the log may go, but never the last.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process.
+        """
+        return FaultBlock(self, Fault("full_disk", is_full=True))
+
+    @contextmanager
+    def leaving_no_faults(self) -> Iterator[None]:
+        """Enter a context behind which all faults are over that began in it; it is for fixtures.
+
+        Raises:
+            EmbeddedBrokerError: One was not over, as its own block was not left: it is now.
+        """
+        before = tuple(self._faults)
+        try:
+            yield
+        finally:
+            left = [fault for fault in self._faults if fault not in before]
+            for fault in left:
+                self.end_fault(fault)
+        if left:
+            names = ", ".join(f"broker.{fault.name}()" for fault in left)
+            raise EmbeddedBrokerError(
+                f"{names} was left in force, and is ended now: use it in a with statement, which "
+                "ends it however it is left"
+            )
+
+    # ---- within
+
+    @abstractmethod
+    def _begin_fault(self, name: str, note: Callable[[], None], work: Work) -> None:
+        """Note a fault and have it done, or raise the reason why this broker cannot have it."""
+
+    @abstractmethod
+    def _end_fault(self, note: Callable[[], None], work: Work) -> None:
+        """Note the end of a fault and have it done, if the broker still runs in this process."""
+
+    def begin_fault(self, fault: Fault) -> None:
+        """Have a ``fault`` from now on; it ends with `end_fault`.
+
+        Raises:
+            TypeError: It is no `Fault`.
+            EmbeddedBrokerError: The broker does not run here, or is a process of its own.
+            NotInTime: The broker is still at work on it after some seconds.
+        """
+        _check_fault(fault)
+        try:
+            self._begin_fault(fault.name, lambda: self._faults.append(fault), self._put_faults)
+        except BaseException:
+            if fault in self._faults:
+                self._faults.remove(fault)
+            raise
+
+    def end_fault(self, fault: Fault) -> None:
+        """End a ``fault``, unless it has been ended, or the broker has.
+
+        Raises:
+            TypeError: It is no `Fault`.
+            NotInTime: The broker is still at work on it after some seconds.
+        """
+        _check_fault(fault)
+        if fault in self._faults:
+            self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
+
+    def _put_network_and_disk(self) -> None:
+        """Make the network and the disk as bad as all faults say, on the loop or before it runs.
+
+        Both outlast a restart, and a stop cancels the end of a fault that a pause has delayed.
+        """
+        faults = tuple(self._faults)
+        self._network.slow(max((fault.slow_seconds for fault in faults), default=0.0))
+        counts = [fault.cut_after for fault in faults if fault.cut_after is not None]
+        self._network.cut_after(min(counts, default=None))
+        self._disk.is_full = any(fault.is_full for fault in faults)
+
+    async def _put_faults(self, controller: BrokerController) -> None:
+        """Have a broker stand on what is as bad as its faults say, all together."""
+        faults, server = tuple(self._faults), controller.server
+        was_full = self._disk.is_full
+        self._put_network_and_disk()
+        is_full = self._disk.is_full
+        if is_full or was_full:
+            await controller.housekeeping.all_done()
+            controller.housekeeping.clean()  # which looks at the disk
+            await controller.housekeeping.all_done()
+            if not is_full:
+                await _go_on(controller)
+        is_away = any(fault.is_away for fault in faults)
+        if is_away and not server.is_away:
+            server.go_away()
+        elif server.is_away and not is_away:
+            await server.come_back()
+
+
+async def _go_on(controller: BrokerController) -> None:
+    """Have a broker do what its full disk has kept it from; one thing may wait for another."""
+    for _ in range(_TRIES_MAX):
+        controller.housekeeping.try_again()
+        await controller.housekeeping.all_done()
+        if not (controller.store.is_opening or controller.store.is_reput_hindered):
+            return
+        await asyncio.sleep(_TRY_SECONDS)
+
+
+def _check_fault(fault: object) -> None:
+    if not isinstance(fault, Fault):
+        raise wrong_kind("fault", "a Fault", fault, "with broker.away():")

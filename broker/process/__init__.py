@@ -1,0 +1,1 @@
+"""The broker as a process: its log, its service manager, its imports."""

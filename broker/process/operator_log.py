@@ -1,0 +1,119 @@
+"""What a broker's program logs for its operator: its start, what it found, its limits, its end.
+
+Warnings of what is lacking, and of its end, are logged where they are noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Iterable
+
+from rmq_spark import __version__
+
+from ..controller import BrokerController
+from ..settings.config import BrokerConfig
+from ..store.results import StoreState
+
+_log = logging.getLogger(__name__)
+_MIB = 1 << 20
+
+
+def log_start(config: BrokerConfig, controller: BrokerController) -> None:
+    """Log who runs here, what recovery found and took, the limits, and the addresses."""
+    _log.info(
+        "rocketpoll %s, broker %s of cluster %s, in process %d, on Python %s and %s",
+        __version__,
+        config.broker_name,
+        config.broker_cluster_name,
+        os.getpid(),
+        platform.python_version(),
+        type(asyncio.get_running_loop()).__module__.partition(".")[0],
+    )
+    _log_store(config, controller)
+    server = config.server
+    _log.info(
+        "limits: %d connections, %d of one address; %d open files; %d MiB of requests in flight, "
+        "%d MiB of unread answers; %d topics, %d queues, %d groups; %s",
+        server.max_connections,
+        server.max_connections_per_address,
+        config.store.open_files_max,
+        server.in_flight_bytes_max // _MIB,
+        server.unread_bytes_max // _MIB,
+        config.max_topics,
+        config.max_queues,
+        config.max_groups,
+        config.store.flush_disk_type.name,
+    )
+    host = shown_host(config.bind_address)
+    addresses = [f"{host}:{controller.port}"]
+    if controller.vip_port is not None:
+        addresses.append(f"{host}:{controller.vip_port} (VIP channel)")
+    if controller.metrics_port is not None:
+        addresses.append(f"http://{shown_host(config.metrics_host)}:{controller.metrics_port}")
+    _log.info("listens on %s", ", ".join(addresses))
+
+
+def _state_found(state: StoreState) -> str:
+    if state.recovered_from_crash:
+        return "after a crash"
+    return "after a stop in order" if state.written_offset else "with no messages yet"
+
+
+def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
+    store, tables = controller.store, controller.tables
+    state = store.state()
+    _log.info(
+        "store %s: opened in %.3f s %s; commit log from %d to %d, %d holes; %d topics, %d of "
+        "them with messages, %d groups, %d offsets",
+        config.store.store_path_root_dir,
+        controller.opening_seconds,
+        _state_found(state),
+        state.min_offset,
+        state.written_offset,
+        len(state.holes),
+        len(tables.topics.topics),
+        len(store.queue_nums()),
+        len(tables.groups.groups),
+        tables.offsets.count,
+    )
+    disk, storage = controller.disk_usage(), config.store
+    _log.info(
+        "disk: %.0f %% of %.1f GB used, %.1f GB free; messages are kept for %d h, go at need from "
+        "%.0f %% on, and are refused from %.0f %% on",
+        disk.ratio * 100,
+        disk.total / 1e9,
+        disk.free / 1e9,
+        storage.file_reserved_time_hours,
+        storage.disk_space_clean_forcibly_ratio * 100,
+        storage.disk_space_warning_level_ratio * 100,
+    )
+
+
+def log_reload(reloaded: Iterable[str], need_restart: Iterable[str]) -> None:
+    """Log which settings of a file that was read again count now, and which do not yet."""
+    changed, waiting = ", ".join(reloaded), ", ".join(need_restart)
+    _log.info("settings are read again: %s", changed or "nothing that can change now has changed")
+    if waiting:
+        _log.warning("these settings have changed, and count only after a restart: %s", waiting)
+
+
+def log_stop(controller: BrokerController) -> None:
+    """Log that the broker begins to stop, and for whom."""
+    _log.info(
+        "stops: %d clients get their answers first; %d pulls wait",
+        controller.server.connections,
+        controller.hold_service.held,
+    )
+
+
+def log_end(seconds: float) -> None:
+    """Log that the broker has stopped in order, and how long that took."""
+    _log.info("has stopped in order within %.3f s", seconds)
+
+
+def shown_host(address: str) -> str:
+    """Return an IP address as it stands before a port."""
+    return f"[{address}]" if ":" in address else address

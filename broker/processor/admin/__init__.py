@@ -1,0 +1,1 @@
+"""Requests about the broker as a whole: figures and settings."""

@@ -1,0 +1,224 @@
+"""RuntimeInfo: the figures of GET_BROKER_RUNTIME_INFO, under the keys of both RocketMQ generations.
+
+Every figure is measured or true by construction; where RocketMQ counts what does not exist here
+(thread pools with queues, a pool of buffers, the timer wheel), it is what an idle one shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from rmq_spark.errors import encodable
+from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+from rmq_spark.wire.client_labels import version_desc
+from rmq_spark.wire.command import CURRENT_VERSION
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.record import decode_record
+
+from ...longpolling.pull_request_hold_service import PullRequestHoldService
+from ...settings.config import BrokerConfig
+from ...state.stats.broker_stats import BrokerStats
+from ...store.components import COMMIT_LOG
+from ...store.errors import UnreadableFile
+from ...store.files.disk import DiskUsage
+from ...store.message_store import MessageStore
+from ...store.results import StoreState
+
+VERSION_DESC: Final = version_desc(CURRENT_VERSION)
+"""The name of `CURRENT_VERSION`."""
+
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_NO_BUFFER_POOL: Final = 0x7FFFFFFF
+_IDLE: Final[Mapping[str, str]] = {
+    "dispatchMaxBuffer": "0",
+    "pullThreadPoolQueueSize": "0",
+    "pullThreadPoolQueueCapacity": "0",
+    "pullThreadPoolQueueHeadWaitTimeMills": "0",
+    "queryThreadPoolQueueSize": "0",
+    "queryThreadPoolQueueCapacity": "0",
+    "queryThreadPoolQueueHeadWaitTimeMills": "0",
+    "litePullThreadPoolQueueSize": "0",
+    "litePullThreadPoolQueueCapacity": "0",
+    "litePullThreadPoolQueueHeadWaitTimeMills": "0",
+    "ackThreadPoolQueueSize": "0",
+    "ackThreadPoolQueueCapacity": "0",
+    "ackThreadPoolQueueHeadWaitTimeMills": "0",
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "0",
+    "pageCacheLockTimeMills": "0",
+    "startAcceptSendRequestTimeStamp": "0",
+    "remainTransientStoreBufferNumbs": str(_NO_BUFFER_POOL),
+    "brokerActive": "true",
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}
+
+
+class SendQueue(NamedTuple):
+    """Sends that wait for the disk: their number, and the wait of the first of them."""
+
+    size: int
+    head_wait_ms: int
+
+
+class RuntimeInfo:
+    """A table of figures, collected whenever it is asked for."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        stats: BrokerStats,
+        holds: PullRequestHoldService,
+        delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
+        send_queue: Callable[[], SendQueue],
+        disk_usage: Callable[[], DiskUsage],
+        recent_loss: Callable[[], str],
+        started_ms: int,
+    ) -> None:
+        """Take the sources.
+
+        ``delay_offsets`` returns how far each delay level is delivered, ``recent_loss`` which
+        messages a full disk has forced out lately.
+        """
+        self._config = config
+        self._store = store
+        self._stats = stats
+        self._holds = holds
+        self._delay_offsets = delay_offsets
+        self._send_queue = send_queue
+        self._disk_usage = disk_usage
+        self._recent_loss = recent_loss
+        self._started_ms = started_ms
+
+    def table(self, now_ms: int) -> dict[str, str]:
+        """Return all figures, as text, by RocketMQ's keys, some of which are paths."""
+        figures = {
+            "bootTimestamp": str(self._started_ms),
+            "runtime": _runtime(max(now_ms - self._started_ms, 0)),
+            "brokerVersion": str(CURRENT_VERSION),
+            "brokerVersionDesc": VERSION_DESC,
+            **_IDLE,
+            **self._puts(),
+            **self._rates(),
+            **self._days(),
+            **self._log(),
+            **self._disk(),
+            **self._sends(),
+            **self._delays(),
+            **self._pulls(),
+        }
+        return {encodable(key): encodable(value) for key, value in figures.items()}
+
+    def _puts(self) -> dict[str, str]:
+        stats = self._stats
+        average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
+        return {
+            "putMessageEntireTimeMax": str(stats.put_took.max_ms),
+            "putMessageTimesTotal": str(stats.put_messages),
+            "putMessageFailedTimes": str(stats.put_failures),
+            "putMessageSizeTotal": str(stats.put_bytes),
+            "putMessageAverageSize": str(round(average, 2)),
+            "putMessageDistributeTime": " ".join(
+                f"[{cell}]:{count}" for cell, count in stats.put_took.cells().items()
+            ),
+            "putLatency99": f"{stats.put_took.within_ms(0.99):.2f}",
+            "putLatency999": f"{stats.put_took.within_ms(0.999):.2f}",
+            "getMessageEntireTimeMax": str(stats.get_took_ms_max),
+        }
+
+    def _rates(self) -> dict[str, str]:
+        rates = self._stats.rates()
+        return {
+            "putTps": str(rates.puts),
+            "getFoundTps": str(rates.found),
+            "getMissTps": str(rates.missed),
+            "getTotalTps": str(rates.gets),
+            "getTransferedTps": str(rates.transferred),  # spelt like this by 4.9
+            "getTransferredTps": str(rates.transferred),
+        }
+
+    def _days(self) -> dict[str, str]:
+        puts, gets = self._stats.put_totals, self._stats.get_totals
+        return {
+            "msgPutTotalYesterdayMorning": str(puts.yesterday_morning),
+            "msgPutTotalTodayMorning": str(puts.today_morning),
+            "msgPutTotalTodayNow": str(self._stats.put_messages),
+            "msgGetTotalYesterdayMorning": str(gets.yesterday_morning),
+            "msgGetTotalTodayMorning": str(gets.today_morning),
+            "msgGetTotalTodayNow": str(self._stats.got_messages),
+        }
+
+    def _log(self) -> dict[str, str]:
+        state = self._store.state()
+        return {
+            "commitLogMinOffset": str(state.min_offset),
+            "commitLogMaxOffset": str(state.written_offset),
+            "dispatchBehindBytes": str(max(state.written_offset - state.reput_from_offset, 0)),
+            "remainHowManyDataToFlush": _size(max(state.written_offset - state.flushed_offset, 0)),
+            "earliestMessageTimeStamp": str(self._earliest(state)),
+            "storeFailure": state.failure or state.hindrance or "",  # a key of ours
+        }
+
+    def _earliest(self, state: StoreState) -> int:
+        try:
+            record = self._store.record_at(state.min_offset)
+        except UnreadableFile:  # all other figures are known
+            record = None
+        return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
+
+    def _disk(self) -> dict[str, str]:
+        disk = self._disk_usage()
+        ours = disk.used + disk.free
+        ratio = str(round(disk.used / ours, 4)) if ours else "0.0"
+        path = self._config.store.store_path_root_dir / COMMIT_LOG
+        return {
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{path}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
+            "recentLoss": self._recent_loss(),  # a key of ours
+        }
+
+    def _sends(self) -> dict[str, str]:
+        queue = self._send_queue()
+        return {
+            "sendThreadPoolQueueSize": str(queue.size),
+            "sendThreadPoolQueueCapacity": str(self._config.send_queue_capacity),
+            "sendThreadPoolQueueHeadWaitTimeMills": str(queue.head_wait_ms),
+        }
+
+    def _pulls(self) -> dict[str, str]:
+        """Return figures on pulls under keys of our own, as RocketMQ has none."""
+        return {
+            "pullsHeld": str(self._holds.held),
+            "pullsPutOff": str(self._holds.put_offs),
+            "pullsRescued": str(self._holds.rescued),
+        }
+
+    def _delays(self) -> dict[str, str]:
+        return {
+            f"scheduleMessageOffset_{level}": f"{queue_offset},{self._max_delayed(level)}"
+            for level, queue_offset in sorted(self._delay_offsets().offset_table.items())
+        }
+
+    def _max_delayed(self, level: int) -> int:
+        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, so_far=True).next
+
+
+def _runtime(running_ms: int) -> str:
+    minutes, seconds = divmod(running_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _size(byte_count: int) -> str:
+    if byte_count < 1024:
+        return f"{byte_count} B"
+    power = min((byte_count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{byte_count / 1024**power:.1f} {_UNITS[power - 1]}"

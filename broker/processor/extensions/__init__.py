@@ -1,0 +1,1 @@
+"""Extensions of the protocol: their negotiation, and staged batches."""

@@ -1,0 +1,156 @@
+"""ExtensionsProcessor: agrees on extensions with clients, and appends ready-encoded records.
+
+A client that has not asked is answered as by any RocketMQ broker: it sees none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader, is_nonce
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.record import decode_record
+
+from ...common.connection import Connection, Steps
+from ...state.stats.broker_stats import BrokerStats
+from ...store.bulk import bulk_tools
+from ...store.message_store import MessageStore
+from ...store.results import PutMessageResult, PutMessageStatus
+from ..request import Handlers, RequestRejected, answer, header_of, negotiated, reply
+from ..sends.acknowledger import Acknowledger
+from ..sends.admission import TopicAdmission
+from ..sends.send_message import CODES
+
+OURS = frozenset(Extension)
+
+
+class ExtensionsProcessor:
+    """The answers to requests beyond RocketMQ's protocol."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        admission: TopicAdmission,
+        acknowledger: Acknowledger,
+        stats: BrokerStats,
+        advertised_host: Callable[[Connection], Host],
+        why_busy: Callable[[], str | None],
+    ) -> None:
+        """Take what appends need; ``why_busy`` returns why no sends are taken now, or None."""
+        self._store = store
+        self._admission = admission
+        self._acknowledger = acknowledger
+        self._stats = stats
+        self._advertised_host = advertised_host
+        self._why_busy = why_busy
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of extensions; pulls of chunks are pulls like others."""
+        return {
+            RequestCode.EXTENSIONS: self.extensions,
+            RequestCode.APPEND_CHUNK: negotiated(Extension.APPEND_CHUNK, self.append_chunk),
+        }
+
+    def extensions(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Agree on the extensions that both sides know."""
+        header: ExtensionsHeader = header_of(request)
+        agreed = header.extensions & OURS
+        if not _is_on_this_machine(connection):
+            agreed -= {Extension.READ_FILES}
+        connection.extensions = agreed
+        found = ExtensionsHeader.of(
+            agreed,
+            born_host=str(connection.remote_host),
+            store_host=str(self._advertised_host(connection)),
+        )
+        if Extension.READ_FILES in agreed and header.nonce is not None and is_nonce(header.nonce):
+            ends = connection.local_host, connection.remote_host
+            place = self._store.proofs.write(connection, header.nonce, *ends)
+            if place is not None:
+                found = found.with_log_at(place)
+        return answer(request, found)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Delete what has proven the store to a client that is gone."""
+        self._store.proofs.discard(connection)
+
+    def append_chunk(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Append records of one queue, each checked as if it had come alone."""
+        busy = self._why_busy()
+        if busy is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        header: AppendChunkRequestHeader = header_of(request)
+        return self._put(connection, request, header, self._admitted(header, header.queue_id))
+
+    def _admitted(self, header: AppendChunkRequestHeader, queue_id: int) -> int:
+        return self._admission.admit(
+            header.topic, queue_id, header.default_topic, header.default_topic_queue_nums
+        )
+
+    def _put(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: AppendChunkRequestHeader,
+        queue_id: int,
+    ) -> Steps:
+        yield from bulk_tools.when_loaded()
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+
+        sizes, records = decode_sized(request.body)
+        refuse_other_queue(header.topic, queue_id, records)
+        admit = partial(self._admitted, header, queue_id)
+        result = yield from self._store.put_chunk_in_steps(records, sizes, admit)
+        tell = partial(
+            self._answer,
+            connection,
+            request.bare(),  # it is in the log: no need to keep it
+            header.topic,
+            queue_id,
+            len(request.body),
+        )
+        self._acknowledger.when_stored(result, tell)
+        return None
+
+    def _answer(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        topic: str,
+        queue_id: int,
+        body_bytes: int,
+        result: PutMessageResult,
+    ) -> None:
+        if result.status is not PutMessageStatus.PUT_OK:
+            reply(connection, request, request.respond(CODES[result.status], result.remark))
+            return
+        self._stats.put(topic, result.message_count, body_bytes)
+        sent = AppendChunkResponseHeader(
+            queue_id, result.queue_offset, result.message_count, result.store_timestamp
+        )
+        reply(connection, request, answer(request, sent))
+
+
+def _is_on_this_machine(connection: Connection) -> bool:
+    """Return whether a client may see the same files; it finds out itself whether it does."""
+    client = connection.remote_host
+    return client.address == connection.local_host.address or client.is_loopback
+
+
+def refuse_other_queue(topic: str, queue_id: int, records: Buffer) -> None:
+    """Refuse records of another queue than their request is of.
+
+    The store ensures that all records are of one queue, so that the first speaks for all.
+    """
+    first = decode_record(records, check_crc=False)
+    if (first.topic, first.queue_id) != (topic, queue_id):
+        raise RequestRejected(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the records are of queue {first.queue_id} of {first.topic}, "
+            f"the request of queue {queue_id} of {topic}",
+        )

@@ -1,0 +1,222 @@
+"""StagedBatchesProcessor: stages the rows of a batch, and commits or aborts it, beyond RocketMQ.
+
+A commit goes on when its client is gone: who asks again hears what it has come to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from rmq_spark.wire.bodies.staged_batches import (
+    AbortBatchRequestBody,
+    CommitBatchRequestBody,
+    CommittedBatch,
+    SinksBody,
+    SinkState,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.headers.staging import (
+    BatchRequestHeader,
+    ForgetSinkRequestHeader,
+    LastBatchRequestHeader,
+    StageChunkRequestHeader,
+    StageChunkResponseHeader,
+)
+from rmq_spark.wire.message_queue import QueueKey
+
+from ...common.connection import Connection, Steps, Work
+from ...store.bulk import bulk_tools
+from ...store.errors import BatchRefused
+from ...store.message_store import MessageStore
+from ...store.staging.staging_area import StagedName, StagingFull
+from ...store.steps import RunAside
+from ..request import Handlers, RequestRejected, answer, body_in_steps, header_of, negotiated, reply
+from ..sends.admission import TopicAdmission
+from .negotiation import refuse_other_queue
+
+_AGAIN_SECONDS: Final = 1.0
+
+
+class StagedBatchesProcessor:
+    """The answers to what sinks ask for, and to FORGET_SINK and ALL_SINKS of operators."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        admission: TopicAdmission,
+        aside: RunAside,
+        work: Callable[[Work], None],
+        loop: asyncio.AbstractEventLoop,
+        why_busy: Callable[[], str | None],
+        answered: Callable[[Connection, RemotingCommand, Steps], Steps],
+    ) -> None:
+        """Take the store, and what work beside the turns needs.
+
+        ``answered`` has steps end with an answer, whatever they raise; ``why_busy`` returns why no
+        sends are taken now, or None.
+        """
+        self._store = store
+        self._batches = store.batches
+        self._admission = admission
+        self._aside = aside
+        self._work = work
+        self._loop = loop
+        self._why_busy = why_busy
+        self._answered = answered
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by request code."""
+        handlers: Handlers = {
+            RequestCode.STAGE_CHUNK: self.stage,
+            RequestCode.COMMIT_BATCH: self.commit,
+            RequestCode.ABORT_BATCH: self.abort,
+            RequestCode.LAST_BATCH: self.last,
+            RequestCode.FORGET_SINK: self.forget,
+            RequestCode.ALL_SINKS: self.sinks,
+        }
+        return {
+            code: negotiated(Extension.STAGED_BATCHES, handler)
+            for code, handler in handlers.items()
+        }
+
+    def stage(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Stage records of one queue, unless their batch is committed already."""
+        busy = self._why_busy()
+        if busy is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        header: StageChunkRequestHeader = header_of(request)
+        if header.queue_id < 0:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "staged records need their queue")
+        self._admission.admit(
+            header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
+        )
+        return self._refusing(request, self._stage(request, header))
+
+    def commit(self, connection: Connection, request: RemotingCommand) -> None:
+        """Make all rows of a batch visible, or none; answer where they are."""
+        header: BatchRequestHeader = header_of(request)
+        self._beside(connection, request, self._commit(request, header))
+
+    def abort(self, connection: Connection, request: RemotingCommand) -> None:
+        """Forget what attempts have staged of a batch that is not committed; without any, all."""
+        header: BatchRequestHeader = header_of(request)
+        self._beside(connection, request, self._abort(request, header))
+
+    def last(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer which batch a sink has committed last."""
+        header: LastBatchRequestHeader = header_of(request)
+        last = self._batches.last(header.sink)
+        if last is None:
+            raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(header.sink))
+        return answer(request, body=last)
+
+    def forget(self, connection: Connection, request: RemotingCommand) -> None:
+        """Forget which batch a sink has committed last, and what it has staged."""
+        header: ForgetSinkRequestHeader = header_of(request)
+        self._beside(connection, request, self._forget(request, header.sink))
+
+    def sinks(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer what each sink has committed last."""
+        sinks = {sink: _state_of(last) for sink, last in self._batches.sinks.items()}
+        return answer(request, body=SinksBody(sinks=sinks))
+
+    def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> Steps:
+        is_committed = self._batches.is_committed(header.sink, header.batch_id, header.owner)
+        if not is_committed:
+            yield from bulk_tools.when_loaded()
+            from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+
+            sizes, records = decode_sized(request.body)
+            refuse_other_queue(header.topic, header.queue_id, records)
+            name = StagedName(header.sink, header.batch_id, header.attempt, header.number)
+            yield from self._batches.stage(name, request.body, sizes, records, self._aside)
+        return answer(request, StageChunkResponseHeader(is_committed))
+
+    def _commit(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
+        body = yield from body_in_steps(request, CommitBatchRequestBody)
+        committed = yield from self._batches.commit(
+            header.sink,
+            header.batch_id,
+            header.owner,
+            body.attempts,
+            self._admit,
+            self._aside,
+            self._pause,
+        )
+        return answer(request, body=committed)
+
+    def _abort(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
+        body = AbortBatchRequestBody()
+        if request.body:
+            body = yield from body_in_steps(request, AbortBatchRequestBody)
+        yield from self._batches.abort(
+            header.sink, header.batch_id, header.owner, self._aside, frozenset(body.attempts)
+        )
+        return answer(request)
+
+    def _forget(self, request: RemotingCommand, sink: str) -> Steps:
+        was_known = yield from self._batches.forget_sink(sink, self._aside)
+        if not was_known:
+            raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(sink))
+        return answer(request)
+
+    def _admit(self, queue: QueueKey) -> None:
+        """Refuse a queue that has gone since, with its topic or alone, or may not be written to."""
+        topic, queue_id = queue
+        config = self._admission.config_of(topic)
+        if config is None or topic in self._admission.leaving:
+            raise BatchRefused(f"topic {topic} was deleted after rows had been staged for it")
+        if not config.perm & TopicPermission.WRITE.value:
+            raise BatchRefused(f"topic {topic} may not be written to any more")
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if queue_id >= queues:
+            raise BatchRefused(
+                f"topic {topic} has {queues} queues by now, and rows had been staged for its queue "
+                f"{queue_id}: the batch has to be staged again"
+            )
+
+    def _pause(self) -> Future[None]:
+        over: Future[None] = Future()
+        self._loop.call_later(_AGAIN_SECONDS, over.set_result, None)
+        return over
+
+    def _beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> None:
+        answered = self._answered(connection, request, self._refusing(request, steps))
+        self._work(self._told(connection, request, answered))
+
+    def _told(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Work:
+        told = yield from steps
+        if told is not None:
+            reply(connection, request, told)
+
+    def _refusing(self, request: RemotingCommand, steps: Steps) -> Steps:
+        """Pass on steps; answer that a batch cannot be, which no other broker would mend."""
+        try:
+            return (yield from steps)
+        except StagingFull as full:  # of which the log has heard
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, str(full)) from full
+        except BatchRefused as error:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL, f"{error} (request {request.code})"
+            ) from error
+
+
+def _unknown(sink: str) -> str:
+    return f"sink {sink} has committed nothing"
+
+
+def _state_of(last: CommittedBatch) -> SinkState:
+    return SinkState(
+        batch_id=last.batch_id,
+        owner=last.owner,
+        rows=last.rows,
+        topics=tuple(sorted({span.topic for span in last.spans})),
+        committed_ms=last.committed_ms,
+        body_bytes=sum(span.body_bytes for span in last.spans),
+    )

@@ -1,0 +1,70 @@
+"""UsualAnswer: the answer that a handler gives nearly always, built in a fraction of the time.
+
+Only numbers differ from one to the next. For a client that speaks JSON, as all do unless told
+otherwise, the frame is filled into a pattern; for others it goes through their codec. What the
+client reads is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rmq_spark.wire.codes import ResponseCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.header import Header
+from rmq_spark.wire.header_json import JsonAnswer
+
+from ...common.connection import Connection
+
+_JSON = SerializeType.JSON
+_ONE_WAY = CommandFlag.ONE_WAY.value
+
+
+class UsualAnswer:
+    """An answer of success of one handler, with some ext fields that stay and some that vary."""
+
+    def __init__(
+        self,
+        varying: Mapping[str, str],
+        staying: Mapping[str, str] | None = None,
+        remark: str | None = None,
+    ) -> None:
+        """Take the varying fields with their formats; no value may need an escape in JSON."""
+        self._varying = varying
+        self._staying = dict(staying or {})
+        self._remark = remark
+        model = RemotingCommand(0).respond(ResponseCode.SUCCESS, remark, self._staying)
+        self._json = JsonAnswer(Header(*model[:7]), varying)
+
+    def send(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        *values: object,
+        body: Sequence[Buffer] = (),
+    ) -> None:
+        """Send the answer, unless none is wanted, with values in the order of the formats."""
+        if request.flag & _ONE_WAY:
+            return
+        is_json = request.serialize_type is _JSON
+        if is_json and not body:
+            connection.send_frame(self._json.encode(request.opaque, *values))
+            return
+        body_bytes = sum(map(len, body))
+        if is_json:
+            connection.send_frame(
+                self._json.encode(request.opaque, *values, body_bytes=body_bytes), body
+            )
+            return
+        texts = ("\n".join(self._varying.values()) % values).split("\n")
+        fields = {**self._staying, **dict(zip(self._varying, texts, strict=True))}
+        answer = request.respond(ResponseCode.SUCCESS, self._remark, fields)
+        connection.send_frame(answer.encode_head(body_bytes), body)
+
+    def send_all(self, connection: Connection, rows: Iterable[tuple[object, ...]]) -> None:
+        """Send the answers to requests in JSON: of each its values and its opaque, without body."""
+        frames = self._json.encode_all(rows)
+        if frames:
+            connection.send_frame(frames)

@@ -1,0 +1,143 @@
+"""PullLane: the short way of pulls that look like earlier ones of their client.
+
+                         ┌────────────────── the usual way ───────────────────┐
+    bytes of one read    │ frame ─> command ─> typed header ─> checks, filter ┤
+       [P][P][S][P]──────┤             └─ learn: the header's shape           ├─> store ─> answer,
+        │                │                                                    │         or held
+        └────────────────┴─ cut by shape ─> plan with three other numbers ────┘
+
+A consumer's pulls of one queue have headers that differ in three numbers (`pull_shape`). The usual
+way takes the first of them and does all that there is to check; its header's shape is remembered,
+with the plan that came of it (`pull_plan`). From the store on there is one way for both.
+
+A plan is good while topic and group have the configurations that it was made with. A pull that
+leaves it to heartbeats what is subscribed to is asked for its filter each time. Whatever is not
+exactly so goes the usual way, as do filters that look into messages; the lane refuses nothing by
+itself.
+
+It reads frames, as no reader of frames is as quick as looking; it knows no socket and no turn.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+
+from ...common.connection import Connection, Steps
+from ...settings.config import ServerLimits
+from ...state.tables.subscription_group import SubscriptionGroupManager
+from ...state.tables.topic_config import TopicConfigManager
+from ..request import Handler, RequestRejected, header_of
+from .cached_pull import PullPlan, PullPlanTable
+from .pull_header import shape_of
+from .pull_message import PullMessageProcessor
+
+_CODES = frozenset((RequestCode.PULL_MESSAGE.value, RequestCode.LITE_PULL_MESSAGE.value))
+_JSON = SerializeType.JSON
+_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
+_LENGTH_WORD_BYTES = 4
+_read_words = struct.Struct(">iI").unpack_from
+
+Answer: TypeAlias = Callable[
+    [Handler, Connection, RemotingCommand], "RemotingCommand | Steps | None"
+]
+"""The function that has a handler answer a request, and says in its place why it cannot."""
+
+
+class PullLane:
+    """The lane of all clients."""
+
+    def __init__(
+        self,
+        limits: ServerLimits,
+        pulls: PullMessageProcessor,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        answer: Answer,
+    ) -> None:
+        """Take what the usual way has, and what it has been through before it comes to pulls."""
+        self._length_max = limits.frame_bytes_max - _LENGTH_WORD_BYTES
+        self._header_bytes_max = limits.header_bytes_max
+        self._pulls = pulls
+        self._topic_config_of, self._group_config_of = topics.get, groups.get
+        self._answer = answer
+        self._plans = PullPlanTable()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget the plans of a client that is gone."""
+        self._plans.forget(connection)
+
+    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
+        """Learn from a pull that the usual way has answered; return whether that was of use."""
+        if (
+            request.code not in _CODES
+            or request.serialize_type is not _JSON
+            or request.flag  # one that wants no answer may have been refused
+            or request.body
+            or not self._plans.may_learn(connection)
+        ):
+            return False
+        data = bytes(header)
+        shape = shape_of(data, request)
+        if shape is None:
+            return False
+        typed: PullMessageRequestHeader = header_of(request)
+        topic_config = self._topic_config_of(typed.topic)
+        group_config = self._group_config_of(typed.consumer_group)
+        own = typed.sys_flag & _SUBSCRIPTION
+        message_filter = self._pulls.message_filter(typed) if own else None
+        if topic_config is None or group_config is None:
+            return False
+        bare = request.bare()
+        plan = PullPlan(shape, typed, bare, topic_config, group_config, message_filter)
+        self._plans.put(connection, plan, data)
+        return True
+
+    def take(self, connection: Connection, data: bytes, start: int) -> int:
+        """Answer the pull that starts at a place in the data; return where it ends.
+
+        That is where it starts if it is none for the lane.
+        """
+        plans = self._plans.known_of(connection)
+        length, word = _read_words(data, start)
+        end: int = start + _LENGTH_WORD_BYTES + length
+        if (
+            plans is None
+            or word != length - _LENGTH_WORD_BYTES  # it has a body, or is no JSON
+            or end > len(data)
+            or word > self._header_bytes_max
+            or length > self._length_max
+        ):
+            return start
+        found = plans.find(data[start + PREFIX_BYTES : end])
+        if found is None:
+            return start
+        plan, (queue_offset, commit_offset, opaque) = found
+        header = plan.header_with(queue_offset, commit_offset)
+        if (
+            self._topic_config_of(header.topic) is not plan.topic_config
+            or self._group_config_of(header.consumer_group) is not plan.group_config
+        ):
+            return start
+        message_filter = plan.message_filter
+        if not header.sys_flag & _SUBSCRIPTION:
+            try:
+                message_filter = self._pulls.message_filter(header)
+            except RequestRejected:
+                return start
+        if message_filter is not None and message_filter.needs_messages:
+            return start
+        plans.lessons.pay(1)
+        handler = partial(self._pulls.process, header=header, message_filter=message_filter)
+        answer = self._answer(handler, connection, plan.request.with_opaque(opaque))
+        if isinstance(answer, RemotingCommand):
+            connection.send(answer)
+        return end

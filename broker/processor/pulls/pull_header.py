@@ -1,0 +1,120 @@
+"""PullShape: the JSON header of a pull, cut where it differs from the next one's.
+
+    {"code":11,"extFields":{"queueId":"3", ... "commitOffset":"0","topic":"T","queueOffset":"17", ..
+    |--------------------- first -----------------------------||-|------- second --------||--|------
+
+                        ... },"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC": ... }
+                        ------------- third ---------------------||------------ last ---------------
+
+The three numbers may come in any order, which is the client's own. A header with the same bytes
+around them says the same of all the rest: two of the numbers lie within texts, which a quote ends,
+and one is a number itself. That they do lie there, and that nothing in the rest repeats them, is
+tried when a shape is made: other numbers are put in, and the codec must find these, and all else
+unchanged.
+
+This is bytes and nothing else: what follows from a header is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.codes import SerializeType
+from rmq_spark.wire.command import RemotingCommand
+
+from ..fast_path.header_template import differs_in
+
+_FIELDS = ("queueOffset", "commitOffset")
+_MARKS: Final = (*(f'"{name}":"'.encode() for name in _FIELDS), b'"opaque":')
+_OTHERS: Final = (b"1234567890123456", b"6543210987654321", b"1234567890")
+_DIGITS = b"0123456789"
+_DIGITS_MAX = 18
+"""Numbers of more digits may be too large for their field, which is for the codec to say."""
+_OPAQUE_END = 1 << 31
+_HEADER_BYTES_MAX = 2_048
+"""The most bytes of a shape, as it is kept while its client is there."""
+
+
+class PullShape(NamedTuple):
+    """The bytes that headers of one shape have in common, and which number comes when."""
+
+    pieces: tuple[bytes, bytes, bytes, bytes]
+    order: tuple[int, int, int]
+    """The places of queue offset, commit offset and opaque among the numbers."""
+
+    @property
+    def marks(self) -> tuple[bytes, bytes]:
+        """The marks before the first and the second number."""
+        return _MARKS[self.order.index(0)], _MARKS[self.order.index(1)]
+
+    def cut(self, header: bytes) -> tuple[int, int, int] | None:
+        """Return the queue offset, the commit offset and the opaque of a header of this shape.
+
+        None if it has another. The caller knows its first piece already.
+        """
+        (first, second, third, last), (queue_offset, commit_offset, opaque) = self
+        start = len(first)
+        end = header.find(second, start)
+        next_start = end + len(second)
+        next_end = header.find(third, next_start)
+        numbers = (
+            header[start:end],
+            header[next_start:next_end],
+            header[next_end + len(third) : -len(last)],
+        )
+        if (
+            end < 0
+            or next_end < 0
+            or not header.endswith(last)
+            or not all(map(bytes.isdigit, numbers))
+            or max(map(len, numbers)) > _DIGITS_MAX
+        ):
+            return None
+        text = numbers[opaque]
+        found = int(text)
+        if found >= _OPAQUE_END or (len(text) > 1 and text.startswith(b"0")):
+            return None
+        return int(numbers[queue_offset]), int(numbers[commit_offset]), found
+
+
+def beginning_of(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return what a header has before its first number, and between that and the second.
+
+    By these nearly all shapes of a client are known, whose headers have these marks.
+    """
+    before, _, rest = header.partition(marks[0])
+    return before, rest.partition(marks[1])[0].lstrip(_DIGITS)
+
+
+def shape_of(header: bytes, request: RemotingCommand) -> PullShape | None:
+    """Return the shape of a request's header, or None if it cannot be cut safely."""
+    if request.serialize_type is not SerializeType.JSON or len(header) > _HEADER_BYTES_MAX:
+        return None
+    numbers = (
+        *(request.ext_fields.get(name, "").encode() for name in _FIELDS),
+        b"%d" % request.opaque,
+    )
+    places = sorted((header.find(mark), n) for n, mark in enumerate(_MARKS))
+    pieces: list[bytes] = []
+    at = 0
+    for place, n in places:
+        start = place + len(_MARKS[n])
+        if place < at or not numbers[n] or not header.startswith(numbers[n], start):
+            return None
+        pieces.append(header[at:start])
+        at = start + len(numbers[n])
+    came = [n for _, n in places]
+    first, second, third = pieces
+    order = came.index(0), came.index(1), came.index(2)
+    shape = PullShape((first, second, third, header[at:]), order)
+    others = [_OTHERS[n] for n in came]
+    return shape if _holds_others(shape, others, request) else None
+
+
+def _holds_others(shape: PullShape, others: list[bytes], request: RemotingCommand) -> bool:
+    """Return whether other numbers, put into the cuts, are what changes, and all that does."""
+    first, second, third, last = shape.pieces
+    other = b"".join((first, others[0], second, others[1], third, others[2], last))
+    changed = dict(zip(_FIELDS, map(bytes.decode, _OTHERS[:2]), strict=True))
+    opaque = int(_OTHERS[2])
+    return differs_in(other, request, opaque, changed) and shape.cut(other) is not None

@@ -1,0 +1,391 @@
+"""PullMessageProcessor: check, filter, look into the store, answer; and replay held pulls.
+
+    PULL_MESSAGE ─> check topic, group, queue ─> subscription, filter ─> store
+        ─> found: records as they lie
+        ─> other: a code and an offset
+        ─> nothing yet: hold
+    woken ─> the same way, never held again, no offset committed
+
+It knows the hold service by two callables, and the network by `Connection` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Final
+
+from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import PullSysFlag, TopicPermission
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.header import NO_EXT_FIELDS
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+
+from ...common.connection import Connection, Steps
+from ...longpolling.pull_request import PullRequest
+from ...settings.config import BrokerConfig
+from ...state.members.consumers import ConsumerManager
+from ...state.stats.broker_stats import BrokerStats
+from ...state.tables.consumer_offset import ConsumerOffsetManager
+from ...state.tables.subscription_group import SubscriptionGroupManager
+from ...state.tables.topic_config import TopicConfigManager
+from ...store.bulk import bulk_tools
+from ...store.config import BrokerRole
+from ...store.message_store import MessageStore
+from ...store.read.entry_selection import USUAL_LIMITS
+from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueOffset
+from ..fast_path.response_template import UsualAnswer
+from ..queues import topic_not_exist
+from ..request import Handlers, RequestRejected, header_of, negotiated
+from .subscription_filters import Filter, SubscriptionFilters
+
+_COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
+_SUSPEND = PullSysFlag.SUSPEND.value
+_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
+_READ = TopicPermission.READ.value
+
+_ENTRIES_SCANNED: Final = USUAL_LIMITS.scan_max
+_EXTENDED_ENTRIES_SCANNED: Final = 300_000
+_EXTENDED_ENTRIES_FILTERED: Final = 4_000
+"""Entries that a large pull reads and filters by a simple expression, in some five milliseconds."""
+
+_STAYING: Final = {"suggestWhichBrokerId": "0"}
+_VARYING: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
+
+_CODES: Final = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullMessageProcessor:
+    """The answers to pulls, those at once and those that were held."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStats,
+        filters: SubscriptionFilters,
+        now_ms: Callable[[], int],
+        suspend: Callable[[PullRequest], bool],
+    ) -> None:
+        """Take the tables and the store.
+
+        ``now_ms`` is a clock that never jumps; ``suspend`` returns whether a pull will be answered
+        later.
+        """
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._stats = stats
+        self._filters = filters
+        self._now_ms = now_ms
+        self._suspend = suspend
+        self._found = UsualAnswer(_VARYING, _STAYING, GetMessageStatus.FOUND.name)
+        self._commits = config.store.broker_role is not BrokerRole.SLAVE
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of ordinary pulls, of 5.x's lite pulls, and of pulls of chunks."""
+        return {
+            RequestCode.PULL_MESSAGE: self.pull_message,
+            RequestCode.LITE_PULL_MESSAGE: self.pull_message,
+            RequestCode.PULL_CHUNK: negotiated(Extension.PULL_CHUNK, self.pull_message),
+            RequestCode.PULL_PLACES: negotiated(Extension.READ_FILES, self.pull_message),
+        }
+
+    def pull_message(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Steps | None:
+        """Answer a pull that has just arrived."""
+        header: PullMessageRequestHeader = header_of(request)
+        self._check(header)
+        message_filter = self.message_filter(header)
+        looks = message_filter is not None and message_filter.needs_messages
+        if (looks or request.code in _BODIES) and not bulk_tools.are_loaded():
+            return self._when_loaded(connection, request, header, message_filter)
+        return self.process(connection, request, header, message_filter)
+
+    def _when_loaded(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        message_filter: Filter,
+    ) -> Steps:
+        """Process a pull that needs tools for many messages, once these are loaded."""
+        yield from bulk_tools.when_loaded()
+        return self.process(connection, request, header, message_filter)
+
+    def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
+        """Answer a pull that has waited, by the same way and with the same opaque."""
+        if held.connection.is_congested:
+            # The client is not draining its socket; it retries once it does.
+            low, high = self._store.queue_offsets(*held.queue)
+            fields = _fields(held.pull_from_this_offset, low, high)
+            return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
+        self._check(held.header)
+        message_filter = self.message_filter(held.header)
+        return self.process(
+            held.connection, held.request, held.header, message_filter, may_hold=False
+        )
+
+    def is_matched_by_commit_log(
+        self, held: PullRequest, from_queue_offset: int
+    ) -> Generator[None, None, bool]:
+        """Find, in steps, whether a message for a waiting pull is among those from an offset on.
+
+        True if too many are to be looked at: the replay looks at some, and the client goes on from
+        there.
+        """
+        topic, queue_id = held.queue
+        try:
+            message_filter = self.message_filter(held.header)
+        except (
+            RequestRejected
+        ):  # its group has left, or wants something else: the replay will say so
+            return True
+        at = QueueOffset(from_queue_offset)
+        look_until = at + _EXTENDED_ENTRIES_FILTERED
+        while at < look_until:
+            found = self._store.get_message(
+                topic, queue_id, at, count_max=1_024, message_filter=message_filter
+            )
+            if found.status is GetMessageStatus.FOUND:
+                return True
+            if found.next_begin_offset <= at:  # the end; else the replay will say what is wrong
+                return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
+            at = found.next_begin_offset
+            yield
+        return True
+
+    def process(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        message_filter: Filter,
+        *,
+        may_hold: bool = True,
+    ) -> RemotingCommand | None:
+        """Answer a pull that has been checked, and whose filter is known, or hold it.
+
+        Return an answer that is to be sent; None if it was sent, or the pull waits.
+        """
+        members = self._consumers.group(header.consumer_group)
+        if members is not None and members.resets and connection in members.clients:
+            target = members.resets.pop((header.topic, header.queue_id), None)
+            if target is not None:
+                low, high = self._store.queue_offsets(header.topic, header.queue_id)
+                fields = _fields(target, low, high)
+                return request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
+        if (
+            may_hold
+            and header.sys_flag & _COMMIT_OFFSET
+            and self._commits
+            and header.commit_offset >= 0
+        ):
+            self._offsets.advance(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+        body_of = _BODIES.get(request.code)
+        began_ms = self._now_ms()
+        found = self._get_message(header, message_filter, connection.answer_bytes_max, request.code)
+        took_ms = self._now_ms() - began_ms
+        self._stats.got(
+            header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms
+        )
+        code = _CODES.get(found.status)
+        if code is None:  # there is nothing in this queue at all
+            is_start = header.queue_offset == 0
+            code = ResponseCode.PULL_NOT_FOUND if is_start else ResponseCode.PULL_OFFSET_MOVED
+        is_end = (
+            found.next_begin_offset >= found.max_offset
+        )  # else the client has to go on from there
+        can_wait = may_hold and header.sys_flag & _SUSPEND and not connection.is_congested
+        if code is ResponseCode.PULL_NOT_FOUND and is_end and can_wait:
+            held = PullRequest(
+                connection,
+                request._replace(remark=None, ext_fields=NO_EXT_FIELDS, body=b""),
+                _needed_again(header),
+                self._now_ms(),
+                self._timeout_ms(header.suspend_timeout_millis),
+                message_filter,
+                max(found.next_begin_offset, found.max_offset),  # it may wait for what is to come
+            )
+            if self._suspend(held):
+                return None
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now (maxHolds)"
+            )
+        offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
+        if code is not ResponseCode.SUCCESS:
+            return request.respond(code, found.status.name, _fields(*offsets))
+        body = found.buffers if body_of is None else body_of(found)
+        self._found.send(connection, request, *offsets, body=body)
+        return None
+
+    def _check(self, header: PullMessageRequestHeader) -> None:
+        """Refuse a pull unless its group may read from its queue."""
+        if not self._config.broker_permission & _READ:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"
+            )
+        group = self._groups.get(header.consumer_group) or self._groups.find_or_create(
+            header.consumer_group
+        )
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, create it first",
+            )
+        if not group.consume_enable:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group {header.consumer_group} may not consume",
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise topic_not_exist(header.topic)
+        if not topic.perm & _READ:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] may not be read"
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has readQueueNums "
+                f"[{topic.read_queue_nums}]",
+            )
+
+    def message_filter(self, header: PullMessageRequestHeader) -> Filter:
+        """Return the filter of a pull, or None if it wants all messages.
+
+        Raises:
+            RequestRejected: Its group has no such subscription, or one that cannot be understood.
+        """
+        if header.sys_flag & _SUBSCRIPTION:
+            return self._filters.of_text(header.topic, header.subscription, header.expression_type)
+        return self._filters.of_subscription(self._subscription_from_heartbeats(header))
+
+    def _subscription_from_heartbeats(self, header: PullMessageRequestHeader) -> SubscriptionData:
+        group = self._consumers.group(header.consumer_group)
+        subscription = group.subscriptions.get(header.topic) if group is not None else None
+        if group is None or subscription is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the group {header.consumer_group} has not said yet that it subscribes to "
+                f"{header.topic}",
+            )
+        config = self._groups.get(header.consumer_group)
+        if (
+            config is not None
+            and not config.consume_broadcast_enable
+            and group.message_model is MessageModel.BROADCASTING
+        ):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the group {header.consumer_group} may not consume by broadcast",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the subscription of {header.consumer_group} to {header.topic} is not the latest",
+            )
+        return subscription
+
+    def _get_message(
+        self,
+        header: PullMessageRequestHeader,
+        message_filter: Filter,
+        answer_bytes_max: int,
+        code: int,
+    ) -> GetMessageResult:
+        config = self._config
+        count_max = max(header.max_msg_nums, 1)
+        bytes_max = min(
+            header.max_msg_bytes or config.max_transfer_bytes_extended, answer_bytes_max
+        )
+        if code in _BODIES:
+            filtered = message_filter is not None and message_filter.needs_messages
+            scan_max = _EXTENDED_ENTRIES_FILTERED if filtered else _EXTENDED_ENTRIES_SCANNED
+            bytes_max = min(bytes_max, config.max_transfer_bytes_extended)
+        else:
+            count_max = min(count_max, config.max_transfer_count)
+            scan_max = _ENTRIES_SCANNED
+            bytes_max = min(bytes_max, config.max_transfer_bytes)
+        return self._store.get_message(
+            header.topic,
+            header.queue_id,
+            QueueOffset(header.queue_offset),
+            count_max=count_max,
+            bytes_max=bytes_max,
+            scan_max=scan_max,
+            message_filter=message_filter,
+            do_places=_lie_together if code == RequestCode.PULL_PLACES else None,
+        )
+
+    def _timeout_ms(self, suspend_timeout_ms: int) -> int:
+        holds = self._config.holds
+        if not holds.long_polling_enable:
+            return holds.short_polling_time_ms
+        return min(
+            max(suspend_timeout_ms, holds.suspend_timeout_min_ms), holds.suspend_timeout_max_ms
+        )
+
+
+def _needed_again(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
+    """Return what the replay of a pull asks a header for.
+
+    A client can make the rest as long as it likes.
+    """
+    if header.sys_flag & _SUBSCRIPTION:
+        return header._replace(proxy_froward_client_id=None, broker_name=None)
+    return header._replace(
+        proxy_froward_client_id=None, broker_name=None, subscription=None, expression_type=None
+    )
+
+
+def _fields(*offsets: int) -> dict[str, str]:
+    return {**_STAYING, **dict(zip(_VARYING, map(str, offsets), strict=True))}
+
+
+def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
+    from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
+
+    return (encode_sizes(found.sizes), *found.buffers)
+
+
+def _with_places(found: GetMessageResult) -> tuple[Buffer, ...]:
+    from rmq_spark.wire.chunk.placed import encode_places, encode_scattered  # noqa: PLC0415  # the same
+
+    if found.buffers:
+        return (encode_scattered(found.sizes), *found.buffers)
+    return (encode_places(found.places, found.sizes),)
+
+
+def _lie_together(places: Numbers, sizes: Numbers) -> bool:
+    from rmq_spark.wire.chunk.placed import lie_together  # noqa: PLC0415  # the same
+
+    return lie_together(places, sizes)
+
+
+_BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] = {
+    RequestCode.PULL_CHUNK: _with_sizes,
+    RequestCode.PULL_PLACES: _with_places,
+}
+"""Functions that make the bodies of answers to large pulls."""

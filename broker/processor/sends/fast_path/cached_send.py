@@ -1,0 +1,260 @@
+"""SendPlan: what follows from all of a message but its body, properties and birth.
+
+A producer says the same of nearly every message. To read it, to see whether such a message may go
+to that topic and queue, and to put what its records have in common into bytes, is half of what a
+send costs; so it is done once, and remembered while the client is connected and the topic is
+unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.java_numbers import parse_int64
+from rmq_spark.wire.names import RETRY_PREFIX
+from rmq_spark.wire.record import magic_of
+
+from ....common.connection import Connection
+from ....store.records.encoding import RecordDraft, RecordTemplate
+from ...fast_path.learning_budget import Lessons
+from ...fast_path.per_client_cache import ClientPlans
+from ...request import header_of
+from ..admission import TopicAdmission
+from .send_header import HeaderShape, beginning_of, shape_of
+
+_BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
+_STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
+_GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
+_BATCH = RequestCode.SEND_BATCH_MESSAGE.value
+
+PLANS_MAX: Final = 8_192
+"""Plans of one client: enough for thousands of queues. One that has more starts over."""
+PLANS_OF_ALL_MAX: Final = 2 * PLANS_MAX
+"""Plans of all clients: 25 MiB as a rule, 90 MiB if all are as long as may be remembered."""
+_REMEMBERED_CHARACTERS_MAX = 2_048
+
+_SENDS_PER_LESSON = 8
+
+
+_Key: TypeAlias = tuple[int, tuple[str | None, ...]]
+"""The code of a request, and all of its fields that do not differ from message to message."""
+
+
+class SendPlan(NamedTuple):
+    """The plan for messages of one kind to one queue."""
+
+    header: SendMessageRequestHeader
+    """The header of the first message, valid for all that does not differ."""
+    topic: str
+    topic_config: TopicConfig | None
+    template: RecordTemplate
+    is_batch: bool
+    is_retry: bool
+    id_start: str
+    """The start of the ids of all messages that are stored at this address."""
+
+
+class PlannedShape(NamedTuple):
+    """A shape of headers, and what is known of all requests that have it."""
+
+    shape: HeaderShape
+    plan: SendPlan
+    request: RemotingCommand
+    """One of them, without what is not needed for an answer."""
+
+
+class _Names(NamedTuple):
+    """The names of the fields in one kind of request."""
+
+    same: tuple[str, ...]
+    born_timestamp: str
+    properties: str
+
+
+def _names_of(code: RequestCode) -> _Names:
+    codec = HEADERS[code].request
+    assert codec is not None  # noqa: S101  # all sends have one
+    names = dict(zip(SendMessageRequestHeader._fields, codec.keys, strict=True))
+    born_timestamp, properties = names.pop("born_timestamp"), names.pop("properties")
+    return _Names(tuple(names.values()), born_timestamp, properties)
+
+
+_NAMES: Mapping[int, _Names] = {
+    int(code): _names_of(code)
+    for code in (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+    )
+}
+CODES: Final = frozenset(_NAMES)
+
+
+class SendPlans:
+    """The remembered plans of one client."""
+
+    def __init__(
+        self,
+        admission: TopicAdmission,
+        born_host: Host,
+        store_host: Host,
+        count: Callable[[int], None],
+    ) -> None:
+        """Remember plans for messages that come from one host and are stored at the other.
+
+        ``count`` is told by how many plans their number changes.
+        """
+        self._count = count
+        self._admission = admission
+        self._config_of, self._leaving = admission.config_of, admission.leaving
+        self._born_host, self._store_host = born_host.encode(), store_host.encode()
+        self._sys_flag = _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6
+        self._id_start = self._store_host.hex().upper()
+        self._plans: dict[_Key, SendPlan] = {}
+        self.shapes: dict[bytes, PlannedShape] = {}
+        """The shapes of headers whose plan is known, by what they begin with."""
+        self.lessons = Lessons(_SENDS_PER_LESSON, PLANS_MAX)
+
+    def plan_of(self, request: RemotingCommand) -> tuple[SendPlan, int, str | None]:
+        """Return the plan for a message, its birth timestamp and its properties.
+
+        Raises:
+            RequestRejected, HeaderError: The message cannot be taken.
+        """
+        get = request.ext_fields.get
+        same, born_timestamp, properties = _NAMES[request.code]
+        key = request.code, tuple(map(get, same))
+        plan = self._plans.get(key)
+        if plan is not None and self._holds(plan):
+            try:
+                return plan, parse_int64(get(born_timestamp, "")), get(properties)
+            except ValueError:
+                pass  # what is wrong is best said by who reads it all
+        header: SendMessageRequestHeader = header_of(request)
+        plan = self._new_plan(request, header)
+        is_short = sum(len(text or "") for text in key[1]) <= _REMEMBERED_CHARACTERS_MAX
+        if header.queue_id >= 0 and is_short and self._admission.lasts(plan.topic):
+            self._remember(key, plan)
+        return plan, header.born_timestamp, header.properties
+
+    def learn(self, header: bytes, request: RemotingCommand) -> bool:
+        """Remember the shape of the header of a send that was just put, if its plan is remembered.
+
+        Return whether the shape is known. A client has credit for as many lessons as it may have
+        shapes.
+        """
+        known = self.shapes.get(beginning_of(header))
+        if known is not None and self._holds(known.plan):
+            return True
+        same, _, _ = _NAMES[request.code]
+        plan = self._plans.get((request.code, tuple(map(request.ext_fields.get, same))))
+        if plan is None or plan.is_batch or plan.is_retry or not self.lessons.take():
+            return False
+        shape = shape_of(header, request)
+        if shape is None:
+            return False
+        before = len(self.shapes)
+        if before >= PLANS_MAX:
+            self.shapes.clear()
+        self.shapes[shape.before] = PlannedShape(shape, plan, request.bare())
+        self._count(len(self.shapes) - before)
+        return True
+
+    def _holds(self, plan: SendPlan) -> bool:
+        """Return whether the topic of a plan is as it was, and stays."""
+        return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._leaving
+
+    def __len__(self) -> int:
+        return len(self._plans) + len(self.shapes)
+
+    def _remember(self, key: _Key, plan: SendPlan) -> None:
+        before = len(self)
+        if len(self._plans) >= PLANS_MAX:
+            self._plans.clear()
+            self.shapes.clear()
+        self._plans[key] = plan
+        self._count(len(self) - before)
+
+    def _new_plan(self, request: RemotingCommand, header: SendMessageRequestHeader) -> SendPlan:
+        topic = header.topic
+        queue_id = self._admission.admit(
+            topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
+        )
+        common = RecordDraft(
+            topic,
+            queue_id,
+            b"",
+            b"",
+            header.born_timestamp,
+            self._born_host,
+            self._store_host,
+            header.flag,
+            header.sys_flag & _GIVEN | self._sys_flag,
+            header.reconsume_times or 0,
+            0,
+            magic_of(topic),
+        )
+        return SendPlan(
+            header,
+            topic,
+            self._config_of(topic),
+            RecordTemplate(common),
+            header.batch or request.code == _BATCH,
+            topic.startswith(RETRY_PREFIX),
+            self._id_start,
+        )
+
+
+class SendPlanTable(ClientPlans[SendPlans]):
+    """The remembered plans of all clients, up to a fixed number."""
+
+    def __init__(self, admission: TopicAdmission, store_host: Callable[[Connection], Host]) -> None:
+        """Begin with no plans; ``store_host`` returns where a client's messages are stored."""
+        super().__init__(PLANS_OF_ALL_MAX)
+        self._admission = admission
+        self.config_of, self.leaving = admission.config_of, admission.leaving
+        """A plan is good while its topic has the plan's configuration, and is not leaving."""
+        self._store_host = store_host
+
+    def of(self, connection: Connection) -> SendPlans:
+        """Return the plans of a client."""
+        plans = self._clients.get(connection)
+        return plans if plans is not None else self._new(connection)
+
+    def admit_again(self, plan: SendPlan) -> None:
+        """Check whether messages may still go where they were to, if their topic has changed since.
+
+        Raises:
+            RequestRejected: The messages may not go there.
+            TopicNotSaved: The messages may go there as soon as the topic is saved.
+        """
+        admission = self._admission
+        if (
+            admission.config_of(plan.topic) is not plan.topic_config
+            or plan.topic in admission.leaving
+        ):
+            header, queue_id = plan.header, plan.template.queue[1]
+            nums = header.default_topic_queue_nums
+            admission.admit(plan.topic, queue_id, header.default_topic, nums)
+
+    def _new(self, connection: Connection) -> SendPlans:
+        is_here = not connection.is_closed  # else it has been forgotten already
+        count = self.count if is_here else _nothing
+        plans = SendPlans(
+            self._admission, connection.remote_host, self._store_host(connection), count
+        )
+        if is_here:
+            self._clients[connection] = plans
+        return plans
+
+
+def _nothing(_: int) -> None:
+    """Ignore the number of plans that are not remembered."""

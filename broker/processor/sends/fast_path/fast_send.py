@@ -1,0 +1,298 @@
+"""SendLane: the short way of sends that look like earlier ones of their client.
+
+                         ┌──────────────── the usual way ────────────────────┐
+    bytes of one read    │ frame ─> command ─> handler ─> plan ─> put later ─┤ one by one
+      [S][S][S][P][S]────┤             └─ learn: the header's shape          ├─> the turn ends:
+       └──┬──┘           │                                                   │   write, answer
+          └──────────────┴ cut by shape ─> a run ─> one write ───────────────┘ all at once
+
+A producer's sends have headers that differ in three places (`header_shape`). The usual way takes
+the first of them and does all that there is to check; its header's shape, with the plan that came
+of it (`send_plan`), is remembered. Sends that begin with such headers, one behind the other, are a
+run: cut, put into the log by one write with one lock and one time, and answered when the turn ends,
+or, with SYNC_FLUSH, when the flush is confirmed that covers them. A send that comes alone is cut,
+too, and then put as the usual way puts it.
+
+Whatever is not exactly so goes the usual way, and what is behind it may take the lane again: other
+requests, new shapes, plans that do not hold any more, empty or long bodies, properties with
+instructions or anything that JSON escapes, a queue's first message, the end of a file of the log.
+The lane refuses nothing by itself, but for a write that fails. The order of a
+client's messages is that of its requests, whichever way they go.
+
+It reads frames, as no reader of frames is as quick as looking; it knows no socket and no turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
+
+from ....common.connection import Connection
+from ....settings.config import BrokerConfig
+from ....state.stats.broker_stats import BrokerStats
+from ....store.message_store import MessageStore
+from ....store.records.encoding import RecordRun
+from ....store.records.recent_writes import FreshRecord
+from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
+from ...fast_path.response_template import UsualAnswer
+from ..acknowledger import Acknowledger
+from ..stored_properties import PropertyRewriter
+from .cached_send import PlannedShape, SendPlan, SendPlans, SendPlanTable
+from .send_header import BORN_MARK, QUOTE, plain_texts
+
+_log = logging.getLogger(__name__)
+RUN_MAX: Final = 64
+"""The most sends of a run: more save nothing."""
+RUN_BYTES_MAX: Final = 1 << 15
+"""The most bytes of the requests of a run, so that all that is kept of it is near at hand."""
+
+_SEND = RequestCode.SEND_MESSAGE_V2.value
+_JSON = SerializeType.JSON
+_ONE_WAY = CommandFlag.ONE_WAY.value
+_PUT_OK = PutMessageStatus.PUT_OK
+_JSON_HEADER_END = 1 << 24
+"""A second word below it, which begins with the codec, says JSON and the header's length."""
+_LENGTH_WORD_BYTES = 4
+_NOWHERE = FreshRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
+"""The place of a message that could not be put."""
+_read_words = struct.Struct(">iI").unpack_from
+
+_Cut: TypeAlias = tuple[PlannedShape, int, bytes, Buffer, int, int]
+"""Shape, birth, properties as the header has them, body, opaque, and where the request ends."""
+
+
+Answer: TypeAlias = Callable[
+    [Connection, RemotingCommand, SendPlan, Sequence[int], PutMessageResult], None
+]
+"""The function that answers one send; of the sizes there are none, as it is no batch."""
+
+
+PutOne: TypeAlias = Callable[[Connection, RemotingCommand, SendPlan, Buffer, bytes, int], None]
+"""The function that puts one message: its body, its properties to store, its birth."""
+
+
+class _Put(NamedTuple):
+    """One message of a run that is in the log, or not."""
+
+    planned: PlannedShape
+    opaque: int
+    physical_offset: PhysicalOffset
+    queue_offset: QueueOffset
+    size: int
+
+
+class _Run(NamedTuple):
+    """The messages of one write, and what came of it."""
+
+    connection: Connection
+    result: PutMessageResult
+    puts: Sequence[_Put]
+
+
+class SendLane:
+    """The lane of all clients."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        plans: SendPlanTable,
+        properties: PropertyRewriter,
+        acknowledger: Acknowledger,
+        stats: BrokerStats,
+        why_busy: Callable[[], str | None],
+        sent: UsualAnswer,
+        answer: Answer,
+        put_one: PutOne,
+    ) -> None:
+        """Take what the usual way has: ``sent`` for many answers, ``answer`` for one of any kind.
+
+        ``why_busy`` returns why no sends are taken now, or None; ``put_one`` puts one as the usual
+        way does.
+        """
+        self._length_max = config.server.frame_bytes_max - _LENGTH_WORD_BYTES
+        self._header_bytes_max = config.server.header_bytes_max
+        self._store = store
+        self._plans = plans
+        self._properties = properties
+        self._acknowledger = acknowledger
+        self._stats = stats
+        self._why_busy = why_busy
+        self._sent = sent
+        self._answer = answer
+        self._put_one = put_one
+        self._count_max = RUN_MAX
+        """The most sends of the next run: few behind a run that was cut short, then more again."""
+        self._unanswered: list[_Run] = []
+
+    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
+        """Learn from a send that went the usual way; return whether its shape is known now."""
+        if request.code != _SEND or request.serialize_type is not _JSON:
+            return False
+        plans = self._plans.known_of(connection)
+        return plans is not None and plans.learn(bytes(header), request)
+
+    def take(self, connection: Connection, data: bytes, start: int) -> int:
+        """Take the sends of a run that starts at a place in the data; return where it ends.
+
+        That is where it starts if the first frame there is none for the lane.
+        """
+        if self._why_busy() is not None:
+            return start
+        plans = self._plans.known_of(connection)
+        if plans is None or not plans.shapes:
+            return start
+        cuts = list(self._cut(plans, data, start))
+        if not cuts:
+            return start
+        properties = self._stored(cuts)
+        count = len(properties)
+        is_cut_short = count < len(cuts)
+        self._count_max = max(2 * count, 1) if is_cut_short else min(2 * self._count_max, RUN_MAX)
+        if not count:
+            return start
+        if count == 1:
+            return self._take_one(connection, plans, cuts[0], properties[0])
+        shapes, born_timestamps, _, bodies, opaques, ends = zip(*cuts[:count], strict=True)
+        templates = [planned.plan.template for planned in shapes]
+        run = RecordRun(templates, bodies, properties, born_timestamps)
+        result = self._store.put_run(run)
+        if result is None:
+            return start
+        plans.lessons.pay(count)
+        records = run.fresh.records if result.status is _PUT_OK else [_NOWHERE] * count
+        puts = list(map(_put_of, shapes, opaques, records))
+        self._unanswered.append(_Run(connection, result, puts))
+        end: int = ends[-1]
+        return end
+
+    def _take_one(
+        self, connection: Connection, plans: SendPlans, cut: _Cut, properties: bytes
+    ) -> int:
+        """Take a send that is alone: what a run saves its messages would cost this one more."""
+        planned, born_timestamp, _, body, opaque, end = cut
+        plans.lessons.pay(1)
+        request = planned.request.with_opaque(opaque)
+        self._put_one(connection, request, planned.plan, body, properties, born_timestamp)
+        return end
+
+    @property
+    def has_unanswered(self) -> bool:
+        """True if sends of this turn are yet to be answered."""
+        return bool(self._unanswered)
+
+    def answer_all(self) -> None:
+        """Answer the sends of a turn, or have them answered when they are on the disk."""
+        unanswered, self._unanswered = self._unanswered, []
+        for connection, result, puts in unanswered:
+            tell = partial(self._tell, connection, puts)
+            self._acknowledger.when_stored(result, tell, sends=len(puts))
+
+    def _cut(self, plans: SendPlans, data: bytes, start: int) -> Iterator[_Cut]:
+        """Cut the sends that begin at a place in the data, up to the first that has no shape."""
+        end, stop = len(data), start + RUN_BYTES_MAX
+        planned_of, config_of, leaving = (
+            plans.shapes.get,
+            self._plans.config_of,
+            self._plans.leaving,
+        )
+        view = memoryview(data)
+        for _ in range(self._count_max):
+            header_at = start + PREFIX_BYTES
+            if header_at > end:
+                return
+            length, word = _read_words(data, start)
+            start += _LENGTH_WORD_BYTES + length
+            body_at = header_at + word
+            if (
+                word >= _JSON_HEADER_END
+                or start > end
+                or start > stop
+                or word > self._header_bytes_max
+                or body_at >= start
+                or length > self._length_max
+            ):
+                return
+            before, _, rest = data[header_at:body_at].partition(BORN_MARK)
+            planned = planned_of(before)
+            if planned is None:
+                return
+            plan = planned.plan
+            cut = planned.shape.cut(rest)
+            if (
+                cut is None
+                or config_of(plan.topic) is not plan.topic_config
+                or plan.topic in leaving
+            ):
+                return
+            born_timestamp, text, opaque = cut
+            yield planned, born_timestamp, text, view[body_at:start], opaque, start
+
+    def _stored(self, cuts: Sequence[_Cut]) -> list[bytes]:
+        """Return the properties to store of the first sends, up to one that needs a closer look."""
+        texts = [text for _, _, text, _, _, _ in cuts]
+        together = self._all_stored(texts)
+        if together is not None:
+            return together
+        stored: list[bytes] = []
+        for text in texts:
+            own = self._all_stored([text])
+            if own is None:
+                break
+            stored += own
+        return stored
+
+    def _all_stored(self, texts: Sequence[bytes]) -> list[bytes] | None:
+        plain = plain_texts(texts)
+        return None if plain is None else self._properties.all_stored(plain, QUOTE.decode())
+
+    def _tell(self, connection: Connection, puts: Sequence[_Put], known: PutMessageResult) -> None:
+        """Answer a run by its result, which is that of each message in it."""
+        try:
+            if known.status is _PUT_OK:
+                self._tell_all(connection, puts)
+            else:
+                self._tell_each(connection, puts, known)
+        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            _log.exception("%d sends could not be answered", len(puts))
+            connection.close("its sends could not be answered")
+
+    def _tell_all(self, connection: Connection, puts: Sequence[_Put]) -> None:
+        """Answer and count messages that are stored."""
+        sizes_of: dict[str, list[int]] = {}
+        rows: list[tuple[object, ...]] = []
+        for planned, opaque, physical_offset, queue_offset, size in puts:
+            plan = planned.plan
+            sizes_of.setdefault(plan.topic, []).append(size)
+            if not planned.request.flag & _ONE_WAY:
+                queue_id = plan.template.queue[1]
+                rows.append((plan.id_start, physical_offset, queue_id, queue_offset, opaque))
+        for topic, sizes in sizes_of.items():
+            self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
+        self._sent.send_all(connection, rows)
+
+    def _tell_each(
+        self, connection: Connection, puts: Sequence[_Put], known: PutMessageResult
+    ) -> None:
+        """Answer messages that are not stored, or late, as the usual way does."""
+        for planned, opaque, physical_offset, queue_offset, size in puts:
+            own = known._replace(
+                physical_offset=physical_offset,
+                queue_offset=queue_offset,
+                end_offset=physical_offset + size if size else physical_offset,
+                message_count=1,
+            )
+            request = planned.request.with_opaque(opaque)
+            self._answer(connection, request, planned.plan, (), own)
+
+
+def _put_of(planned: PlannedShape, opaque: int, record: FreshRecord) -> _Put:
+    return _Put(planned, opaque, record.physical_offset, record.queue_offset, record.size)

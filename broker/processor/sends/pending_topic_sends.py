@@ -1,0 +1,202 @@
+"""ParkedSends: sends that wait until the topic that they need is on the disk.
+
+    park          a send needs a topic that is not saved: it is put aside before anything is stored,
+                  and topics are saved beside the loop, once for all that wait by then
+    then          they are dispatched again, those of a topic in the order in which they came; or
+                  refused, if that failed
+    refuse_all    the broker stops
+
+So the topic of an acknowledged message is there after a crash. What is sent to a topic for which
+others wait is put aside behind them. A send whose client has gone is dropped, unless it was
+one-way: then nobody was to wait for its answer.
+
+This is to sends what the hold service is to pulls. It knows no handler, no store and no disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+from ...common.connection import Connection, Work
+from ...state.tables.topic_config import TopicConfigManager
+from ...store.steps import RunAside
+from ..request import reply, size_of
+
+BYTES_MAX: Final = 64 << 20
+"""Bytes of waiting sends with their fields: four of the longest,
+or what comes while topics are saved."""
+DISPATCHED_PER_STEP: Final = 50
+"""The number of sends written together in one step, which takes about a millisecond."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Parked(NamedTuple):
+    connection: Connection
+    request: RemotingCommand
+    size: int
+
+
+class ParkedSends:
+    """Sends that wait until the topic that they need is on the disk, by topic."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        dispatch: Callable[[Connection, RemotingCommand], Work | None],
+        end_turn: Callable[[], None],
+        run_aside: RunAside,
+        work: Callable[[Work], None],
+        *,
+        capacity: int,
+    ) -> None:
+        """Begin with no waiting sends.
+
+        ``dispatch`` takes a request once more and answers it, or returns the steps that do.
+        ``end_turn`` is called after several; ``work`` does the rest in turns that have time for it.
+        ``capacity`` is the maximum number of waiting sends.
+        """
+        self._topics = topics
+        self._dispatch = dispatch
+        self._end_turn = end_turn
+        self._run_aside = run_aside
+        self._work = work
+        self._capacity = capacity
+        self._waiting: dict[str, deque[_Parked]] = {}
+        self._count = self._bytes = 0
+        self._is_at_work = False
+        self._let_through: str | None = None
+        self._ending: str | None = None
+
+    def must_wait(self, config: TopicConfig) -> bool:
+        """Return whether messages to a topic must wait: for its save, or behind others that do."""
+        topic = config.topic_name
+        if topic in self._waiting and topic != self._let_through:
+            return True
+        return not self._topics.is_saved(config)
+
+    def has(self, topic: str) -> bool:
+        """Return whether sends wait for a topic; later ones then queue behind them."""
+        return topic in self._waiting
+
+    def park(
+        self, connection: Connection, request: RemotingCommand, topic: str
+    ) -> RemotingCommand | None:
+        """Put a send aside until a topic is saved; return None, or a refusal."""
+        if self._ending is not None:
+            return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, self._ending)
+        size = size_of(request)
+        if self._count >= self._capacity or self._bytes + size > BYTES_MAX:
+            remark = f"[REJECTREQUEST]system busy, {self._count} sends wait for topics to be saved"
+            return request.respond(ResponseCode.SYSTEM_BUSY, remark)
+        self._count += 1
+        self._bytes += size
+        # A body is a view into all that was received with it, which need not be kept.
+        parked = _Parked(connection, request._replace(body=bytes(request.body)), size)
+        sends = self._waiting.setdefault(topic, deque())
+        if topic == self._let_through:  # it was the first, and is still
+            sends.appendleft(parked)
+        else:
+            sends.append(parked)
+        if not self._is_at_work:
+            self._is_at_work = True
+            self._save()
+        return None
+
+    def refuse_all(self, why: str) -> None:
+        """Refuse all that wait, and all that would wait from now on: the broker stops."""
+        self._ending = why
+        waiting, self._waiting = self._waiting, {}
+        for _ in self._refuse(waiting, lambda _: why):
+            pass
+
+    def _save(self) -> None:
+        self._run_aside(self._topics.save, self._saved)
+
+    def _saved(self, error: BaseException | None) -> None:
+        self._work(self._go_on() if error is None else self._give_up(error))
+
+    def _give_up(self, error: BaseException) -> Iterator[None]:
+        """Refuse, in steps, the sends that waited for a failed save."""
+        waiting, self._waiting = self._waiting, {}
+        yield from self._refuse(
+            waiting, lambda topic: f"the topic {topic} could not be saved: {error}"
+        )
+        self._save_for_others()
+
+    def _go_on(self) -> Work:
+        """Dispatch the sends whose topics are saved now, in steps."""
+        for topic, sends in tuple(self._waiting.items()):
+            yield from self._go_on_with(topic, sends)
+        self._save_for_others()
+
+    def _save_for_others(self) -> None:
+        if self._waiting:  # these came too late for the save that has ended
+            self._save()
+        else:
+            self._is_at_work = False
+
+    def _go_on_with(self, topic: str, sends: deque[_Parked]) -> Work:
+        """Dispatch a topic's sends in their order, up to one that has to wait again."""
+        while sends:
+            steps = None
+            for _ in range(min(len(sends), DISPATCHED_PER_STEP)):
+                behind = len(sends) - 1
+                self._let_through = topic
+                steps = self._dispatch_again(self._taken(sends))
+                self._let_through = None
+                if steps is not None or len(sends) > behind:
+                    break
+            self._end_turn()
+            if len(sends) > behind:
+                return
+            if steps is not None:
+                yield from self._let_through_in_steps(topic, steps)
+            yield None
+        self._waiting.pop(topic, None)
+
+    def _let_through_in_steps(self, topic: str, steps: Work) -> Work:
+        """Take the steps of a send, which is not to wait for its topic once more."""
+        while True:
+            self._let_through = topic
+            try:
+                awaited = next(steps)
+            except StopIteration:
+                return
+            finally:
+                self._let_through = None
+            yield awaited
+
+    def _dispatch_again(self, parked: _Parked) -> Work | None:
+        connection, request, _ = parked
+        if connection.is_closed and not request.is_one_way:
+            return None
+        try:
+            return self._dispatch(connection, request)
+        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            _log.exception("a send that waited for its topic could not be answered")
+            connection.close("its send could not be answered")
+            return None
+
+    def _refuse(
+        self, waiting: Mapping[str, deque[_Parked]], remark_of: Callable[[str], str]
+    ) -> Iterator[None]:
+        for topic, sends in waiting.items():
+            while sends:
+                connection, request, _ = self._taken(sends)
+                refusal = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, remark_of(topic))
+                reply(connection, request, refusal)
+                yield
+
+    def _taken(self, sends: deque[_Parked]) -> _Parked:
+        parked = sends.popleft()
+        self._count -= 1
+        self._bytes -= parked.size
+        return parked

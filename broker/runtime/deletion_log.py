@@ -1,0 +1,126 @@
+"""DeletionLog: what retention deleted, as operators see it in the log, in metrics and in health.
+
+Deleting expired messages that everybody has consumed is routine. Deleting messages that a group has
+not consumed, or that a full disk forces out before `fileReservedTime`, is a loss that somebody has
+to know of: it is logged as a warning with the groups concerned, counted, and forced deletions keep
+`rocketpoll cluster health` failing for an hour.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rmq_spark.errors import counted
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+
+from ..common.local_time import local_time
+from ..state.tables.consumer_offset import ConsumerOffsetManager
+from ..store.config import StoreConfig
+from ..store.results import DeletedFiles, DeletedSpan
+
+_log = logging.getLogger(__name__)
+_RECENT_MS: Final = 3_600_000
+_GROUPS_SHOWN: Final = 5
+
+
+class DeletionLog:
+    """A record of deleted files. Counters begin at zero with each start of the broker."""
+
+    def __init__(
+        self,
+        config: Callable[[], StoreConfig],
+        offsets: ConsumerOffsetManager,
+        delivered: Callable[[], Mapping[int, int]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Take the settings and the groups' offsets.
+
+        ``delivered`` returns the offset to which each delay level has been delivered.
+        """
+        self._config = config
+        self._offsets = offsets
+        self._delivered = delivered
+        self._now_ms = now_ms
+        self._forced_at_ms: int | None = None
+        self._forced_text = ""
+        self.expired_files = 0
+        """Files deleted because they were older than `fileReservedTime`."""
+        self.forced_files = 0
+        """Younger files deleted because the disk was full."""
+        self.unconsumed_messages = 0
+        """Messages deleted before a group had consumed them, added up over groups."""
+
+    def report(self, deleted: DeletedFiles) -> None:
+        """Log and count one deletion; call it in the thread that changes the groups' offsets."""
+        unconsumed = self._offsets.unconsumed(deleted.spans)
+        undelivered = self._undelivered(deleted.spans)
+        self.expired_files += deleted.expired_files
+        self.forced_files += deleted.forced_files
+        self.unconsumed_messages += sum(unconsumed.values()) + undelivered
+        text = _described(deleted) + _losers(unconsumed, undelivered)
+        if deleted.forced_files:
+            self._forced_at_ms = self._now_ms()
+            self._forced_text = f"at {_moment(self._forced_at_ms)}: {text}"
+            _log.warning(
+                "%s Free or enlarge the disk, or set cleanFileForciblyEnable=false: then sends are "
+                "refused before messages younger than fileReservedTime are deleted",
+                text,
+            )
+        elif unconsumed or undelivered:
+            _log.warning(
+                "%s Raise fileReservedTime (%d hours), check these groups, or delete those that "
+                "nobody uses: rocketpoll group delete",
+                text,
+                self._config().file_reserved_time_hours,
+            )
+        else:
+            _log.info("%s", text)
+
+    def recent_loss(self) -> str:
+        """Return what a full disk forced out within the last hour; empty if nothing."""
+        if self._forced_at_ms is None or self._now_ms() - self._forced_at_ms > _RECENT_MS:
+            return ""
+        return self._forced_text
+
+    def _undelivered(self, spans: tuple[DeletedSpan, ...]) -> int:
+        delivered = self._delivered()
+        return sum(
+            max(span.next - max(span.first, delivered.get(span.queue_id + 1, 0)), 0)
+            for span in spans
+            if span.topic == SCHEDULE_TOPIC
+        )
+
+
+def _described(deleted: DeletedFiles) -> str:
+    count = deleted.expired_files + deleted.forced_files
+    stored = ""
+    if deleted.first_ms is not None and deleted.next_ms is not None:
+        stored = f" stored from {_moment(deleted.first_ms)} to {_moment(deleted.next_ms)}"
+    why = "past fileReservedTime"
+    if deleted.forced_files:
+        why = f"as the disk is {deleted.used_ratio:.0%} full (diskSpaceCleanForciblyRatio)"
+        if deleted.expired_files:
+            why += f", {deleted.expired_files} of them past fileReservedTime"
+    return (
+        f"deleted {counted(count, 'file')} of the commit log ({deleted.size_bytes / 2**20:,.1f} "
+        f"MiB, {counted(deleted.message_count, 'message')}{stored}) {why}; the log begins at "
+        f"{deleted.log_offset} now."
+    )
+
+
+def _losers(unconsumed: Mapping[str, int], undelivered: int) -> str:
+    """Return who had not got all of the deleted messages, those with the most first."""
+    shown = sorted(unconsumed.items(), key=lambda item: (-item[1], item[0]))
+    texts = [f"{group} ({count:,})" for group, count in shown[:_GROUPS_SHOWN]]
+    if len(shown) > _GROUPS_SHOWN:
+        texts.append(f"and {len(shown) - _GROUPS_SHOWN} more")
+    text = f" Groups that had not consumed them: {', '.join(texts)}." if texts else ""
+    if undelivered:
+        text += f" Delayed messages that were not delivered yet: {undelivered:,}."
+    return text
+
+
+def _moment(at_ms: int) -> str:
+    return f"{local_time(at_ms):%Y-%m-%d %H:%M:%S}"

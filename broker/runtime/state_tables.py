@@ -1,0 +1,180 @@
+"""StateTables: the small tables of a broker, each on its file below ``config/``.
+
+    topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
+
+Topics, groups and key-value configurations change rarely and are saved on the spot, or within a
+second. Offsets change all the time and are saved every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+
+from ..settings.config import BrokerConfig
+from ..state.tables.consumer_offset import ConsumerOffsetManager
+from ..state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
+from ..state.tables.subscription_group import SubscriptionGroupManager
+from ..state.tables.topic_config import TopicConfigManager
+from ..store.files.disk import Disk
+from ..store.files.json_table import JsonTable
+
+
+class _Behind:
+    """A table of offsets, which is saved behind the messages that they are offsets of."""
+
+    def __init__(
+        self,
+        table: JsonTable[ConsumerOffsetSerializeWrapper],
+        make_log_durable: Callable[[], object],
+    ) -> None:
+        self.table = table
+        self.load = table.load
+        self._make_log_durable = make_log_durable
+
+    def save(self, value: ConsumerOffsetSerializeWrapper) -> None:
+        self._make_log_durable()
+        self.table.save(value)
+
+
+class _BehindDeletions:
+    """The table of topics, which completes deletions: a topic missing from it is gone for good.
+
+    The store has noted that these are half deleted. That note goes last: until then, the next start
+    forgets what groups keep of such a topic, and the topic. Nobody makes it again before: see
+    `TopicConfigManager`.
+    """
+
+    def __init__(
+        self,
+        table: JsonTable[TopicConfigSerializeWrapper],
+        save_offsets: Callable[[], object],
+        half_deleted_topics: Callable[[], Sequence[str]],
+        finish_deletion: Callable[[str], object],
+    ) -> None:
+        self.load = table.load
+        self._table = table
+        self._save_offsets = save_offsets
+        self._half_deleted_topics = half_deleted_topics
+        self._finish_deletion = finish_deletion
+
+    def save(self, value: TopicConfigSerializeWrapper) -> None:
+        gone = [
+            topic for topic in self._half_deleted_topics() if topic not in value.topic_config_table
+        ]
+        if gone:
+            self._save_offsets()
+        self._table.save(value)
+        for topic in gone:
+            self._finish_deletion(topic)
+
+
+@dataclass(frozen=True)
+class StateTables:
+    """All that a broker knows besides its messages."""
+
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+    kv_configs: KVConfigs
+    topic_table: JsonTable[TopicConfigSerializeWrapper]
+    delay_offset_table: JsonTable[DelayOffsetSerializeWrapper]
+    files: tuple[JsonTable[Any], ...]
+
+    @classmethod
+    def load(
+        cls,
+        config: BrokerConfig,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        make_log_durable: Callable[[], object] = lambda: None,
+        half_deleted_topics: Callable[[], Sequence[str]] = tuple,
+        finish_deletion: Callable[[str], object] = lambda _: None,
+    ) -> StateTables:
+        """Load all tables from the directory of a store that is open.
+
+        ``make_log_durable`` is called in the thread that saves offsets of groups, before they are
+        saved: a power loss must not leave offsets of messages that it has taken, or groups pass
+        over the next ones. ``half_deleted_topics`` returns the topics whose deletion the store has
+        noted: ``finish_deletion`` is called in the thread that saves topics when such a topic and
+        its offsets are gone from the tables.
+
+        Raises:
+            DamagedTable: Neither a table nor its backup can be read.
+        """
+        directory = config.store.store_path_root_dir / "config"
+
+        tables: list[JsonTable[Any]] = []
+
+        def table(name: str, body_type: type[Any]) -> JsonTable[Any]:
+            tables.append(JsonTable(disk, directory / name, body_type))
+            return tables[-1]
+
+        offsets = ConsumerOffsetManager(
+            _Behind(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
+            max_offsets=config.max_consumer_offsets,
+        )
+        topic_table = table("topics.json", TopicConfigSerializeWrapper)
+        return cls(
+            topics=TopicConfigManager(
+                _BehindDeletions(
+                    topic_table,
+                    offsets.save,
+                    half_deleted_topics,
+                    finish_deletion,
+                ),
+                cluster_name=config.broker_cluster_name,
+                broker_name=config.broker_name,
+                auto_create=config.auto_create_topic_enable,
+                default_queue_nums=config.default_topic_queue_nums,
+                delay_levels=len(config.store.message_delay_level_ms),
+                max_topics=config.max_topics,
+                max_queues=config.max_queues,
+                now_ms=now_ms,
+            ),
+            groups=SubscriptionGroupManager(
+                table("subscriptionGroup.json", SubscriptionGroupWrapper),
+                auto_create=config.auto_create_subscription_group,
+                max_groups=config.max_groups,
+                now_ms=now_ms,
+            ),
+            offsets=offsets,
+            kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
+            topic_table=topic_table,
+            delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
+            files=tuple(tables),
+        )
+
+    def warn_of_damage(self) -> None:
+        """Warn of tables that were read from a backup: what was saved last may be missing."""
+        for table in self.files:
+            table.warn_of_damage()
+
+    @property
+    def may_lack_topics(self) -> bool:
+        """True if topics were loaded from a backup, or from nowhere, and some may be missing."""
+        return self.topic_table.loaded_from != self.topic_table.path
+
+    @property
+    def has_changed_configurations(self) -> bool:
+        """True if there is something for `save_configurations`."""
+        return self.topics.is_dirty or self.groups.is_dirty or self.kv_configs.is_dirty
+
+    def save_configurations(self) -> None:
+        """Make changed topics, groups and key-value configurations durable."""
+        self.topics.save()
+        self.groups.save()
+        self.kv_configs.save()
+
+    def save(self) -> None:
+        """Make all changes durable."""
+        self.save_configurations()
+        self.offsets.save()

@@ -1,0 +1,1 @@
+"""Limits of connections: descriptors, partial requests, unread responses, concurrent work."""

@@ -1,0 +1,56 @@
+"""ConnectionTable: what a connection asks and tells whoever watches over all connections.
+
+`server` is that; this is only how the two talk, so that a connection need not know it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from rmq_spark.wire.codes import ResponseCode
+
+from .concurrency_limit import StepPlaces
+
+_Connection_contra = TypeVar("_Connection_contra", contravariant=True)
+
+
+class ConnectionTable(Protocol[_Connection_contra]):
+    """The server's side of a connection: it is told of events, and watches over all connections."""
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer of this size is refused, with the code for that.
+
+        None if it is given.
+        """
+
+    @property
+    def step_places(self) -> StepPlaces:
+        """The places for requests of many steps."""
+
+    def opened(self, connection: _Connection_contra) -> str | None:
+        """Count a new connection. Return None, or why it may not stay."""
+
+    def understood(self, connection: _Connection_contra) -> None:
+        """Note that the header of a client's first request has arrived."""
+
+    def holds_requests(
+        self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
+    ) -> None:
+        """Note that ``size`` bytes of requests are here.
+
+        They wait for their turn if ``is_waiting``, else for the client: the last one is not whole,
+        or it does not read its answers.
+        """
+
+    def leaves_unread(self, connection: _Connection_contra, size: int) -> None:
+        """Note that ``size`` bytes of answers are kept as the client does not read them."""
+
+    def read_all(self, connection: _Connection_contra) -> None:
+        """Note that the client has read all that was kept."""
+
+    def closed(self, connection: _Connection_contra) -> None:
+        """Forget a connection that has ended."""

@@ -1,0 +1,1 @@
+"""Members of groups: producers, consumers, their limits and locks."""

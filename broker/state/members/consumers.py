@@ -1,0 +1,235 @@
+"""The members of each consumer group that are connected now, and their subscriptions.
+
+All of it comes from heartbeats and is forgotten with the connections. What a group may do is not
+known here: that is `subscription_group`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from types import MappingProxyType
+from typing import Final
+
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+
+from ...common.connection import Connection
+from .clients import ClientChannel
+from .membership_limits import MemberRoom, subscription_bytes
+
+_NO_GROUPS: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class ConsumerGroup:
+    """One group, for as long as it has members. Others read it, `ConsumerManager` changes it."""
+
+    def __init__(self, data: ConsumerData) -> None:
+        self.name = data.group_name
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscribers: dict[str, Connection] = {}
+        self.subscription_bytes = 0
+        """The estimated size of the subscriptions, in bytes."""
+        self.resets: dict[tuple[str, int], int] = {}
+        """The offsets, by topic and queue id, at which the group goes on with its next pull there.
+
+        A pull is answered with its place, and takes it out. Offsets that members store until then
+        are of messages from before the reset.
+        """
+        self._clients: dict[Connection, ClientChannel] = {}
+        self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
+        self.clients: Mapping[Connection, ClientChannel] = MappingProxyType(self._clients)
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """The distinct ids of the members, sorted."""
+        return tuple(sorted({channel.client_id for channel in self._clients.values()}))
+
+    def join(self, channel: ClientChannel, data: ConsumerData) -> bool:
+        """Take a member's heartbeat; return whether it is a new member."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        before = self._clients.get(channel.connection)
+        self._clients[channel.connection] = channel
+        return before is None or before.client_id != channel.client_id
+
+    def leave(self, connection: Connection) -> bool:
+        """Forget a member; return whether it was one."""
+        return self._clients.pop(connection, None) is not None
+
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has just jumped over as no silence of any member."""
+        for connection, channel in self._clients.items():
+            self._clients[connection] = channel.heard_later(milliseconds)
+
+    def chosen(
+        self, connection: Connection, subscriptions: Iterable[SubscriptionData]
+    ) -> Mapping[str, SubscriptionData]:
+        """Return the subscriptions, by topic, that a member's heartbeat would lead to.
+
+        Of two versions of a subscription the newer counts. But a member may replace its own, and
+        that of a client that has left, by an older: its clock was set back.
+        """
+        wanted = {data.topic: data for data in subscriptions}
+        for topic, data in wanted.items():
+            known = self._subscriptions.get(topic)
+            if known is not None and not (
+                data.sub_version > known.sub_version or self._may_replace(connection, topic)
+            ):
+                wanted[topic] = known
+        return wanted
+
+    def subscribe(
+        self, connection: Connection, chosen: Mapping[str, SubscriptionData], size: int
+    ) -> bool:
+        """Take what was `chosen`, and its size; return whether topics came or went."""
+        changed = chosen.keys() != self._subscriptions.keys()
+        for topic in self._subscriptions.keys() - chosen.keys():
+            del self._subscriptions[topic], self._subscribers[topic]
+        for topic, data in chosen.items():
+            if data is not self._subscriptions.get(topic):
+                self._subscriptions[topic] = data
+                self._subscribers[topic] = connection
+        self.subscription_bytes = size
+        return changed
+
+    def _may_replace(self, connection: Connection, topic: str) -> bool:
+        subscriber = self._subscribers[topic]
+        return subscriber is connection or subscriber not in self._clients
+
+
+class ConsumerManager:
+    """All consumer groups that have members."""
+
+    def __init__(
+        self, on_members_changed: Callable[[ConsumerGroup], None], room: MemberRoom
+    ) -> None:
+        """Begin empty; ``on_members_changed`` gets groups that must divide their queues again."""
+        self._room = room
+        self._on_members_changed = on_members_changed
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Connection, dict[str, int]] = defaultdict(dict)
+        """By client and group, the size of the client's subscriptions there."""
+
+    def register(
+        self,
+        channel: ClientChannel,
+        data: ConsumerData,
+        *,
+        notify: bool = True,
+        keep_subscriptions: bool = False,
+    ) -> bool:
+        """Take a member's heartbeat; return whether the group has a new member, or topics changed.
+
+        With ``keep_subscriptions`` the heartbeat has no subscriptions, and the known ones stay.
+
+        Raises:
+            TooMany: There is no room for the member, or for its subscriptions; nothing has changed.
+        """
+        connection, name = channel.connection, data.group_name
+        group = self._groups.get(name) or ConsumerGroup(data)
+        chosen, size = group.subscriptions, group.subscription_bytes
+        if not keep_subscriptions:
+            chosen = group.chosen(connection, data.subscription_data_set)
+            size = subscription_bytes(chosen.values())
+        said_before = self._groups_of[connection][name] if connection in group.clients else 0
+        self._room.take(
+            connection,
+            members=connection not in group.clients,
+            said=size - said_before,
+            kept=size - group.subscription_bytes,
+        )
+        self._groups[name] = group
+        self._groups_of[connection][name] = size
+        changed = group.join(channel, data)
+        if not keep_subscriptions:
+            changed |= group.subscribe(connection, chosen, size)
+        if changed and notify:
+            self._on_members_changed(group)
+        return changed
+
+    def unregister(self, group: str, connection: Connection) -> None:
+        """Take a member out of a group."""
+        members = self._groups.get(group)
+        if members is None or not members.leave(connection):
+            return
+        names = self._groups_of[connection]
+        said = names.pop(group)
+        if not names:
+            del self._groups_of[connection]
+        kept = 0 if members.clients else members.subscription_bytes
+        self._room.take(connection, members=-1, said=-said, kept=-kept)
+        if members.clients:
+            self._on_members_changed(members)
+        else:
+            del self._groups[group]
+
+    def connection_closed(self, connection: Connection) -> Iterator[None]:
+        """Take a client out of all its groups, one at each step."""
+        for group in tuple(self._groups_of.get(connection, ())):
+            self.unregister(group, connection)
+            yield
+
+    def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
+        """Remove, in steps, members without a heartbeat since a time, and yield each."""
+        for connection in tuple(self._groups_of):
+            is_silent = any(
+                self._groups[name].clients[connection].last_heartbeat_ms < heartbeat_before_ms
+                for name in self.groups_with(connection)
+            )
+            if is_silent:
+                yield from self.connection_closed(connection)
+            yield connection if is_silent else None
+
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has just jumped over as no silence of any member."""
+        for group in self._groups.values():
+            group.pass_over(milliseconds)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The groups that have members."""
+        return self._groups.keys()
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """Return a group, or None if it has no members."""
+        return self._groups.get(name)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """Return the subscription of a group's members to a topic, or None."""
+        members = self._groups.get(group)
+        return members.subscriptions.get(topic) if members is not None else None
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a group has been moved in a queue, and has not pulled there since."""
+        members = self._groups.get(group)
+        return members is not None and (topic, queue_id) in members.resets
+
+    def groups_with(self, connection: Connection) -> Set[str]:
+        """Return the groups that a client is in."""
+        return self._groups_of.get(connection, _NO_GROUPS).keys()
+
+    def client_id_of(self, connection: Connection) -> str | None:
+        """Return the id of the client on a connection, or None if it is in no group."""
+        for name in self.groups_with(connection):
+            return self._groups[name].clients[connection].client_id
+        return None
+
+    def groups_of(self, topic: str) -> frozenset[str]:
+        """Return the groups whose members subscribe to a topic."""
+        return frozenset(
+            name for name, group in self._groups.items() if topic in group.subscriptions
+        )
+
+    def find(self, group: str, client_id: str) -> ClientChannel | None:
+        """Return the member with an id, or None; of two connections, the one heard of last."""
+        members = self._groups.get(group)
+        if members is None:
+            return None
+        channels = [
+            channel for channel in members.clients.values() if channel.client_id == client_id
+        ]
+        return max(channels, key=lambda channel: channel.last_heartbeat_ms, default=None)

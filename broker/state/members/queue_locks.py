@@ -1,0 +1,206 @@
+"""Locks of queues for groups that consume in order: one client for each queue at a time.
+
+A lock lasts a minute unless it is renewed, so that nobody has to hear of a client's death. A member
+that has lost its connection may still be at work on its queues, and may come back, so its locks
+last that long as well; those of others go with the connection. All locks are forgotten with the
+broker: its clients renew theirs before anybody else gets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from sys import getsizeof
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from ...common.connection import Connection
+
+LOCK_BYTES_MAX: Final = 128 << 20
+"""Memory of all locks: 200,000 of clients and groups with usual names. RocketMQ has no limit."""
+MEMBER_SHARE: Final = 16
+"""A member of a group may take this part of all: the locks of 12,000 queues as a rule."""
+STRANGER_SHARE: Final = 128
+"""The part of all for a connection that is no member yet: after a restart,
+locks come before heartbeats."""
+_BYTES_OF_ONE: Final = 512
+_FORGOTTEN_MAX: Final = 1_000
+"""Expired locks that are forgotten at a time: more would keep all others waiting."""
+
+_Key: TypeAlias = tuple[str, MessageQueue]
+
+
+@dataclass(slots=True)
+class _Lock:
+    client_id: str
+    renewed_ms: int
+    size: int
+    holder: Connection | None
+    """None if the connection has gone, and its client may still come back."""
+    is_members: bool
+    """True if a member of the group has held it, which may be at work without a connection."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """The locks of one connection, and their bytes."""
+
+    bytes: int = 0
+    keys: dict[_Key, None] = field(default_factory=dict)
+
+
+class QueueLocks:
+    """All locks, by group and queue, and what they take, by connection."""
+
+    def __init__(self, now_ms: Callable[[], int], lifetime_ms: int = 60_000) -> None:
+        self._now_ms = now_ms
+        self._lifetime_ms = lifetime_ms
+        self._bytes = 0
+        self._locks: dict[_Key, _Lock] = {}
+        """Locks that were renewed longest ago first."""
+        self._held: dict[Connection, _Held] = {}
+        self._left: dict[_Key, None] = {}
+        """Locks of members whose connections have gone: the first to go where there is no room."""
+
+    def lock(
+        self,
+        connection: Connection,
+        group: str,
+        client_id: str,
+        queues: Iterable[MessageQueue],
+        *,
+        is_member: bool,
+    ) -> frozenset[MessageQueue]:
+        """Lock what is free, renew what the client has; return which of the queues it holds now.
+
+        A lock that the client has is always renewed. A connection gets no new ones beyond its
+        share, which is small if it is no member of the group.
+        """
+        now_ms = self._now_ms()
+        self._forget_expired(now_ms)
+        share = LOCK_BYTES_MAX // (MEMBER_SHARE if is_member else STRANGER_SHARE)
+        size = _BYTES_OF_ONE + getsizeof(group) + getsizeof(client_id)
+        held = set()
+        for queue in queues:
+            key = (group, queue)
+            lock = self._locks.get(key)
+            if lock is not None and lock.client_id != client_id:
+                if not self._is_expired(lock, now_ms):
+                    continue
+                self._forget(key)
+                lock = None
+            if lock is not None:
+                self._locks[key] = self._locks.pop(key)
+                lock.renewed_ms = now_ms
+                lock.is_members |= is_member
+            elif not self._has_room(connection, size, share):
+                continue
+            else:
+                lock = self._locks[key] = _Lock(client_id, now_ms, size, None, is_member)
+                self._bytes += size
+            self._hand_over(key, lock, connection, share)
+            held.add(queue)
+        return frozenset(held)
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Release those of the queues that the client holds."""
+        for queue in queues:
+            lock = self._locks.get((group, queue))
+            if lock is not None and lock.client_id == client_id:
+                self._forget((group, queue))
+
+    def joined(self, connection: Connection, group: str) -> None:
+        """Count what a connection holds in a group as its member's: it has become one.
+
+        Behind a restart of the broker members ask for locks before their first heartbeat.
+        """
+        held = self._held.get(connection)
+        for key in held.keys if held is not None else ():
+            if key[0] == group:
+                self._locks[key].is_members = True
+
+    def connection_closed(
+        self, connection: Connection, is_at_work: Callable[[str, str], bool]
+    ) -> Iterator[None]:
+        """Release in steps what a connection held, but for locks of members.
+
+        ``is_at_work`` tells of a group and a client's id whether that client may
+        still have the group's queues at work.
+        """
+        for key in tuple(self._held[connection].keys) if connection in self._held else ():
+            yield
+            lock = self._locks.get(key)
+            if lock is None or lock.holder is not connection:
+                continue
+            if lock.is_members or is_at_work(key[0], lock.client_id):
+                lock.is_members = True
+                self._take_from_holder(key, lock)
+                self._left[key] = None
+            else:
+                self._forget(key)
+
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has jumped over for no lock: nobody could renew one."""
+        for lock in self._locks.values():
+            lock.renewed_ms += milliseconds
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @property
+    def bytes(self) -> int:
+        """Memory that all locks take, by an estimate."""
+        return self._bytes
+
+    def _has_room(self, connection: Connection, size: int, share: int) -> bool:
+        if not self._fits(connection, size, share):
+            return False
+        while self._bytes + size > LOCK_BYTES_MAX and self._left:
+            self._forget(next(iter(self._left)))
+        return self._bytes + size <= LOCK_BYTES_MAX
+
+    def _fits(self, connection: Connection, size: int, share: int) -> bool:
+        held = self._held.get(connection)
+        return (held.bytes if held is not None else 0) + size <= share
+
+    def _hand_over(self, key: _Key, lock: _Lock, connection: Connection, share: int) -> None:
+        """Count a lock as the connection's that has renewed it, if that may hold one more."""
+        if lock.holder is connection or not self._fits(connection, lock.size, share):
+            return
+        self._take_from_holder(key, lock)
+        self._left.pop(key, None)
+        lock.holder = connection
+        held = self._held.setdefault(connection, _Held())
+        held.keys[key] = None
+        held.bytes += lock.size
+
+    def _take_from_holder(self, key: _Key, lock: _Lock) -> None:
+        if lock.holder is None:
+            return
+        held = self._held[lock.holder]
+        del held.keys[key]
+        held.bytes -= lock.size
+        if not held.keys:
+            del self._held[lock.holder]
+        lock.holder = None
+
+    def _forget(self, key: _Key) -> None:
+        lock = self._locks.pop(key)
+        self._take_from_holder(key, lock)
+        self._left.pop(key, None)
+        self._bytes -= lock.size
+
+    def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
+        # A clock that was set back must not make a lock last longer than from now on.
+        lock.renewed_ms = min(lock.renewed_ms, now_ms)
+        return now_ms - lock.renewed_ms > self._lifetime_ms
+
+    def _forget_expired(self, now_ms: int) -> None:
+        """Forget locks of groups that are gone."""
+        for _ in range(_FORGOTTEN_MAX):
+            oldest = next(iter(self._locks), None)
+            if oldest is None or not self._is_expired(self._locks[oldest], now_ms):
+                return
+            self._forget(oldest)

@@ -1,0 +1,1 @@
+"""Statistics by topic, group and queue, over windows of time."""

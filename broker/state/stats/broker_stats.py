@@ -1,0 +1,305 @@
+"""BrokerStats: counts of messages sent and fetched, per topic, per group and in all.
+
+Counting adds to the sums since the last `sample`; each sample closes these and carries them into
+windows:
+
+    minute     6 buckets of 10 s        recent   60 buckets of 10 s, of the broker as a whole
+    hour       6 buckets of 10 min
+    day       24 buckets of 1 h
+
+Since the start, each topic and each group has a total as well, for counters that only grow.
+
+A bucket holds only what moved while it was open, so a topic or group without messages is gone from
+memory after a day, by itself (`stats_windows`). Time comes from outside; nothing here is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
+
+from ...common.local_time import local_time
+from .durations import Durations
+from .stats_windows import (
+    BUCKETS_MAX,
+    KEYS_MAX,
+    SAMPLE_INTERVAL_MS,
+    Key,
+    Sum,
+    Sums,
+    Window,
+    drop,
+    in_steps,
+    per_second,
+)
+
+_SAMPLES_PER_MINUTE: Final = 60_000 // SAMPLE_INTERVAL_MS
+_ELAPSED_MS_MAX: Final = 60_000
+"""The maximum time between two samples; beyond it, the clock jumped or the machine slept."""
+
+
+class _Counter(NamedTuple):
+    """One of RocketMQ's statistics, as VIEW_BROKER_STATS_DATA names it."""
+
+    kind: str
+    counts_bytes: bool
+
+
+TOPIC_PUT: Final = "topic put"
+GROUP_GET: Final = "group get"
+SEND_BACK: Final = "send back"
+_PUT, _GET = "put", "get"
+_MISSED: Key = ("missed", "")
+_WITH_TOTALS: Final = frozenset({TOPIC_PUT, GROUP_GET, SEND_BACK})
+
+STATS_NAMES: Final[Mapping[str, _Counter]] = {
+    "TOPIC_PUT_NUMS": _Counter(TOPIC_PUT, counts_bytes=False),
+    "TOPIC_PUT_SIZE": _Counter(TOPIC_PUT, counts_bytes=True),
+    "GROUP_GET_NUMS": _Counter(GROUP_GET, counts_bytes=False),
+    "GROUP_GET_SIZE": _Counter(GROUP_GET, counts_bytes=True),
+    "SNDBCK_PUT_NUMS": _Counter(SEND_BACK, counts_bytes=False),
+    "BROKER_PUT_NUMS": _Counter(_PUT, counts_bytes=False),
+    "BROKER_GET_NUMS": _Counter(_GET, counts_bytes=False),
+}
+"""The statistics by name. Keys are a topic, ``topic@group``, or the cluster's name."""
+
+
+class Rates(NamedTuple):
+    """The number of events per second over the last 10, 60 and 600 s."""
+
+    ten_seconds: float
+    minute: float
+    ten_minutes: float
+
+    def __str__(self) -> str:
+        """Return the three numbers with spaces between, as RocketMQ shows them."""
+        return " ".join(str(round(rate, 2)) for rate in self)
+
+
+class BrokerRates(NamedTuple):
+    """The rates of the broker as a whole."""
+
+    puts: Rates  # messages stored
+    found: Rates  # gets that found messages
+    missed: Rates  # gets that found none
+    transferred: Rates  # messages given out
+
+    @property
+    def gets(self) -> Rates:
+        """The rates of all gets, with messages or without."""
+        return Rates(
+            *(found + missed for found, missed in zip(self.found, self.missed, strict=True))
+        )
+
+
+class DayTotals(NamedTuple):
+    """The numbers of messages since the start when yesterday and when today began."""
+
+    yesterday_morning: int = 0
+    today_morning: int = 0
+
+    def after(self, total: int) -> DayTotals:
+        """Return the totals after another day has begun."""
+        return DayTotals(self.today_morning, total)
+
+
+class BrokerStats:
+    """All counters of a broker."""
+
+    def __init__(self, cluster_name: str, now_ms: int) -> None:
+        """Begin at zero; like RocketMQ, count the whole broker under the name of its cluster."""
+        self._put_key: Key = (_PUT, cluster_name)
+        self._get_key: Key = (_GET, cluster_name)
+        self._sums: Sums = {}
+        self._closed: Sums = {}
+        """The sums that are carried into the windows, or were last."""
+        self._sampled_ms = now_ms
+        self._samples = 0
+        self._minute = Window(SAMPLE_INTERVAL_MS, 6)
+        self._hour = Window(600_000, 6)
+        self._day = Window(3_600_000, 24)
+        self._recent = Window(SAMPLE_INTERVAL_MS, BUCKETS_MAX)
+        self._today: date = local_time(now_ms).date()
+        self.put_totals = self.get_totals = DayTotals()
+        self.put_messages = 0
+        self.put_bytes = 0
+        self.put_failures = 0
+        self.put_took = Durations()
+        self.got_messages = 0
+        self.get_took_ms_max = 0
+        self._whole: Sums = {}
+        self._totals: Sums = {}
+        self._uncarried: Sums = {}
+        """The closed sums that are not in the totals yet."""
+
+    # ---- counting, on every send and pull
+
+    def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
+        """Count stored messages; ``put_took`` counts their wait for the disk."""
+        self._add(self._sums, (TOPIC_PUT, topic), count, byte_count, calls)
+        self._add(self._whole, self._put_key, count, byte_count, calls)
+        self.put_messages += count
+        self.put_bytes += byte_count
+
+    def put_failed(self) -> None:
+        """Count a send that was not stored."""
+        self.put_failures += 1
+
+    def got(self, topic: str, group: str, count: int, byte_count: int, took_ms: int) -> None:
+        """Count messages that a group was given; 0 for a pull that found none."""
+        self.get_took_ms_max = max(self.get_took_ms_max, took_ms)
+        if not count:
+            self._add(self._whole, _MISSED, 0, 0)
+            return
+        self._add(self._sums, (GROUP_GET, f"{topic}@{group}"), count, byte_count)
+        self._add(self._whole, self._get_key, count, byte_count)
+        self.got_messages += count
+
+    def sent_back(self, topic: str, group: str) -> None:
+        """Count a message that a group could not consume and gave back."""
+        self._add(self._sums, (SEND_BACK, f"{topic}@{group}"), 1, 0)
+
+    @staticmethod
+    def _add(sums: Sums, key: Key, count: int, byte_count: int, calls: int = 1) -> None:
+        found = sums.get(key)
+        if found is None:
+            if len(sums) >= KEYS_MAX:
+                return
+            found = sums[key] = Sum()
+        found.messages += count
+        found.bytes += byte_count
+        found.calls += calls
+
+    # ---- every ten seconds
+
+    def sample(self, now_ms: int) -> Iterator[None]:
+        """Close the sums since the last sample, and carry them into the windows, in steps."""
+        elapsed_ms = now_ms - self._sampled_ms
+        if not 0 <= elapsed_ms <= _ELAPSED_MS_MAX:
+            elapsed_ms = SAMPLE_INTERVAL_MS
+        self._sampled_ms = now_ms
+        self._samples += 1
+        if self._samples % _SAMPLES_PER_MINUTE == 0:
+            self.put_took.end_minute()
+        whole, self._whole = self._whole, {}
+        self._closed, self._sums = (
+            whole | self._sums,
+            {},
+        )  # these first: there is room for them
+        yield from self._carry_to_totals()
+        yield from self._recent.add(whole, elapsed_ms)
+        for window in (self._minute, self._hour, self._day):
+            yield from window.add(self._closed, elapsed_ms)
+        today = local_time(now_ms).date()
+        if today != self._today:
+            self._today = today
+            self.put_totals = self.put_totals.after(self.put_messages)
+            self.get_totals = self.get_totals.after(self.got_messages)
+
+    def _carry_to_totals(self) -> Iterator[None]:
+        closed = {key: each for key, each in self._closed.items() if key[0] in _WITH_TOTALS}
+        for key, left in self._uncarried.items():  # the loop was too busy since the last sample
+            both = closed[key] = Sum(left.messages, left.bytes, left.calls)
+            if key in self._closed:
+                both.add(self._closed[key])
+        self._uncarried = closed
+        for some in in_steps(tuple(self._uncarried)):
+            for key in some:
+                each = self._uncarried.pop(key, None)
+                if each is not None and (key in self._totals or len(self._totals) < KEYS_MAX):
+                    self._totals.setdefault(key, Sum()).add(each)
+            yield
+
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """Forget a deleted topic, in steps: another of the same name begins at zero."""
+        prefix = f"{topic}@"
+        return self._forget(
+            lambda key: (
+                key == (TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
+            )
+        )
+
+    def forget_group(self, group: str) -> Iterator[None]:
+        """Forget a deleted group, in steps."""
+        suffix = f"@{group}"
+        return self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
+
+    def _forget(self, is_gone: Callable[[Key], bool]) -> Iterator[None]:
+        for sums in (self._sums, self._uncarried, self._totals):
+            yield from drop(sums, is_gone)
+        yield from drop(self._closed, is_gone)  # and only then from where they are carried
+        for window in (self._minute, self._hour, self._day):
+            yield from window.forget(is_gone)
+
+    # ---- looking
+
+    def data(self, stats_name: str, stats_key: str) -> BrokerStatsData | None:
+        """Return one of `STATS_NAMES` over three windows, or None if it is unknown or idle."""
+        counter = STATS_NAMES.get(stats_name)
+        if counter is None:
+            return None
+        key = (counter.kind, stats_key)
+        if not self._day.total(key)[0].calls:
+            return None
+        items = (_item(window, key, counter) for window in (self._minute, self._hour, self._day))
+        minute, hour, day = items
+        return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
+
+    def totals(self) -> Iterator[tuple[Key, Sum]]:
+        """Yield the sums since the start, by kind and owner, each as it is when its turn comes.
+
+        The kinds are `TOPIC_PUT`, by topic, and `GROUP_GET` and `SEND_BACK`, by ``topic@group``.
+        """
+        for key in dict.fromkeys((*self._totals, *self._uncarried, *self._sums)):
+            total = Sum()
+            for sums in (self._totals, self._uncarried, self._sums):
+                each = sums.get(key)
+                if each is not None:
+                    total.add(each)
+            yield key, total
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Return the messages sent to a topic per second, over the last minute."""
+        return per_second(*_messages(self._minute, (TOPIC_PUT, topic)))
+
+    def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
+        """Return the messages of topics given to a group per second, over the last minute."""
+        keys = ((GROUP_GET, f"{topic}@{group}") for topic in topics)
+        return sum(per_second(*_messages(self._minute, key)) for key in keys)
+
+    def rates(self) -> BrokerRates:
+        """Return how busy the broker is."""
+        return BrokerRates(
+            puts=self._rates(self._put_key, "messages"),
+            found=self._rates(self._get_key, "calls"),
+            missed=self._rates(_MISSED, "calls"),
+            transferred=self._rates(self._get_key, "messages"),
+        )
+
+    def _rates(self, key: Key, what: str) -> Rates:
+        totals = (self._recent.total(key, buckets) for buckets in (1, 6, 60))
+        return Rates(
+            *(per_second(getattr(total, what), covered_ms) for total, covered_ms in totals)
+        )
+
+
+def _is_of_group(key: Key) -> bool:
+    return key[0] in (GROUP_GET, SEND_BACK)
+
+
+def _messages(window: Window, key: Key) -> tuple[int, int]:
+    total, covered_ms = window.total(key)
+    return total.messages, covered_ms
+
+
+def _item(window: Window, key: Key, counter: _Counter) -> BrokerStatsItem:
+    total, covered_ms = window.total(key)
+    count = total.bytes if counter.counts_bytes else total.messages
+    return BrokerStatsItem(
+        sum=count,
+        tps=per_second(count, covered_ms),
+        avgpt=round(count / total.calls, 2) if total.calls else 0.0,
+    )

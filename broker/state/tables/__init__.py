@@ -1,0 +1,1 @@
+"""State that outlives the broker: topics, groups, offsets, configurations."""

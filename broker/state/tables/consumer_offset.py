@@ -1,0 +1,221 @@
+"""The offset that each group has reached in each queue.
+
+Kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can hold
+an @. Whether an offset is one that the queue has is not known here: that is the store's business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
+
+from .limits import check_room
+from .table import Saver, Table
+
+_log = logging.getLogger(__name__)
+_SEPARATOR: Final = "@"
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+_BEFORE_ALL: Final = -1
+
+
+class Span(Protocol):
+    """Messages of one queue: offsets from ``first`` to before ``next``."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the queue."""
+
+    @property
+    def queue_id(self) -> int:
+        """The number of the queue within its topic."""
+
+    @property
+    def first(self) -> int:
+        """The offset of the first message."""
+
+    @property
+    def next(self) -> int:
+        """The offset after the last message."""
+
+
+class ConsumerOffsetManager:
+    """All stored offsets: the next to be consumed. A change is durable after the next `save`."""
+
+    def __init__(self, table: Table[ConsumerOffsetSerializeWrapper], *, max_offsets: int) -> None:
+        """Load the table; ``max_offsets`` limits the offsets of all groups and queues together.
+
+        Entries under keys that are not ``topic@group`` are kept, and saved again.
+        """
+        self.max_offsets = max_offsets
+        self._count = 0
+        self._saver = Saver(table, self.wrapper)
+        loaded = table.load(ConsumerOffsetSerializeWrapper())
+        self._data_version = loaded.data_version
+        self._groups: dict[str, dict[str, dict[int, int]]] = defaultdict(dict)
+        self._strange: dict[str, Mapping[int, int]] = {}
+        for key, queues in loaded.offset_table.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            if topic and group and _SEPARATOR not in group:
+                right = {queue: at for queue, at in queues.items() if queue >= 0 and at >= 0}
+                if len(right) < len(queues):
+                    _log.warning(
+                        "consumerOffset.json had offsets or queues below zero, of %s: the group "
+                        "has none there now",
+                        key,
+                    )
+                self._groups[group][topic] = right
+                self._count += len(right)
+            else:
+                self._strange[key] = queues
+
+    @property
+    def count(self) -> int:
+        """The number of stored offsets."""
+        return self._count
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the stored offset, or None."""
+        return self.queues(group, topic).get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset, forwards or back, as seeks and resets do.
+
+        Raises:
+            ValueError: There is no such offset, or no such queue.
+            TooMany: The table is full.
+        """
+        if queue_id < 0 or queue_offset < 0:
+            raise ValueError(
+                f"offset {queue_offset} of queue {queue_id} cannot be stored: below zero"
+            )
+        stored = self.query(group, topic, queue_id)
+        if stored != queue_offset:
+            if stored is None:
+                self._make_room(1)
+            self._groups[group].setdefault(topic, {})[queue_id] = queue_offset
+            self._saver.is_dirty = True
+
+    def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset that came with a pull, unless a later one is there, as pulls overtake.
+
+        Raises:
+            TooMany: The table is full.
+        """
+        stored = self.query(group, topic, queue_id)
+        if queue_offset > (_BEFORE_ALL if stored is None else stored):
+            self.commit(group, topic, queue_id, queue_offset)
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Return the offsets of one group in one topic, by queue."""
+        topics = self._groups.get(group)
+        queues = topics.get(topic) if topics is not None else None
+        return MappingProxyType(queues) if queues is not None else _NOTHING
+
+    def topics_of(self, group: str) -> frozenset[str]:
+        """Return the topics in which a group has offsets."""
+        return frozenset(self._groups.get(group, ()))
+
+    def groups_of(self, topic: str) -> frozenset[str]:
+        """Return the groups that have offsets in a topic."""
+        return frozenset(group for group, topics in self._groups.items() if topic in topics)
+
+    def unconsumed(self, spans: Iterable[Span]) -> dict[str, int]:
+        """Return how many messages of some spans lie at or past each group's offset, if any do."""
+        by_topic: dict[str, list[Span]] = defaultdict(list)
+        for span in spans:
+            by_topic[span.topic].append(span)
+        counts: dict[str, int] = defaultdict(int)
+        for group, topics in self._groups.items():
+            for topic in by_topic.keys() & topics.keys():
+                for span in by_topic[topic]:
+                    queue_offset = topics[topic].get(span.queue_id)
+                    if queue_offset is not None and queue_offset < span.next:
+                        counts[group] += span.next - max(span.first, queue_offset)
+        return dict(counts)
+
+    def clone(self, source_group: str, group: str, topic: str) -> None:
+        """Replace a group's offsets in a topic by those of another group, if that has any.
+
+        Raises:
+            TooMany: The table would hold more than it may.
+        """
+        source, own = self.queues(source_group, topic), self.queues(group, topic)
+        if source and source != own:
+            self._make_room(len(source) - len(own))
+            self._groups[group][topic] = dict(source)
+            self._saver.is_dirty = True
+
+    def forget_group(self, group: str) -> None:
+        """Remove all offsets of a group."""
+        topics = self._groups.pop(group, None)
+        if topics:
+            self._count -= sum(map(len, topics.values()))
+            self._saver.is_dirty = True
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove all offsets in a topic: if it comes back, it begins with offset 0 again."""
+        for group in self.groups_of(topic):
+            self._count -= len(self._groups[group].pop(topic))
+            if not self._groups[group]:
+                del self._groups[group]
+            self._saver.is_dirty = True
+
+    def limit(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
+        """Move offsets beyond the ends of their queues back to these; return their number by topic.
+
+        Else their groups would be moved to the ends of their queues later, past all that has come
+        by then.
+        """
+        taken_back: dict[str, int] = {}
+        for topics in self._groups.values():
+            for topic, queues in topics.items():
+                for queue_id, queue_offset in queues.items():
+                    end_offset = end_of(topic, queue_id)
+                    if queue_offset > end_offset:
+                        queues[queue_id] = end_offset
+                        taken_back[topic] = taken_back.get(topic, 0) + 1
+                        self._saver.is_dirty = True
+        return taken_back
+
+    def _make_room(self, more: int) -> None:
+        """Count more offsets; raise TooMany if there is no room."""
+        check_room(
+            "consumer offsets", self._count, self.max_offsets, "maxConsumerOffsets", more=more
+        )
+        self._count += more
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """Return all offsets as they are saved."""
+        return self._wrapper({**self._strange, **dict(self._entries())})
+
+    def wrapper_in_steps(self) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
+        """Collect all offsets in steps, each as it is when its turn comes, for an answer."""
+        table = dict(self._strange)
+        for key, queues in self._entries():
+            table[key] = queues
+            yield
+        return self._wrapper(table)
+
+    def _entries(self) -> Iterator[tuple[str, Mapping[int, int]]]:
+        # Each level is copied before it is walked: commits go on meanwhile,
+        # also while another thread saves.
+        for group, topics in tuple(self._groups.items()):
+            for topic, queues in tuple(topics.items()):
+                yield f"{topic}{_SEPARATOR}{group}", dict(queues)
+
+    def _wrapper(self, table: Mapping[str, Mapping[int, int]]) -> ConsumerOffsetSerializeWrapper:
+        return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self._data_version)
+
+    @property
+    def is_dirty(self) -> bool:
+        """True if anything has changed since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()

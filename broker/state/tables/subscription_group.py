@@ -1,0 +1,242 @@
+"""The existing consumer groups: how often they retry, and whether they may consume.
+
+Kept as subscriptionGroup.json, in RocketMQ's form. Their present members are the business of
+`consumers`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
+
+from .changes import Change, Changes
+from .limits import check_room, int32_fault
+from .table import Saver, Table
+from .topic_config import QUEUE_NUMS_MAX
+
+__all__ = ["SubscriptionGroupManager", "group_fault"]
+
+_log = logging.getLogger(__name__)
+GROUP_BYTES_MAX: Final = 2_560
+"""Of one group as JSON: all are written when one changes, and 5,000 of them fit into one answer."""
+
+
+class SubscriptionGroupManager:
+    """All groups. A change is durable after the next `save`."""
+
+    def __init__(
+        self,
+        table: Table[SubscriptionGroupWrapper],
+        *,
+        auto_create: bool,
+        max_groups: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Load the table; with ``auto_create``, a group is made when its first member comes."""
+        self._saver = Saver(table, self._wrapper_to_save)
+        self._auto_create = auto_create
+        self.max_groups = max_groups
+        self._now_ms = now_ms
+        loaded = table.load(SubscriptionGroupWrapper())
+        self._groups = dict(loaded.subscription_group_table)
+        self._forbidden = (
+            loaded.forbidden_table
+        )  # 5.x: nothing is made of it here, and nothing lost
+        self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
+        self.changes = Changes[str, SubscriptionGroupConfig](self._restore)
+        """The changes under way, which undo a `put` that is refused."""
+        self._leaving: dict[str, None] = {}
+        self.leaving: Container[str] = self._leaving
+        """Groups after `begin_deletion`: unchanged until the disk has taken or refused it."""
+        self.data_version = loaded.data_version
+        for group, config in loaded.subscription_group_table.items():
+            if config.group_name != group:  # somebody's hand was at it
+                _log.warning(
+                    "subscriptionGroup.json had a group %s under the name %s: it is %s now",
+                    config.group_name,
+                    group,
+                    group,
+                )
+                self._set(replace(config, group_name=group))
+        for group in sorted(SYSTEM_GROUPS - self._groups.keys()):
+            self._set(SubscriptionGroupConfig(group_name=group))
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group's configuration, or None if there is no such group."""
+        return self._groups.get(group)
+
+    def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the group, made if that is allowed and its name is valid, or None.
+
+        Raises:
+            TooMany: There are as many groups as may be.
+        """
+        may_be_made = self._auto_create or is_system_group(group)
+        if group not in self._groups and may_be_made and group_fault(group) is None:
+            self._check_room()
+            self._set(SubscriptionGroupConfig(group_name=group))
+        return self._groups.get(group)
+
+    def put(
+        self,
+        config: SubscriptionGroupConfig,
+        change: Change[str, SubscriptionGroupConfig] | None = None,
+    ) -> None:
+        """Create a group, or overwrite it, as part of a change that may still be refused.
+
+        Raises:
+            ValueError: Its name, its numbers or its size cannot be.
+            TooMany: It would be one more than may be.
+        """
+        _check(config)
+        group = config.group_name
+        known = self._groups.get(group)
+        if known is None:
+            self._check_room()
+        self._set(config)
+        if change is not None:
+            change.note(group, known, self._groups[group])
+
+    def check_list(self, configs: Iterable[SubscriptionGroupConfig]) -> Iterator[None]:
+        """Check in steps what `put` of these groups, one after another, would refuse.
+
+        Nothing is changed.
+
+        Raises:
+            ValueError: One cannot be as it is configured.
+            TooMany: One would have no room.
+        """
+        new: dict[str, None] = {}
+        for config in configs:
+            yield
+            _check(config)
+            if config.group_name not in self._groups and config.group_name not in new:
+                check_room("groups", len(self._groups) + len(new), self.max_groups, "maxGroups")
+                new[config.group_name] = None
+
+    def _check_room(self) -> None:
+        check_room("groups", len(self._groups), self.max_groups, "maxGroups")
+
+    def begin_deletion(self, group: str) -> None:
+        """Have the next `save` leave out a group, which goes on as it was until then.
+
+        Afterwards, `delete` or `keep` has to be called.
+        """
+        self._leaving[group] = None
+        if group in self._groups:
+            self._changed()
+
+    def keep(self, group: str) -> None:
+        """Let a group go on whose deletion could not be saved."""
+        del self._leaving[group]
+        if group in self._groups:
+            self._changed()
+
+    def delete(self, group: str) -> None:
+        """Forget a group that the disk does not have any more; its offsets are in another table."""
+        self.changes.forget(group)
+        self._groups.pop(group, None)
+        del self._leaving[group]
+
+    def wrapper(self) -> SubscriptionGroupWrapper:
+        """Return all groups and their version, for answers."""
+        return self._wrapper(dict(self._groups))
+
+    def _wrapper_to_save(self) -> SubscriptionGroupWrapper:
+        leaving = tuple(self._leaving)  # first, as what is deleted meanwhile is in neither
+        groups = dict(self._groups)
+        for group in leaving:
+            groups.pop(group, None)
+        return self._wrapper(groups)
+
+    def _wrapper(self, groups: Mapping[str, SubscriptionGroupConfig]) -> SubscriptionGroupWrapper:
+        return SubscriptionGroupWrapper(
+            subscription_group_table=groups,
+            forbidden_table=self._forbidden,
+            data_version=self.data_version,
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """True if anything has changed since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()
+
+    def _set(self, config: SubscriptionGroupConfig) -> None:
+        if self._groups.get(config.group_name) != config:
+            self._groups[config.group_name] = config
+            self._changed()
+
+    def _restore(self, group: str, config: SubscriptionGroupConfig | None) -> None:
+        if config is None:
+            del self._groups[group]
+            self._changed()
+        else:
+            self._set(config)
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._now_ms())
+        self._saver.is_dirty = True
+
+
+def _check(config: SubscriptionGroupConfig) -> None:
+    """Raise ValueError for a group that cannot be."""
+    fault = (
+        group_fault(config.group_name)
+        or _fault_of_numbers(config)
+        or _fault_of_forms(config)
+        or _fault_of_size(config)
+    )
+    if fault is not None:
+        raise ValueError(fault)
+
+
+def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
+    if not 0 <= config.retry_queue_nums <= QUEUE_NUMS_MAX:
+        return (
+            f"group {config.group_name} needs 0 to {QUEUE_NUMS_MAX} retry queues, "
+            f"not {config.retry_queue_nums}"
+        )
+    if config.retry_max_times < 0:
+        return (
+            f"group {config.group_name} cannot retry {config.retry_max_times} times; 0 means never"
+        )
+    return (
+        int32_fault(f"retryMaxTimes of group {config.group_name}", config.retry_max_times)
+        or int32_fault(f"groupSysFlag of group {config.group_name}", config.group_sys_flag)
+        or int32_fault(
+            f"consumeTimeoutMinute of group {config.group_name}", config.consume_timeout_minute
+        )
+    )
+
+
+def _fault_of_forms(config: SubscriptionGroupConfig) -> str | None:
+    """Return what a broker in Java could not make its objects of, if it opened the table."""
+    if not isinstance(config.group_retry_policy, dict | None):
+        return f"groupRetryPolicy of group {config.group_name} must be an object"
+    subscriptions = config.subscription_data_set
+    if subscriptions is not None and not (
+        isinstance(subscriptions, list) and all(isinstance(each, dict) for each in subscriptions)
+    ):
+        return f"subscriptionDataSet of group {config.group_name} must be a list of objects"
+    return None
+
+
+def _fault_of_size(config: SubscriptionGroupConfig) -> str | None:
+    size = len(encode_body(config))
+    if size <= GROUP_BYTES_MAX:
+        return None
+    return (
+        f"group {config.group_name} takes {size} bytes, over {GROUP_BYTES_MAX}: make its "
+        "attributes, groupRetryPolicy or subscriptionDataSet shorter"
+    )

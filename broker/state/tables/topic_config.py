@@ -1,0 +1,348 @@
+"""The existing topics, the numbers of their queues, and which are made without being asked for.
+
+Kept as topics.json, in RocketMQ's form. It knows nothing of what lies in a topic's queues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from rmq_spark.wire.bodies.configs import TopicConfig, TopicConfigSerializeWrapper
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.names import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    DLQ_PREFIX,
+    NOT_TO_BE_SENT_TO,
+    OFFSET_MOVED_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    TRACE_TOPIC,
+    dlq_topic,
+    is_system_topic,
+    light_queue_fault,
+    retry_topic,
+    topic_fault,
+)
+
+from .changes import Change, Changes
+from .limits import check_room, int32_fault
+from .table import Saver, Table
+
+__all__ = [
+    "DLQ_PREFIX",
+    "NOT_TO_BE_SENT_TO",
+    "RETRY_PREFIX",
+    "SYSTEM_TOPICS",
+    "TopicConfigManager",
+    "dlq_topic",
+    "is_system_topic",
+    "retry_topic",
+    "topic_fault",
+]
+
+QUEUE_NUMS_MAX: Final = 4_096
+"""The maximum number of queues of a topic; to list each takes some 15 us of the only thread."""
+
+_log = logging.getLogger(__name__)
+_READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
+_INHERIT = int(TopicPermission.INHERIT)
+_PERM_MAX = _READ_WRITE | _INHERIT
+_BENCHMARK_QUEUES = 1_024
+_CLUSTER_QUEUES = 16
+
+
+class TopicConfigManager:
+    """All topics. A change is durable after the next `save`."""
+
+    def __init__(
+        self,
+        table: Table[TopicConfigSerializeWrapper],
+        *,
+        cluster_name: str,
+        broker_name: str,
+        auto_create: bool,
+        default_queue_nums: int,
+        delay_levels: int,
+        max_topics: int,
+        max_queues: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Load the table; with ``auto_create``, a message to an unknown topic makes the topic."""
+        self._saver = Saver(table, self.wrapper, self._note_saved)
+        self._auto_create = auto_create
+        self.max_topics = max_topics
+        self.max_queues = max_queues
+        self._now_ms = now_ms
+        loaded = table.load(TopicConfigSerializeWrapper())
+        self._topics = dict(loaded.topic_config_table)
+        self._queues = sum(map(_queues_of, self._topics.values()))
+        self.data_version = loaded.data_version
+        for name, config in loaded.topic_config_table.items():
+            self._set_right(name, config)
+        self._saved = loaded.topic_config_table
+        self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
+        self.changes = Changes[str, TopicConfig](self._restore)
+        """The changes under way, which undo a `put` that is refused."""
+        self._leaving: dict[str, None] = {}
+        self.leaving: Container[str] = self._leaving
+        """Topics after `begin_deletion`: none takes messages, or is made, until it is gone."""
+        for config in _system_topics(cluster_name, broker_name):
+            if config.topic_name not in self._topics:
+                self._set(config)
+        self._set_default_topic(default_queue_nums)
+        self._set_schedule_topic(delay_levels)
+
+    def _set_right(self, name: str, config: TopicConfig) -> None:
+        """Correct what only somebody's hand writes into the table, and nothing here could serve."""
+        if config.topic_name != name:
+            _log.warning(
+                "topics.json had a topic %s under the name %s: it is %s now",
+                config.topic_name,
+                name,
+                name,
+            )
+            config = replace(config, topic_name=name)
+        if _queues_of(config) > max(self.max_queues, QUEUE_NUMS_MAX):
+            _log.warning(
+                "topics.json gave the topic %s %d queues, over maxQueues=%d: it has at most %d now",
+                name,
+                _queues_of(config),
+                self.max_queues,
+                QUEUE_NUMS_MAX,
+            )
+            config = replace(
+                config,
+                read_queue_nums=min(config.read_queue_nums, QUEUE_NUMS_MAX),
+                write_queue_nums=min(config.write_queue_nums, QUEUE_NUMS_MAX),
+            )
+        self._set(config)
+
+    def _set_default_topic(self, queue_nums: int) -> None:
+        """Set the topic that new ones inherit from; clients that find it may send to any topic."""
+        config = self._topics.get(DEFAULT_TOPIC)
+        if config is not None:
+            inherits = _INHERIT if self._auto_create else 0
+            self._set(replace(config, perm=config.perm & ~_INHERIT | inherits))
+        elif self._auto_create:
+            self._set(_topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
+
+    def _set_schedule_topic(self, delay_levels: int) -> None:
+        """Give each delay level a queue; a level that was taken away may still hold messages."""
+        config = self._topics.get(SCHEDULE_TOPIC, _topic(SCHEDULE_TOPIC, delay_levels))
+        queues = max(delay_levels, config.write_queue_nums, config.read_queue_nums)
+        self._set(replace(config, read_queue_nums=queues, write_queue_nums=queues))
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return a topic's configuration, or None if there is no such topic."""
+        return self._topics.get(topic)
+
+    def put(self, config: TopicConfig, change: Change[str, TopicConfig] | None = None) -> None:
+        """Create a topic, or overwrite it, as part of a change that may still be refused.
+
+        Raises:
+            ValueError: The name, a number or the permission is invalid.
+            TooMany: There would be more topics, or more queues in all, than may be.
+        """
+        _check(config)
+        known = self._topics.get(config.topic_name)
+        if known is None:
+            self._check_room()
+        more = _queues_of(config) - _queues_of(known)
+        check_room("queues", self._queues, self.max_queues, "maxQueues", more=more)
+        self._set(config)
+        if change is not None:
+            change.note(config.topic_name, known, self._topics[config.topic_name])
+
+    def check_list(self, configs: Iterable[TopicConfig]) -> Iterator[None]:
+        """Check in steps what `put` of these topics, one after another, would refuse.
+
+        Nothing is changed.
+
+        Raises:
+            ValueError: One cannot be as it is configured.
+            TooMany: One would have no room.
+        """
+        wanted: dict[str, TopicConfig] = {}
+        topics, queues = len(self._topics), self._queues
+        for config in configs:
+            yield
+            _check(config)
+            known = wanted.get(config.topic_name) or self._topics.get(config.topic_name)
+            if known is None:
+                check_room("topics", topics, self.max_topics, "maxTopics")
+                topics += 1
+            more = _queues_of(config) - _queues_of(known)
+            check_room("queues", queues, self.max_queues, "maxQueues", more=more)
+            queues += more
+            wanted[config.topic_name] = config
+
+    def _check_room(self) -> None:
+        check_room("topics", len(self._topics), self.max_topics, "maxTopics")
+
+    def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
+        """Return a topic, made like ``default_topic`` if missing, or None if it may not be made.
+
+        The sender asks for a number of queues, and gets no more than the default has. Retry topics
+        need no default.
+
+        Raises:
+            TooMany: There are as many topics as may be.
+        """
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        if topic.startswith(RETRY_PREFIX):
+            self._check_room()
+            return self.create_in_send_back(topic, 1)
+        default = self._topics.get(default_topic)
+        if not self._auto_create or default is None or not default.perm & _INHERIT:
+            return None
+        queues = max(1, min(queue_nums, default.write_queue_nums))
+        self.put(
+            replace(
+                _topic(topic, queues, default.perm & ~_INHERIT),
+                topic_sys_flag=default.topic_sys_flag,
+            )
+        )
+        return self._topics[topic]
+
+    def create_in_send_back(
+        self, topic: str, queue_nums: int, perm: int = _READ_WRITE
+    ) -> TopicConfig:
+        """Return a topic that the broker itself needs, as for retries, made if it is missing."""
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        made = _topic(topic, max(1, queue_nums), perm)
+        _check(made)
+        self._set(made)
+        return self._topics[topic]
+
+    def widen(self, topic: str, queue_nums: int) -> None:
+        """Give an existing topic at least this many queues, to read and to write."""
+        config = self._topics[topic]
+        self._set(
+            replace(
+                config,
+                read_queue_nums=max(config.read_queue_nums, queue_nums),
+                write_queue_nums=max(config.write_queue_nums, queue_nums),
+            )
+        )
+
+    def begin_deletion(self, topic: str) -> None:
+        """Begin to delete a topic: it stays as it is, and is among those that are `leaving`.
+
+        Afterwards comes `delete`, after which it is `leaving` until that is saved; or `keep`.
+        """
+        self._leaving[topic] = None
+
+    def keep(self, topic: str) -> None:
+        """Let a topic go on whose deletion has failed."""
+        self._leaving.pop(topic, None)
+
+    def delete(self, topic: str) -> None:
+        """Forget a topic; what lies in its queues is the store's business."""
+        self.changes.forget(topic)
+        if topic in self._topics:
+            self._remove(topic)
+        elif topic in self._leaving:
+            self._changed()
+
+    def wrapper(self) -> TopicConfigSerializeWrapper:
+        """Return all topics and their version, as they are saved, answered and registered."""
+        return TopicConfigSerializeWrapper(
+            topic_config_table=dict(self._topics), data_version=self.data_version
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """True if anything has changed since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()
+
+    def is_saved(self, config: TopicConfig) -> bool:
+        """Return whether the disk has a topic as it is configured here, and it is to stay."""
+        topic = config.topic_name
+        return self._saved.get(topic) is config and topic not in self._leaving
+
+    def _note_saved(self, saved: TopicConfigSerializeWrapper) -> None:
+        self._saved = saved.topic_config_table
+        for topic in tuple(self._leaving):
+            if topic not in self._saved and topic not in self._topics:
+                self.keep(topic)  # its name is free again
+
+    def _set(self, config: TopicConfig) -> None:
+        known = self._topics.get(config.topic_name)
+        if known != config:
+            self._queues += _queues_of(config) - _queues_of(known)
+            self._topics[config.topic_name] = config
+            self._changed()
+
+    def _remove(self, topic: str) -> None:
+        self._queues -= _queues_of(self._topics.pop(topic))
+        self._changed()
+
+    def _restore(self, topic: str, config: TopicConfig | None) -> None:
+        if config is None:
+            self._remove(topic)
+        else:
+            self._set(config)
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._now_ms())
+        self._saver.is_dirty = True
+
+
+def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ...]:
+    inherited = _READ_WRITE | _INHERIT
+    return (
+        _topic(SELF_TEST_TOPIC, 1),
+        _topic(BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
+        _topic(cluster_name, _CLUSTER_QUEUES, inherited),
+        _topic(broker_name, 1, inherited),
+        _topic(OFFSET_MOVED_TOPIC, 1),
+        _topic(TRACE_TOPIC, 1),
+        _topic(f"{cluster_name}_REPLY_TOPIC", 1),
+    )
+
+
+def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm
+    )
+
+
+def _queues_of(config: TopicConfig | None) -> int:
+    return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
+
+
+def _check(config: TopicConfig) -> None:
+    """Raise ValueError for an invalid topic configuration."""
+    name = config.topic_name
+    fault = topic_fault(name) or light_queue_fault(name) or _fault_of_numbers(config)
+    if fault is not None:
+        raise ValueError(fault)
+
+
+def _fault_of_numbers(config: TopicConfig) -> str | None:
+    for name, queues in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
+        if not 1 <= queues <= QUEUE_NUMS_MAX:
+            return (
+                f"topic {config.topic_name} needs 1 to {QUEUE_NUMS_MAX} {name} queues, not {queues}"
+            )
+    if not 0 <= config.perm <= _PERM_MAX:
+        return (
+            f"topic {config.topic_name} has no permission {config.perm}: it is the sum of "
+            "4 to read, 2 to write, 1 to be inherited"
+        )
+    return int32_fault(f"topicSysFlag of topic {config.topic_name}", config.topic_sys_flag)

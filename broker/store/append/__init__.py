@@ -1,0 +1,1 @@
+"""Appending: single messages, batches and encoded chunks."""

@@ -1,0 +1,420 @@
+"""ChunkAppender: puts many ready-encoded records into the log: checked, patched, and written.
+
+The order of appends, and the offsets of queues, are `MessageAppender`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from zlib import crc32
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import light_queue_fault
+from rmq_spark.wire.properties import DELAY, TIMERS
+
+from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..errors import Lacking, StoreFailed
+from ..log.commit_log import CommitLog, ManyRecords, Placed
+from ..records.encoding import RecordTemplate, UniformBatch, UniformParts
+from ..records.marks import NO_MARK, mark_rows
+from ..records.recent_writes import Fresh, FreshChunk
+from ..records.topic_names import topic_fault
+from ..records.transaction_states import TRANSACTION_MASK
+from ..results import (
+    FIRST_IN_QUEUE,
+    LOG_START,
+    PhysicalOffset,
+    PutMessageResult,
+    PutMessageStatus,
+    QueueOffset,
+)
+from ..steps import Answer, Waiting
+from .message_appender import MessageAppender, illegal, unavailable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.checksums import Sealing
+
+
+# ---- LargeBatch: very many messages of one template that go into the log together, prepared in
+# steps.
+
+_PART_RECORDS = 4_096
+"""Records of one part, whose bytes stay in the processor's cache while they get their places."""
+
+
+class Part(NamedTuple):
+    """Some records of a batch or a chunk, and what is needed to append them."""
+
+    chunk: RecordChunk
+    timestamps_at: npt.NDArray[np.int64]
+    """The places of the store timestamps, counted from the start of each record."""
+    sealing: Sealing
+
+
+class LargeBatch:
+    """Very many messages of one template, prepared in steps for one append."""
+
+    def __init__(self, template: RecordTemplate, born_timestamp: int) -> None:
+        """Begin an empty batch of messages with a common birth timestamp."""
+        self.queue = template.queue
+        self.sizes: list[int] = []
+        """The sizes of the records, in bytes."""
+        self.size = 0
+        """The size of all records together, in bytes."""
+        self.longest_body = self.longest_properties = 0
+        self._template = template
+        self._born_timestamp = born_timestamp
+        self._parts: list[_Begun] = []
+
+    def add(self, parts: UniformParts) -> None:
+        """Add some messages, at least one; raise RecordError if one cannot be stored."""
+        batch = UniformBatch(self._template, parts, self._born_timestamp)
+        if not self._parts or len(self._parts[-1].sizes) + len(batch.sizes) > _PART_RECORDS:
+            self._parts.append(_Begun(bytearray(), [], []))
+        begun = self._parts[-1]
+        begun.records.extend(batch.sealed(FIRST_IN_QUEUE, LOG_START, 0))
+        begun.sizes.extend(batch.sizes)
+        begun.body_crcs.extend(map(crc32, parts.bodies))
+        self.sizes += batch.sizes
+        self.size += batch.size
+        self.longest_body = max(self.longest_body, *map(len, parts.bodies))
+        self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
+
+    def ready(self) -> Waiting[list[Part]]:
+        """Return, in steps, all records without their places, and what seals them; end additions.
+
+        Raises:
+            OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.
+        """
+        yield from bulk_tools.when_loaded()
+        parts = []
+        for begun in self._parts:
+            chunk = bulk_tools.RecordChunk(begun.records, begun.sizes)
+            chunk.body_crcs = np.array(begun.body_crcs, np.uint32)
+            parts.append(part_of(chunk))
+            yield None
+        return parts
+
+
+class _Begun(NamedTuple):
+    """A part that is being put together."""
+
+    records: bytearray
+    sizes: list[int]
+    body_crcs: list[int]
+
+
+def part_of(chunk: RecordChunk) -> Part:
+    """Prepare records for an append, which have room for their checksums."""
+    return Part(chunk, chunk.store_timestamp_at - chunk.starts, bulk_tools.Sealing(chunk))
+
+
+Sizes: TypeAlias = "npt.ArrayLike"
+"""The sizes of records that lie back to back."""
+
+
+RECORDS_MAX: Final = 32_768
+"""The maximum number of records of a chunk, which one step appends in some ten milliseconds."""
+RECORDS_TOGETHER: Final = 16_384
+"""The number of records that one step appends where others may come between them."""
+_PART_BYTES = 1 << 20
+"""Bytes of records to check at a time, in a few milliseconds."""
+
+A_WHOLE_TURN: Final[Future[None]] = Future()
+"""A future that is done. It is yielded before an append of very many records, which goes on in a
+turn of its loop of which nothing has been used."""
+A_WHOLE_TURN.set_result(None)
+
+Admit: TypeAlias = Callable[[], object]
+"""A function that raises if messages may not be put now: their topic may be gone meanwhile."""
+
+
+class Checked(NamedTuple):
+    """The checked records of a chunk, and their queue."""
+
+    queue: QueueKey
+    parts: Sequence[Part]
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return sum(len(each.chunk) for each in self.parts)
+
+    def mark(self, mark: int) -> None:
+        """Write into each record which commit it is of."""
+        for part in self.parts:
+            mark_rows(part.chunk, mark)
+
+    def by_turns(self) -> Iterator[Checked]:
+        """Yield all records in their order, as many at a time as one step appends of them."""
+        some: list[Part] = []
+        rows = 0
+        for part in self.parts:
+            if some and rows + len(part.chunk) > RECORDS_TOGETHER:
+                yield Checked(self.queue, some)
+                some, rows = [], 0
+            some.append(part)
+            rows += len(part.chunk)
+        yield Checked(self.queue, some)
+
+
+class ChunkAppender:
+    """The appender of chunks of records, and of large batches."""
+
+    def __init__(self, log: CommitLog, appender: MessageAppender, fresh: Fresh[FreshChunk]) -> None:
+        """Prepare; ``appender`` is the only other writer, ``fresh`` gets what is written."""
+        self._log = log
+        self._appender = appender
+        self._fresh = fresh
+
+    def put_chunk(self, records: Buffer, sizes: Sizes, admit: Admit) -> Waiting[PutMessageResult]:
+        """Append ready-encoded records of one topic and queue, each checked as if it came alone.
+
+        The checks come in steps, and the append with the last, behind ``admit``. The records may be
+        spread over two files; then a failure between leaves the first part in the log, and the
+        result says how many messages that is.
+        """
+        checked = yield from self.checked(records, sizes)
+        if isinstance(checked, PutMessageResult):
+            return checked
+        checked.mark(NO_MARK)  # whatever they bring: what is rolled back is known by it
+        yield A_WHOLE_TURN
+        admit()
+        return self.put_checked(checked)
+
+    def put_checked(self, checked: Checked) -> PutMessageResult:
+        """Append what `checked` has returned, once."""
+        return self._appender.in_turn(
+            checked.queue, partial(self._append, checked.parts), checked.rows
+        )
+
+    def checked(
+        self, records: Buffer, sizes: Sizes, *, are_known: bool = False
+    ) -> Waiting[Checked | PutMessageResult]:
+        """Check records, in steps; return what is to be appended, or why they cannot be.
+
+        Of records that ``are_known``, as they are those of an earlier check byte by byte, only the
+        sizes are looked at once more: what may be has other limits by now, perhaps. How many there
+        are counts only where they have to be appended in one step.
+        """
+        yield from bulk_tools.when_loaded()
+        all_sizes = np.asarray(sizes)
+        if len(all_sizes) > RECORDS_MAX and not are_known:
+            return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
+        parts: list[Part] = []
+        queues: dict[QueueKey, None] = {}
+        try:
+            for first, data, part_sizes in _parted(records, all_sizes):
+                try:
+                    chunk = bulk_tools.with_empty_checksums(
+                        bulk_tools.RecordChunk(data, part_sizes)
+                    )
+                    fault = self._too_long(chunk) or (None if are_known else self._fault_of(chunk))
+                except RecordError as error:
+                    return illegal(f"{error}; counted from record {first}" if first else str(error))
+                if fault is not None:
+                    return illegal(fault)
+                queues |= dict.fromkeys(_queues_of(chunk))
+                parts.append(part_of(chunk))
+                yield None
+        except RecordError as error:
+            return illegal(str(error))
+        if not parts:
+            return illegal("the chunk is empty")
+        if len(queues) != 1:
+            return illegal("the records must be of one queue")
+        (queue,) = queues
+        fault = topic_fault(queue[0]) or light_queue_fault(queue[0])
+        if fault is not None:
+            return illegal(fault)
+        return Checked(queue, parts)
+
+    def _too_long(self, chunk: RecordChunk) -> str | None:
+        """Return why a record can never be put, by the limits of single messages, or None."""
+        longest, bytes_max = int(chunk.body_length.max()), self._appender.message_bytes_max
+        if longest > bytes_max:
+            return f"a body of {longest} bytes is over {bytes_max} (maxMessageSize)"
+        size, room = int(chunk.sizes.max()), self._appender.record_room
+        if size > room:
+            return f"a record of {size} bytes is over {room}, the room in a file of the log"
+        return None
+
+    def _fault_of(self, chunk: RecordChunk) -> str | None:
+        """Return what is wrong with records that come for the first time, or None.
+
+        Raises:
+            RecordError: One is damaged.
+        """
+        chunk.check_crcs()
+        if (chunk.sys_flag & TRANSACTION_MASK).any():
+            return "half messages cannot come in a chunk"
+        for name in (DELAY, *TIMERS):
+            if chunk.properties.values(name).null_count < len(chunk):
+                return f"messages to be delivered later (property {name}) cannot come in a chunk"
+        return None
+
+    def put_large(
+        self,
+        template: RecordTemplate,
+        parts: Iterable[UniformParts],
+        born_timestamp: int,
+        admit: Admit,
+    ) -> Waiting[tuple[PutMessageResult, Sequence[int]]]:
+        """Append a batch of very many messages, all or none, in steps; return the sizes, too.
+
+        The last step is ``admit`` and the append.
+        """
+        batch = LargeBatch(template, born_timestamp)
+        try:
+            for each in parts:
+                batch.add(each)
+                yield None
+        except RecordError as error:
+            return illegal(str(error)), []
+        ready = yield from batch.ready()
+        yield A_WHOLE_TURN
+        admit()
+        return self._put_batch(batch, ready), batch.sizes
+
+    def _put_batch(self, batch: LargeBatch, parts: Sequence[Part]) -> PutMessageResult:
+        fault = self._appender.fault_in(batch.queue, batch.longest_body, batch.longest_properties)
+        fault = fault or self._appender.size_fault(batch.size, batch.sizes)
+        if fault is not None:
+            return fault
+
+        def append(queue_offset: QueueOffset) -> PutMessageResult:
+            many: list[ManyRecords] = []
+            count = 0
+            for part in parts:
+                many.append(_rows_of(part, 0, len(part.chunk), queue_offset + count))
+                count += len(part.chunk)
+            try:
+                position, end_offset, timestamp = self._log.append_many(many)
+            except (Lacking, StoreFailed) as error:
+                return unavailable(error)
+            place = position
+            for part, records in zip(parts, many, strict=True):
+                self._remember(part, records, place, timestamp)
+                place += len(records.data)
+            return PutMessageResult(
+                PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count
+            )
+
+        return self._appender.in_turn(batch.queue, append, len(batch.sizes))
+
+    def _append(self, parts: Sequence[Part], queue_offset: QueueOffset) -> PutMessageResult:
+        """Append records with offsets in their order, in as few pieces as the files allow."""
+        first: PutMessageResult | None = None
+        done = 0
+        for part in parts:
+            row = 0
+            while row < len(part.chunk):
+                end = row + self._fitting(part.chunk.sizes[row:])
+                try:
+                    position, end_offset, timestamp = self._append_rows(
+                        part, row, end, queue_offset + done
+                    )
+                except (Lacking, StoreFailed) as error:
+                    return first or unavailable(error)
+                done += end - row
+                row = end
+                first = PutMessageResult(
+                    PutMessageStatus.PUT_OK,
+                    first.physical_offset if first else position,
+                    queue_offset,
+                    end_offset,
+                    timestamp,
+                    done,
+                )
+        return first or illegal("the chunk is empty")
+
+    def _append_rows(self, part: Part, first: int, end: int, queue_offset: QueueOffset) -> Placed:
+        records = _rows_of(part, first, end, queue_offset)
+        position, end_offset, timestamp = self._log.append_many([records])
+        if end - first == len(part.chunk):  # one in two files is read from the log
+            self._remember(part, records, position, timestamp)
+        return position, end_offset, timestamp
+
+    def _remember(
+        self, part: Part, records: ManyRecords, position: PhysicalOffset, timestamp: int
+    ) -> None:
+        part.chunk.stored_at(records.queue_offsets, timestamp)
+        self._fresh.add(FreshChunk(part.chunk, position, position + len(records.data)))
+
+    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
+        """Return how many of the next records fit into the current file, else into a new one."""
+        room = self._log.room_in_file()
+        ends = np.cumsum(sizes)
+        count = int(np.searchsorted(ends, room, side="right"))
+        if not count:
+            count = int(np.searchsorted(ends, self._appender.file_room, side="right"))
+        return count
+
+
+def _rows_of(part: Part, first: int, end: int, queue_offset: QueueOffset) -> ManyRecords:
+    """Return some records of a part as they are appended, from an offset of their queue on."""
+    chunk = part.chunk
+    starts = chunk.starts[first:end] - chunk.starts[first]
+    return ManyRecords(
+        chunk.data[int(chunk.starts[first]) : int(chunk.ends[end - 1])],
+        chunk.sizes[first:end],
+        np.arange(queue_offset, queue_offset + end - first),
+        starts + part.timestamps_at[first:end],
+        partial(part.sealing.seal, first, end),
+    )
+
+
+def _parted(
+    records: Buffer, sizes: npt.NDArray[np.integer[Any]]
+) -> Iterator[tuple[int, bytearray, npt.NDArray[np.integer[Any]]]]:
+    """Copy parts of a chunk, each with the number of its first record and its records' sizes.
+
+    Sizes that are invalid, or do not come to the whole, are left to `RecordChunk` to refuse, in one
+    part.
+    """
+    is_whole = not len(sizes) or (
+        int(sizes.min()) > 0 and int(sizes.sum(dtype=np.int64)) == len(records)
+    )
+    if not is_whole:
+        yield 0, bytearray(records), sizes
+        return
+    ends = np.cumsum(sizes, dtype=np.int64)
+    view = memoryview(records)
+    first = start = 0
+    while first < len(sizes):
+        end = int(np.searchsorted(ends, start + _PART_BYTES, side="right"))
+        end = max(min(end, first + _PART_RECORDS), first + 1)
+        stop = int(ends[end - 1])
+        yield first, bytearray(view[start:stop]), sizes[first:end]
+        first, start = end, stop
+
+
+def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
+    """Return the topics and the queues that a chunk's records name, each topic with each queue."""
+    topics = bulk_tools.COLUMNS["topic"].build(chunk).unique().to_pylist()
+    return [
+        (topic, queue_id)
+        for topic in topics
+        for queue_id in np.unique(chunk.head["queue_id"]).tolist()
+    ]
+
+
+def finished(steps: Waiting[Answer]) -> Answer:
+    """Take all steps at once, waiting in this thread where one has to, and return their result."""
+    try:
+        while True:
+            awaited = next(steps)
+            if awaited is not None:
+                awaited.exception()  # returns when it is done
+    except StopIteration as end:
+        result: Answer = end.value
+        return result

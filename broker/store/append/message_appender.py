@@ -1,0 +1,436 @@
+"""MessageAppender: puts messages into the log, after checks, with queue offsets and results.
+
+One lock orders all appends, so that queue offsets follow each other as the records do. It is held
+for what depends on the place, and the writing of one piece. Waiting for a flush is the caller's
+business.
+
+A caller that gets many messages one by one puts them `later`: they have their places at once and
+are written together, by one call to the system. Before any other append, and before a file ends,
+they are written, too. If that fails, none of them is in the log, and their offsets are given to
+others.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import LONG_TOPIC_CHARACTERS_MAX, light_queue_fault
+from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
+from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
+
+from ..errors import Lacking, StoreFailed, what_is_wrong
+from ..log.commit_log import BLANK_BYTES, CommitLog, Draft
+from ..queues.queue_table import QueueTable
+from ..records.encoding import (
+    EvenBatch,
+    RecordDraft,
+    RecordRun,
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+    draft_of,
+    ready_properties,
+)
+from ..records.recent_writes import Fresh, FreshRecord, FreshRows, FreshRun
+from ..records.topic_names import topic_fault
+from ..records.transaction_states import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
+from ..results import (
+    FIRST_IN_QUEUE,
+    PhysicalOffset,
+    PutMessageResult,
+    PutMessageStatus,
+    QueueOffset,
+)
+
+DEAD_LETTER_BYTES: Final = LONG_TOPIC_CHARACTERS_MAX + 1 + layout.HOST_V6_BYTES
+"""The most by which a record grows when it becomes a dead letter: by the name of that topic, whose
+length takes another byte, and by the address of the broker."""
+
+_PUT_OK = PutMessageStatus.PUT_OK
+# The checksum is a property, too, and may need a separator before it.
+_PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
+
+
+_new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
+_new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
+
+
+class TopicNumbers(NamedTuple):
+    """The end of the log at one moment, and the next offset of each of a topic's queues then."""
+
+    log_end_offset: PhysicalOffset
+    next_offsets: Mapping[int, QueueOffset]
+
+
+class MessageAppender:
+    """The only writer of the log."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        message_bytes_max: int,
+        refusal: Callable[[], str | None],
+        fresh: Fresh[FreshRun | FreshRows],
+    ) -> None:
+        """Prepare the only writer of a log.
+
+        ``refusal`` returns why the store takes no messages now, or None; ``fresh`` gets what is
+        written.
+        """
+        self.message_bytes_max = message_bytes_max
+        self.file_room = log.files.file_size - BLANK_BYTES
+        """The bytes of records that a file of the log has room for."""
+        self.record_room = self.file_room - DEAD_LETTER_BYTES
+        """The bytes that a client's record may have, so that its dead letter fits as well."""
+        self._log = log
+        self._queues = queues
+        self._refusal = refusal
+        self._fresh = fresh
+        self._lock = threading.Lock()
+        self._next_offsets: dict[QueueKey, QueueOffset] = {}
+        self._later: list[FreshRecord] = []
+        """The records that have their places and are not written yet."""
+        self._put_later: list[PutMessageResult] = []
+        """The known results of all that was put later since the last `write_out`."""
+
+    def put_message(self, message: StoredMessage) -> PutMessageResult:
+        """Append a message that was stored before, elsewhere in the log.
+
+        Its offsets, store timestamp and body CRC are set here. How long its body may be was asked
+        when it was taken: the limit may be another one since.
+        """
+        try:
+            draft = draft_of(message)
+        except RecordError as error:
+            return illegal(str(error))
+        fault = self.fault_in((draft.topic, draft.queue_id), 0, len(draft.properties))
+        return fault or self._put(draft, self.file_room)
+
+    def put_draft(self, draft: RecordDraft) -> PutMessageResult:
+        """Append one message whose texts are bytes already."""
+        queue, lengths = (draft.topic, draft.queue_id), (len(draft.body), len(draft.properties))
+        return self.fault_in(queue, *lengths) or self._put(draft, self.record_room)
+
+    def _put(self, draft: RecordDraft, room: int) -> PutMessageResult:
+        try:
+            draft.prepare()
+            if draft.size > room:
+                return self._too_long(draft.size, room)
+            has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
+            return self._append(draft, (draft.topic, draft.queue_id), 1 if has_offset else 0, 1)
+        except RecordError as error:
+            return illegal(str(error))
+
+    def put_later(
+        self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
+    ) -> PutMessageResult | None:
+        """Queue one message for the next `write_out`. Return None, or why it was refused.
+
+        It may be written earlier. All puts have to come from one thread.
+        """
+        queue = template.queue
+        if (
+            queue not in self._next_offsets
+            or len(body) > self.message_bytes_max
+            or len(properties) > _PROPERTIES_BYTES_MAX
+        ):
+            fault = self.fault_in(queue, len(body), len(properties))
+            if fault is not None:
+                return fault
+        properties = ready_properties(properties)
+        size = template.fixed_bytes + len(body) + len(properties)
+        if size > self.record_room:
+            return self._too_long(size, self.record_room)
+        with self._lock:
+            refusal = self._refusal()
+            if refusal is not None:
+                return unavailable(refusal)
+            try:
+                position = self._log.place_later(size, self._write_later)
+            except StoreFailed as error:
+                return unavailable(error)
+            queue_offset = self.next_offset(queue)
+            self._later.append(
+                _new_fresh(FreshRecord, (queue, queue_offset, position, size, properties))
+            )
+            try:
+                self._next_offsets[queue] = queue_offset + 1
+                self._log.append_later(
+                    position,
+                    size,
+                    template.seal,
+                    template.flag,
+                    body,
+                    properties,
+                    born_timestamp,
+                    queue_offset,
+                )
+            except BaseException as error:  # memory may be lacking for any of it
+                self._later.pop()
+                self._next_offsets[queue] = queue_offset
+                if not isinstance(error, struct.error):
+                    raise
+                return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
+        return None
+
+    def put_run(self, run: RecordRun) -> PutMessageResult | None:
+        """Append messages in one write, all or none, behind all that was put before.
+
+        Return None, and do nothing, if they are for `put_later`: a queue that is new here, a part
+        over its limit, or no room for all of them in the file that the log is in.
+        """
+        if (
+            run.body_bytes_max > self.message_bytes_max
+            or run.properties_bytes_max > _PROPERTIES_BYTES_MAX
+            or (run.size > self.record_room and max(run.sizes) > self.record_room)
+        ):
+            return None
+        with self._lock:
+            self._write_later()
+            next_offsets, log = self._next_offsets, self._log
+            if not next_offsets.keys() >= run.queues or run.size > log.room_in_file():
+                return None
+            refusal = self._refusal()
+            if refusal is not None:
+                return unavailable(refusal)
+            log_end = log.written_offset
+            try:
+                run.next_offsets = {queue: next_offsets[queue] for queue in run.queues}
+                place, end, timestamp = log.append(run, FIRST_IN_QUEUE)
+            except Exception as error:
+                if log.written_offset != log_end:
+                    raise
+                return unavailable(what_is_wrong(error))
+            finally:
+                if log.written_offset != log_end:
+                    next_offsets.update(run.next_offsets)
+            self._fresh.add(run.fresh)
+        return PutMessageResult(_PUT_OK, place, FIRST_IN_QUEUE, end, timestamp, len(run.sizes))
+
+    def write_out(self) -> bool:
+        """Write the messages that were put later. Return whether there are new `results`."""
+        if not self._later and not self._put_later:
+            return False
+        with self._lock:
+            self._write_later()
+        return True
+
+    def results(self) -> Sequence[PutMessageResult]:
+        """Return the results of all messages that were put later, since the last call."""
+        with self._lock:
+            results, self._put_later = self._put_later, []
+        return results
+
+    def _write_later(self) -> None:
+        """Write all messages that were put later, or none; then their offsets are free again.
+
+        The results are ready before the write, so that a lack of memory cannot lose them.
+        """
+        if not self._later:
+            return
+        later, self._later = self._later, []
+        try:
+            timestamp = self._log.later_timestamp
+            run = FreshRun(later, timestamp, self._log.end_offset)
+            results = self._put_later + [
+                _new_result(
+                    PutMessageResult, (_PUT_OK, at, queue_offset, at + size, timestamp, 1, None)
+                )
+                for _, queue_offset, at, size, _ in later
+            ]
+            self._log.write_out()
+        except Exception as error:  # noqa: BLE001  # whatever it is, none of them may be left without a word
+            self._log.give_up_later()
+            for queue, queue_offset, _, _, _ in reversed(later):
+                self._next_offsets[queue] = queue_offset
+            self._put_later += [unavailable(what_is_wrong(error))] * len(later)
+            return
+        self._put_later = results
+        self._fresh.add(run)
+
+    def put_uniform(
+        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
+    ) -> tuple[PutMessageResult, list[int]]:
+        """Append messages that differ in flag, body and properties, and return their sizes, too."""
+        if not parts.bodies:
+            return illegal("the batch is empty"), []
+        longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
+        fault = self.fault_in(template.queue, *longest)
+        if fault is not None:
+            return fault, []
+        batch = UniformBatch(template, parts, born_timestamp)
+        fault = self.size_fault(batch.size, batch.sizes)
+        if fault is not None:
+            return fault, []
+        try:
+            result = self._append(batch, template.queue, len(batch.sizes), len(batch.sizes))
+        except RecordError as error:
+            return illegal(str(error)), []
+        if result.status is _PUT_OK:
+            records = batch.fresh_records(result.queue_offset, result.physical_offset)
+            self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
+        return result, batch.sizes
+
+    def put_even(self, batch: EvenBatch) -> PutMessageResult:
+        """Append the messages of a batch that are all of one shape, all or none."""
+        fault = self.fault_in(batch.queue, batch.body_bytes, batch.properties_bytes)
+        fault = fault or self.size_fault(batch.size, (batch.record_bytes,))
+        if fault is not None:
+            return fault
+        result = self._append(batch, batch.queue, batch.count, batch.count)
+        if result.status is _PUT_OK:
+            place = result.queue_offset, result.physical_offset, result.store_timestamp
+            self._fresh.add(batch.fresh_rows(*place))
+        return result
+
+    def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
+        """Append messages of a queue that take this number of its offsets."""
+
+        def append(queue_offset: QueueOffset) -> PutMessageResult:
+            given = queue_offset if offsets else FIRST_IN_QUEUE
+            try:
+                place, end, timestamp = self._log.append(draft, given)
+            except (Lacking, StoreFailed) as error:
+                return unavailable(error)
+            return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
+
+        return self.in_turn(queue, append, offsets)
+
+    def in_turn(
+        self, queue: QueueKey, append: Callable[[QueueOffset], PutMessageResult], offsets: int
+    ) -> PutMessageResult:
+        """Append with the next offset of a queue while nobody else does, behind all earlier puts.
+
+        The number of offsets given is taken, unless the result says that there are fewer messages.
+        If memory is lacking for the result, what is in the log has its offsets nevertheless.
+        """
+        with self._lock:
+            self._write_later()
+            refusal = self._refusal()
+            if refusal is not None:
+                return unavailable(refusal)
+            queue_offset = self.next_offset(queue)
+            log_end, next_offset = self._log.written_offset, queue_offset + offsets
+            self._next_offsets[queue] = queue_offset
+            try:
+                result = append(queue_offset)
+                next_offset = queue_offset + min(offsets, result.message_count)
+            finally:
+                if self._log.written_offset != log_end:
+                    self._next_offsets[queue] = next_offset
+        return result
+
+    def take_back(self, queue: QueueKey, first: QueueOffset, end: QueueOffset) -> None:
+        """Give the offsets of messages that were rolled back to others, if none came behind."""
+        with self._lock:
+            if self._next_offsets.get(queue) == end:
+                self._next_offsets[queue] = first
+
+    def wipe_refused(self) -> None:
+        """Wipe what is left in the log of messages that were refused: no start must find them.
+
+        Raises:
+            OSError, StoreFailed: The disk says no. The next append, or call, tries again.
+        """
+        with self._lock:
+            self._log.wipe()
+
+    def try_again(self) -> None:
+        """Find out whether a disk that took nothing takes messages again."""
+        with self._lock:
+            self._log.try_again()
+
+    def numbers_of(self, topic: str) -> TopicNumbers:
+        """Return the end of the log, and the next offsets of a topic's queues.
+
+        What waits is written before: should that fail, others come to its places.
+        """
+        with self._lock:
+            self._write_later()
+            numbers = {**self._queues.ends_of(topic), **self._numbers_of(topic)}
+            return TopicNumbers(self._log.written_offset, numbers)
+
+    def settled_end(self) -> PhysicalOffset:
+        """Return the end of the log, behind all that waits: it is written now, or refused."""
+        with self._lock:
+            self._write_later()
+            return self._log.written_offset
+
+    def forget_topic(self, topic: str, ended: TopicNumbers) -> None:
+        """Forget the next offsets of a deleted topic, but for queues that have got more since."""
+        with self._lock:
+            for queue_id, number in self._numbers_of(topic).items():
+                if number == ended.next_offsets.get(queue_id):
+                    del self._next_offsets[topic, queue_id]
+
+    def _numbers_of(self, topic: str) -> dict[int, QueueOffset]:
+        return {
+            queue_id: number
+            for (name, queue_id), number in self._next_offsets.items()
+            if name == topic
+        }
+
+    def next_offset(self, queue: QueueKey) -> QueueOffset:
+        """Return the offset behind all messages of a queue, carried to it or not yet."""
+        known = self._next_offsets.get(queue)
+        if known is not None:
+            return known
+        found = self._queues.get(*queue)
+        return found.max_offset if found is not None else FIRST_IN_QUEUE
+
+    def size_fault(self, size: int, record_sizes: Iterable[int]) -> PutMessageResult | None:
+        """Return why a batch of records of these sizes can never be put, or None."""
+        if size <= self.record_room:
+            return None
+        longest = max(record_sizes)
+        if longest > self.record_room:
+            return self._too_long(longest, self.record_room)
+        if size > self.file_room:
+            return illegal(f"a batch of {size} bytes does not fit into one file of the log")
+        return None
+
+    def _too_long(self, size: int, room: int) -> PutMessageResult:
+        return illegal(
+            f"a record of {size} bytes does not fit into one file of the log, which has room for "
+            f"{room} bytes of one message"
+        )
+
+    def fault_in(
+        self, queue: QueueKey, body_bytes: int, properties_bytes: int
+    ) -> PutMessageResult | None:
+        """Return why messages of these lengths can never be put into a queue, or None."""
+        if queue not in self._next_offsets:
+            topic, queue_id = queue
+            fault = topic_fault(topic) or light_queue_fault(topic)
+            if fault is not None:
+                return illegal(fault)
+            if queue_id < 0:
+                return illegal(f"queue {queue_id} does not exist")
+        if body_bytes > self.message_bytes_max:
+            return illegal(f"a body of {body_bytes} bytes is over {self.message_bytes_max}")
+        if properties_bytes > _PROPERTIES_BYTES_MAX:
+            return PutMessageResult(
+                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+                remark=f"properties of {properties_bytes} bytes are over {_PROPERTIES_BYTES_MAX}",
+            )
+        return None
+
+
+def illegal(remark: str) -> PutMessageResult:
+    """Return the result of a message that can never be put."""
+    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+
+
+def unavailable(why: str | Exception) -> PutMessageResult:
+    """Return the result of a message that cannot be put now."""
+    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(why))

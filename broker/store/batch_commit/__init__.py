@@ -1,0 +1,1 @@
+"""Staged batches: their rows become visible all at once, or never."""

@@ -1,0 +1,492 @@
+"""StagedBatches: rows are staged, and all of a batch become visible at once when it is committed.
+
+    1  what was staged is compared with what the commit names
+    2  the table says which batch is under way, and from where on its rows lie in the log
+    3  from the end of the log on, nothing is carried to the queues
+    4  the rows are appended, each with the mark of the commit; others append between them
+    5  the log is flushed
+    6  the table says that the batch is committed: from here on it is
+    7  all that was held is carried to the queues, and seen at once
+
+Whatever fails before 6 ends with rows that are marked as rolled back, and a table that says that
+nothing is under way; a crash leaves that to the next start. A batch without rows is 6 alone. One
+commit is under way at a time.
+
+Others wait from 3 to 7, which is the copy, a flush of the log and a write of the table for which
+room was taken in 2. A disk that refuses that write is asked again a few times, and the batch is
+rolled back. While it refuses that, too, nothing is taken, and it is asked again until it gives in;
+a restart in between rolls the batch back. Only a failed flush is for a restart alone.
+
+Everything here is called on one thread; what waits for the disk is run aside. This module must not
+know who commits, nor how they are told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Final, NamedTuple
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
+
+from ...common.histogram import Histogram
+from ..append.chunk_appender import A_WHOLE_TURN, Checked, ChunkAppender, Sizes, finished
+from ..append.message_appender import MessageAppender
+from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..components import StoreParts
+from ..errors import BatchRefused, Hindrance, Lacking, StoreError, StoreFailed, may_succeed_later
+from ..results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
+from ..staging.commit_table import OpenBatch
+from ..staging.staging_area import StagedName, check_batch
+from ..steps import RunAside, Waiting, begun, beside
+from .rollback import roll_back
+
+# ---- Spans of a batch: which offsets of a queue its rows have, with a sum of their CRCs.
+
+_CRC_MASK: Final = 0xFFFF_FFFF
+_ROWS_MAX: Final = 50_000
+_BYTES_MAX: Final = 4 << 20
+
+
+def span_of(checked: Checked, result: PutMessageResult) -> BatchSpan:
+    """Return the span of rows that were appended in one step."""
+    heads = [part.chunk.head["body_crc"] for part in checked.parts]
+    return BatchSpan(
+        topic=checked.queue[0],
+        queue_id=checked.queue[1],
+        queue_offset=result.queue_offset,
+        count=result.message_count,
+        crc=sum(int(crcs.astype(np.uint32).sum(dtype=np.uint64)) for crcs in heads) & _CRC_MASK,
+        body_bytes=sum(int(part.chunk.body_length.sum()) for part in checked.parts),
+    )
+
+
+def joined(put: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
+    """Join spans that follow each other, while a reader can hold them in memory."""
+    spans: list[BatchSpan] = []
+    last_of_queue: dict[QueueKey, int] = {}
+    for span in put:
+        queue = span.topic, span.queue_id
+        at = last_of_queue.get(queue)
+        if at is not None:
+            last = spans[at]
+            both = replace(
+                last,
+                count=last.count + span.count,
+                crc=(last.crc + span.crc) & _CRC_MASK,
+                body_bytes=last.body_bytes + span.body_bytes,
+            )
+            if (
+                last.queue_offset + last.count == span.queue_offset
+                and both.count <= _ROWS_MAX
+                and both.body_bytes <= _BYTES_MAX
+            ):
+                spans[at] = both
+                continue
+        last_of_queue[queue] = len(spans)
+        spans.append(span)
+    return tuple(spans)
+
+
+ATTEMPTS: Final = 5
+"""The number of times that a disk is asked to note a commit, before the batch is rolled back."""
+
+
+class _Put(NamedTuple):
+    """Rows that were appended in one step, and where the first lies."""
+
+    span: BatchSpan
+    place: PhysicalOffset
+
+
+class StagedBatches:
+    """The staged batches of one store."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        appender: MessageAppender,
+        refusal: Callable[[], str | None],
+        flushed: Callable[[PhysicalOffset], Future[None]],
+        wake: Callable[[], object],
+        fail: Callable[[StoreError], object],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Take the writer of the log, and what follows an append; ``clock`` measures holds.
+
+        ``refusal`` returns why nothing is taken now, or None.
+        ``flushed`` returns a future of what is on the disk, ``wake`` has messages carried to their
+        queues, and ``fail`` is told of a failure that only a restart can mend.
+        """
+        self._log, self._reput = parts.log, parts.reput
+        self._table, self._staging, self._queues = parts.batches, parts.staging, parts.queues
+        self._dispatcher = parts.dispatcher
+        self._appender = appender
+        self._chunks = ChunkAppender(parts.log, appender, parts.fresh.held)
+        self._refusal, self._flushed = refusal, flushed
+        self._wake, self._fail = wake, fail
+        self._under_way: Future[None] | None = None
+        self.commits = 0
+        """The number of batches that were committed."""
+        self.aborts = 0
+        """The number of batches that were given up by their sinks."""
+        self.rollbacks = 0
+        """The number of commits that have failed and left nothing."""
+        self.held = Histogram()
+        """The durations for which commits have held up messages of others."""
+        self._clock = clock
+        self._held_since = 0.0
+        self.hindrance = Hindrance("a batch is neither committed nor given up")
+        self._is_taken_back = False
+
+    def taken_back(
+        self, topic: str, queue_id: int, start: QueueOffset, count: int
+    ) -> Collection[QueueOffset]:
+        """Return those of successive offsets in a queue that had rows which were rolled back."""
+        queue = self._queues.get(topic, queue_id)
+        return set() if queue is None else queue.taken_back(start, count)
+
+    def last(self, sink: str) -> CommittedBatch | None:
+        """Return the last batch that a sink has committed, or None."""
+        return self._table.last(sink)
+
+    @property
+    def sinks(self) -> Mapping[str, CommittedBatch]:
+        """The last batches of all sinks, by the sink's name."""
+        return self._table.sinks
+
+    @property
+    def under_way(self) -> Future[None] | None:
+        """The end of the commit, or of what else a sink wants, that is under way; None without."""
+        return self._under_way
+
+    @property
+    def staged_bytes(self) -> int:
+        """The number of bytes that are staged now."""
+        return self._staging.size
+
+    def why_stuck(self) -> str | None:
+        """Return why a batch that cannot be committed cannot be rolled back yet either, or None."""
+        return self.hindrance.text if self._is_taken_back else None
+
+    def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
+        """Return whether a batch is the last that its sink has committed.
+
+        Raises:
+            BatchRefused: The sink is another's, or has committed a later batch.
+        """
+        return self._table.is_committed(sink, batch_id, owner)
+
+    def stage(
+        self,
+        name: StagedName,
+        sized_records: Buffer,
+        sizes: Sizes,
+        records: Buffer,
+        aside: RunAside,
+    ) -> Waiting[None]:
+        """Stage records of one queue. A kill leaves them, a power failure may not.
+
+        Raises:
+            BatchRefused: They could not be appended, or no file can have such a name.
+            Lacking, OSError: There is no room.
+        """
+        name.check()
+        checked = yield from self._checked(records, sizes)
+        yield from beside(
+            partial(self._staging.put, name, checked.rows, bytes(sized_records)), aside
+        )
+
+    def commit(
+        self,
+        sink: str,
+        batch_id: int,
+        owner: str,
+        attempts: Sequence[StagedAttempt],
+        admit: Callable[[QueueKey], object],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+    ) -> Waiting[CommittedBatch]:
+        """Make all rows of a batch visible, or none; return the last batch that is committed.
+
+        ``admit`` raises if a queue takes no messages now.
+
+        Raises:
+            BatchRefused: What is staged is not what is named.
+            Lacking, OSError: There is no room; nothing of it is seen.
+            StoreFailed: The disk has failed; a restart decides.
+            StoreError: Nothing is taken now.
+        """
+        check_batch(sink, batch_id)
+        yield from self._begin()
+        try:
+            if self.is_committed(sink, batch_id, owner):
+                return self._known(sink)
+            refusal = self._refusal()  # what a start has not finished yet, too
+            if refusal is not None:
+                raise StoreError(refusal)
+            if attempts:
+                yield from bulk_tools.when_loaded()
+            check = partial(self._staging.checked, sink, batch_id, attempts)
+            found = yield from beside(check, aside)
+            if found:
+                begins_at = self._appender.settled_end()
+                batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=begins_at)
+                yield from beside(partial(self._table.begin, batch, len(found)), aside)
+                self._held_since = self._clock()
+                self._reput.hold_from(self._appender.settled_end())
+                rows = sum(each.rows for each in attempts)
+                yield from self._decided(batch, owner, rows, found, admit, aside, pause)
+            else:
+                empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
+                yield from beside(partial(self._table.finish, sink, empty), aside)
+            self.commits += 1
+            # Nobody waits for that; what the disk refuses goes with a later batch, or by its age.
+            aside(partial(self._staging.forget, sink, last=batch_id), _drop)
+            return self._known(sink)
+        finally:
+            self._end()
+
+    def abort(
+        self,
+        sink: str,
+        batch_id: int,
+        owner: str,
+        aside: RunAside,
+        attempts: frozenset[str] = frozenset(),
+    ) -> Waiting[None]:
+        """Forget what is staged of a batch, or what some attempts have, unless it is committed.
+
+        Raises:
+            BatchRefused: The sink is another's.
+            StoreError: A batch can be neither committed nor rolled back now.
+        """
+        yield from self._begin()
+        try:
+            last = self._table.last(sink)
+            if last is None or last.owner != owner or last.batch_id < batch_id:
+                self.is_committed(sink, batch_id, owner)  # raises if the sink is another's
+                forget = partial(
+                    self._staging.forget, sink, first=batch_id, last=batch_id, attempts=attempts
+                )
+                yield from beside(forget, aside)
+                self.aborts += 1
+        finally:
+            self._end()
+
+    def forget_sink(self, sink: str, aside: RunAside) -> Waiting[bool]:
+        """Forget the last batch of a sink and what it has staged; return whether there was any.
+
+        A sink of this name can then commit all of its batches again.
+
+        Raises:
+            OSError: The disk refuses.
+            StoreError: A batch can be neither committed nor rolled back now.
+        """
+        yield from self._begin()
+        try:
+            is_known, has_any = self._table.last(sink) is not None, self._staging.has_any(sink)
+            if is_known:
+                yield from beside(partial(self._table.forget, sink), aside)
+            if has_any:
+                yield from beside(partial(self._staging.forget, sink), aside)
+            return is_known or has_any
+        finally:
+            self._end()
+
+    def forget_old(self) -> None:
+        """Delete what was staged a day ago, or earlier; in any thread."""
+        self._staging.forget_old()
+
+    def _begin(self) -> Waiting[None]:
+        why_stuck = self.why_stuck()
+        if why_stuck is not None:  # that may take hours, for which nobody waits
+            raise StoreError(why_stuck)
+        while self._under_way is not None:
+            yield self._under_way
+        self._under_way = Future()
+
+    def _end(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.set_result(None)
+
+    def _known(self, sink: str) -> CommittedBatch:
+        last = self._table.last(sink)
+        if last is None:
+            raise BatchRefused(f"sink {sink} has committed nothing")
+        return last
+
+    def _decided(
+        self,
+        batch: OpenBatch,
+        owner: str,
+        rows: int,
+        names: Sequence[StagedName],
+        admit: Callable[[QueueKey], object],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+    ) -> Waiting[None]:
+        """Copy the batch and commit it, or roll it back and raise what was in the way."""
+        put: list[_Put] = []
+        try:
+            end_offset = yield from self._copy(batch, names, put, admit, aside)
+            committed = CommittedBatch(
+                batch_id=batch.batch_id,
+                owner=owner,
+                rows=rows,
+                spans=joined([each.span for each in put]),
+            )
+            finish = partial(self._table.finish, batch.sink, committed)
+            yield from self._insist(finish, aside, pause, ATTEMPTS)
+        except StoreFailed:
+            raise
+        except Exception:
+            yield from self._take_back(batch, put, aside, pause)
+            raise
+        self._let_go(end_offset)
+
+    def _take_back(
+        self,
+        batch: OpenBatch,
+        put: Sequence[_Put],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+    ) -> Waiting[None]:
+        """Roll back a batch that cannot be committed, and let others go on.
+
+        Raises:
+            StoreFailed: A flush has failed.
+        """
+        self._is_taken_back = True
+        self._reput.take_back()
+        try:
+            yield from self._insist(partial(self._roll_back, batch), aside, pause)
+        finally:
+            self._is_taken_back = False
+        self.rollbacks += 1
+        for each in reversed(put):
+            if not self._has_gone(each):  # else the offsets are those of another topic by now
+                span = each.span
+                queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
+                self._appender.take_back(queue, first, first + span.count)
+        self._let_go()
+
+    def _let_go(self, together_until: PhysicalOffset = LOG_START) -> None:
+        self.hindrance.end()
+        self._reput.let_go(together_until)
+        self.held.add(self._clock() - self._held_since)
+        self._wake()
+
+    def _copy(
+        self,
+        batch: OpenBatch,
+        names: Sequence[StagedName],
+        put: list[_Put],
+        admit: Callable[[QueueKey], object],
+        aside: RunAside,
+    ) -> Waiting[PhysicalOffset]:
+        """Append all rows, some of a chunk a step, and flush the log; return where they end."""
+        yield from bulk_tools.when_loaded()
+        end_offset = LOG_START
+        # Should the batch be rolled back, its queues may have gaps, which must not be there.
+        self._log.leave_first_file()
+        reads = (begun(partial(self._read, name), aside) for name in names)
+        read = next(reads, None)
+        while read is not None:
+            checked = yield from read
+            read = next(reads, None)  # begun while this one is appended
+            checked.mark(batch.mark)
+            for rows in checked.by_turns():
+                yield A_WHOLE_TURN
+                admit(rows.queue)
+                result = self._chunks.put_checked(rows)
+                if result.status is not PutMessageStatus.PUT_OK:
+                    raise StoreError(result.remark or "messages are not taken")
+                put.append(_Put(span_of(rows, result), result.physical_offset))
+                end_offset = result.end_offset
+                self._wake()  # so that what becomes of the rows is worked out while others wait
+                if result.message_count < rows.rows:
+                    raise Lacking(f"only {result.message_count} of {rows.rows} messages had room")
+            yield None
+        if put:
+            is_flushed = self._flushed(end_offset)
+            yield is_flushed
+            is_flushed.result()
+            for queue in {(each.span.topic, each.span.queue_id) for each in put}:
+                admit(queue)  # it may be gone meanwhile
+            gone = next(filter(self._has_gone, put), None)
+            if gone is not None:  # though there is one of its name
+                raise BatchRefused(f"topic {gone.span.topic} was deleted while rows were copied")
+        return end_offset
+
+    def _has_gone(self, put: _Put) -> bool:
+        """Return whether a topic was deleted since rows were appended: nobody will see these."""
+        return put.place < self._dispatcher.deleted_topics.get(put.span.topic, LOG_START)
+
+    def _read(self, name: StagedName) -> Checked:
+        """Return the records of a staged chunk, ready to be appended; in any thread."""
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+
+        sizes, records = decode_sized(self._staging.read(name))
+        return finished(self._checked(records, sizes, are_known=True))
+
+    def _checked(
+        self, records: Buffer, sizes: Sizes, *, are_known: bool = False
+    ) -> Waiting[Checked]:
+        try:
+            checked = yield from self._chunks.checked(records, sizes, are_known=are_known)
+        except RecordError as error:
+            raise BatchRefused(str(error)) from error
+        if isinstance(checked, PutMessageResult):
+            raise BatchRefused(checked.remark or "the records cannot be appended")
+        return checked
+
+    def _roll_back(self, batch: OpenBatch) -> None:
+        roll_back(self._log, batch.log_offset, batch.mark)
+        self._log.flush()
+        self._table.give_up()
+
+    def _insist(
+        self,
+        job: Callable[[], object],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+        attempts: int | None = None,
+    ) -> Waiting[None]:
+        """Do what must not be left half done, again if something is lacking for it.
+
+        Raises:
+            StoreFailed: Nobody knows what is on the disk by now.
+            Exception: What was lacking at the last of the attempts, too; nothing was done.
+        """
+        for attempt in count(1):
+            try:
+                yield from beside(job, aside)
+            except Exception as error:  # noqa: PERF203  # each attempt may fail
+                if not may_succeed_later(error):
+                    raise self._failed(error) from error
+                self.hindrance.begin(error)
+                if attempt == attempts:
+                    raise
+                yield pause()
+            else:
+                return
+
+    def _failed(self, error: Exception) -> StoreFailed:
+        self.hindrance.give_up()
+        failure = StoreFailed("a batch is neither committed nor given up", error)
+        self._fail(failure)
+        return failure
+
+
+def _drop(_: object) -> None:
+    """Return nothing, whatever a job has returned."""

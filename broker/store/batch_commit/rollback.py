@@ -1,0 +1,132 @@
+"""Rolling back: rows of a batch that is not committed are marked in the log, where they lie.
+
+They become what RocketMQ has for this: messages of a transaction that was rolled back, which no
+consume queue gets, neither here nor with RocketMQ, nor when queues are made again from the log.
+Other records lie between them, and stay as they are. To do it again does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+
+from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..log.commit_log import CommitLog
+from ..log.recovery import record_behind
+from ..records.integrity import RecordCheck
+from ..records.scanning import record_sizes
+from ..records.transaction_states import TRANSACTION_MASK
+from ..results import PhysicalOffset
+
+if TYPE_CHECKING:
+    import numpy
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+_PIECE_BYTES = 4 << 20
+_PIECE_RECORDS = 8_192
+
+
+class _Rows(NamedTuple):
+    """Rows of a commit among the records at a place in the log, by their numbers there."""
+
+    position: PhysicalOffset
+    chunk: RecordChunk
+    rows: numpy.ndarray[tuple[int], numpy.dtype[numpy.intp]]
+
+
+def roll_back(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
+    """Mark all rows of a commit behind a place in the log; nothing of that is flushed.
+
+    Raises:
+        OSError: The disk refuses. It may be done again.
+        UnreadableFile: The disk does not give what lies there.
+    """
+    for found in _rows_behind(log, start, mark):
+        _roll_back_in(log, found)
+
+
+def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
+    """Return where, behind a place in the log, the first row of a commit is not rolled back.
+
+    Raises:
+        UnreadableFile: The disk does not give what lies there.
+    """
+    for position, chunk, rows in _rows_behind(log, start, mark):
+        kept = rows[chunk.sys_flag[rows] & TRANSACTION_MASK != TRANSACTION_MASK]
+        if len(kept):
+            return position + int(chunk.starts[kept[0]])
+    return None
+
+
+def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
+    """Return, behind a place in the log, the highest mark that a row has, and its first place.
+
+    Raises:
+        UnreadableFile: The disk does not give what lies there.
+    """
+    newest, place = 0, start
+    for position, chunk in _chunks_behind(log, start):
+        marks = np.where(
+            chunk.sys_flag & TRANSACTION_MASK, 0, chunk.tail["prepared_transaction_offset"]
+        )
+        row = int(marks.argmax())
+        if marks[row] > newest:
+            newest, place = int(marks[row]), position + int(chunk.starts[row])
+    return (newest, place) if newest else None
+
+
+def _rows_behind(log: CommitLog, start: PhysicalOffset, mark: int) -> Iterator[_Rows]:
+    for position, chunk in _chunks_behind(log, start):
+        rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
+        if len(rows):
+            yield _Rows(position, chunk, rows)
+
+
+def _chunks_behind(
+    log: CommitLog, start: PhysicalOffset
+) -> Iterator[tuple[PhysicalOffset, RecordChunk]]:
+    check = RecordCheck(log.sealed_from)
+    position = max(start, log.min_offset)
+    while position < log.written_offset:
+        chunk = _records_at(log, position, check)
+        if chunk is None:  # a blank, or a hole
+            found = record_behind(log.files, position + 1, position, log.sealed_from)
+            position = log.written_offset if found is None else found
+            continue
+        yield position, chunk
+        position += len(chunk.data)
+
+
+def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) -> RecordChunk | None:
+    """Return good records that lie back to back from a place on, or None if there is none."""
+    stop = min(log.written_offset - position, log.files.space_left(position), _PIECE_BYTES)
+    data = log.files.read_up_to(position, stop)
+    sizes = record_sizes(data, _PIECE_RECORDS)
+    if not sizes:  # one that is longer, perhaps
+        data = log.record(position)
+        sizes = [len(data)] if len(data) >= layout.RECORD_BYTES_MIN else []
+    good, _ = check.good_of_many(data, sizes, position) if sizes else (0, ())
+    if not good:
+        return None
+    try:
+        return bulk_tools.RecordChunk(bytearray(data[: sum(sizes[:good])]), sizes[:good])
+    except RecordError:
+        return None
+
+
+def _roll_back_in(log: CommitLog, found: _Rows) -> None:
+    position, chunk, rows = found
+    flags = (chunk.sys_flag[rows] | TRANSACTION_MASK).astype(">i4").view("V4")
+    cells = np.ndarray((len(chunk.data) - 3,), "V4", chunk.data, strides=(1,))
+    cells[chunk.starts[rows] + layout.SYS_FLAG_AT] = flags
+    sealing = bulk_tools.Sealing(chunk)
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+        first, last = int(run[0]), int(run[-1])
+        sealing.seal(first, last + 1)
+        start, end = int(chunk.starts[first]), int(chunk.ends[last])
+        log.files.write(position + start, bytes(chunk.data[start:end]))

@@ -1,0 +1,157 @@
+"""The tools for many records at once, loaded when the first of them is used.
+
+pyarrow alone takes longer to load than all the rest of a broker, and more memory; a broker that
+gets a few messages never needs it. So code in this room that is for many records gets its tools
+here, by `chunks.RecordChunk`, and no other module of the store imports them when it is itself
+imported.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from concurrent.futures import Future
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ...common.threads import Workers
+from ..errors import Hindrance, is_lack
+
+if TYPE_CHECKING:
+    from pyarrow import py_buffer
+
+    from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
+    from rmq_spark.wire.chunk.columns import COLUMNS
+    from rmq_spark.wire.chunk.decode import RecordChunk
+    from rmq_spark.wire.chunk.gather import take_bytes
+
+    from .java_hash import hash_index_keys, keys_before
+
+_HOMES = {
+    "COLUMNS": "rmq_spark.wire.chunk.columns",
+    "RecordChunk": "rmq_spark.wire.chunk.decode",
+    "py_buffer": "pyarrow",
+    "Sealing": "rmq_spark.wire.chunk.checksums",
+    "hash_index_keys": "rocketpoll.broker.store.bulk.java_hash",
+    "keys_before": "rocketpoll.broker.store.bulk.java_hash",
+    "intact_records": "rmq_spark.wire.chunk.checksums",
+    "take_bytes": "rmq_spark.wire.chunk.gather",
+    "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
+}
+
+__all__ = [
+    "COLUMNS",
+    "RecordChunk",
+    "Sealing",
+    "are_loaded",
+    "hash_index_keys",
+    "intact_records",
+    "keys_before",
+    "loading",
+    "py_buffer",
+    "take_bytes",
+    "when_loaded",
+    "with_empty_checksums",
+]
+
+
+def are_loaded() -> bool:
+    """Return whether the tools are loaded; if not, begin to load them in another thread.
+
+    This is for callers that have another way until then: loading stops a thread for a tenth of a
+    second or two.
+    """
+    if not _state.is_loaded:
+        with suppress(RuntimeError, MemoryError):  # no thread can be started: later, perhaps
+            loading()
+    return _state.is_loaded
+
+
+def loading() -> Future[None]:
+    """Load the tools in another thread, unless that is under way; return its future.
+
+    Raises:
+        RuntimeError, MemoryError: No thread can be started for that.
+    """
+    with _state.lock:
+        attempt = _state.attempt
+        if attempt is None or (attempt.done() and not _state.is_loaded):
+            # A process that ends waits for it: Arrow's libraries crash if Python ends meanwhile.
+            workers = _state.workers = Workers("LoadChunkTools")
+            attempt = _state.attempt = workers.submit(_load)
+            attempt.add_done_callback(lambda _: workers.shutdown())
+    return attempt
+
+
+def fail_lost_loading() -> None:
+    """Fail a loading whose thread has not begun in time; to be called now and then."""
+    if _state.workers is not None:
+        _state.workers.fail_lost_jobs()
+
+
+def when_loaded() -> Generator[Future[None], None, None]:
+    """Load the tools, in one step: take the next when the future that this yields is done.
+
+    Raises:
+        OSError, ImportError, MemoryError, RuntimeError: They cannot be loaded now.
+    """
+    attempt = loading()
+    if not attempt.done():
+        yield attempt
+    attempt.result()
+
+
+class _State:
+    is_loaded = False
+    attempt: Future[None] | None = None
+    workers: Workers | None = None
+    lock = threading.Lock()
+    hindrance = Hindrance("the tools for many messages at once are not loaded")
+
+
+_state = _State()
+
+
+def _load() -> None:
+    try:
+        for home in dict.fromkeys(_HOMES.values()):
+            _imported(home)
+        # With its first conversion pyarrow looks for pandas, and loads it where it may: for half a
+        # second, which is to be spent here and not in a turn of the loop. To have pyarrow do it
+        # here would abort a process that ends meanwhile: its C++ is no place for a thread to end.
+        with suppress(Exception):
+            import_module("pandas")
+    except BaseException as error:
+        if is_lack(error):
+            _state.hindrance.begin(error)
+        raise
+    _state.is_loaded = True
+    _state.hindrance.end()
+
+
+def __getattr__(name: str) -> Any:
+    """Import the tool of this name, which later look-ups find without coming here."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    tool = globals()[name] = getattr(_imported(_HOMES[name]), name)
+    return tool
+
+
+def _imported(home: str) -> ModuleType:
+    """Import a module.
+
+    Raises:
+        ImportError: It cannot be imported, whatever numpy or pyarrow has raised: where they do not
+            fit together, or something else has their name, that may be anything.
+    """
+    try:
+        return import_module(home)
+    except Exception as error:
+        if is_lack(error) or isinstance(error, OSError):
+            raise
+        raise ImportError(
+            f"{home} cannot be imported, as pyarrow and numpy do not fit together, or something "
+            f"else has one of their names: {type(error).__name__}: {error}"
+        ) from error

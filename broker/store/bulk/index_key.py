@@ -1,0 +1,45 @@
+"""The hash by which the index knows a key of a message, one at a time; `java_hash` hashes many.
+
+    topic # key     where a key is a UNIQ_KEY, or a word of KEYS
+
+Nothing here knows of files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from rmq_spark.wire.properties import KEY_SEPARATOR
+from rmq_spark.wire.tags import java_string_hash
+
+from . import lazy_numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+IndexHashes: TypeAlias = "npt.NDArray[np.int32]"
+
+INDEX_KEY_SEPARATOR = "#"
+
+_INT_END = 1 << 31
+
+
+def index_hash(text: str) -> int:
+    """Return the hash by which the index files a text: never negative."""
+    value = abs(java_string_hash(text))
+    return value if value < _INT_END else 0
+
+
+def index_hashes(values: npt.NDArray[np.uint32]) -> IndexHashes:
+    """Return what `index_hash` makes of texts, from their hashes without a sign."""
+    # Like Java's, this abs() leaves the smallest number negative.
+    return np.maximum(np.abs(values.view(np.int32)), 0)
+
+
+def hash_keys(topic: str, unique_key: str | None, keys: str | None) -> list[int]:
+    """Return the hashes of a message's unique key, if it has one, and of each word of its keys."""
+    prefix = topic + INDEX_KEY_SEPARATOR
+    hashes = (
+        [index_hash(prefix + word) for word in keys.split(KEY_SEPARATOR) if word] if keys else []
+    )
+    return hashes if unique_key is None else [index_hash(prefix + unique_key), *hashes]

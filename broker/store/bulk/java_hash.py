@@ -1,0 +1,152 @@
+"""Java's ``String.hashCode`` of many texts at once, and index hashes made from it.
+
+The hash of a text is a polynomial in 31 over its UTF-16 code units, modulo 2^32. 31 is odd, so it
+can be divided by as well: with each byte of a buffer weighed by a falling power of 31 and all of it
+summed up from the left, the hash of any piece is the difference of two sums times one power. That
+holds for ASCII, where a byte is a code unit; the few pieces that are something else go through
+`java_string_hash`.
+
+Nothing here knows of files or messages.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
+from rmq_spark.wire.tags import java_string_hash
+
+from .index_key import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
+
+Words: TypeAlias = npt.NDArray[np.uint32]
+
+_BASE = 31
+_MODULUS = 1 << 32
+_BASE_INVERSE = pow(_BASE, -1, _MODULUS)
+_POWERS_BITS_MIN = 16
+_SPACE = ord(" ")  # `MessageConst.KEY_SEPARATOR`
+_NOT_ASCII = 0x80
+
+
+class Hashes(NamedTuple):
+    """Hashes of texts, each with 31 to the power of its length, so that prefixes can be added."""
+
+    values: Words
+    scales: Words
+
+    def behind(self, values: Words) -> Words:
+        """Return the hashes of the texts with prefixes that have these hashes."""
+        return values * self.scales + self.values
+
+
+def keys_before(unique_keys: pa.StringArray, keys: pa.StringArray) -> Positions:
+    """Return how many keys the rows before each have at most, and last how many all have."""
+    words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
+    before = np.zeros(len(keys) + 1, np.int64)
+    np.cumsum(words.to_numpy(zero_copy_only=False) + _valid_rows(unique_keys), out=before[1:])
+    return before
+
+
+def hash_index_keys(
+    topics: pa.StringArray, unique_keys: pa.StringArray, keys: pa.StringArray
+) -> tuple[Positions, IndexHashes]:
+    """Return index hashes of ``topic#key`` for each row's unique key, then each word of its keys.
+
+    The result is the rows that the hashes belong to, in order, and the hashes.
+    """
+    unique_rows = np.flatnonzero(_valid_rows(unique_keys))
+    unique = Hashes(*(part[unique_rows] for part in hash_texts(unique_keys)))
+    word_rows, words = hash_words(keys)
+    rows = np.concatenate((unique_rows, word_rows))
+    hashes = Hashes(*(np.concatenate(parts) for parts in zip(unique, words, strict=True)))
+    prefixes = hash_texts(topics).values * _BASE + ord(INDEX_KEY_SEPARATOR)
+    in_order = np.argsort(rows, kind="stable")
+    return rows[in_order], index_hashes(hashes.behind(prefixes[rows]))[in_order]
+
+
+def hash_texts(texts: pa.StringArray) -> Hashes:
+    """Return the hashes of the texts; a null's means nothing."""
+    text, offsets = _text_of(texts)
+    return hash_pieces(text, offsets[:-1], offsets[1:])
+
+
+def hash_words(texts: pa.StringArray) -> tuple[Positions, Hashes]:
+    """Return the rows of the words between spaces, in order, and the words' hashes."""
+    text, offsets = _text_of(texts)
+    is_word = text != _SPACE
+    if is_word.all():
+        rows = np.flatnonzero(offsets[1:] > offsets[:-1])
+        starts, ends = offsets[:-1][rows], offsets[1:][rows]
+    else:
+        starts, ends = _word_bounds(is_word, offsets)
+        rows = np.searchsorted(offsets, starts, "right") - 1
+    if texts.null_count:
+        kept = _valid_rows(texts)[rows]
+        rows, starts, ends = rows[kept], starts[kept], ends[kept]
+    return rows, hash_pieces(text, starts, ends)
+
+
+def hash_pieces(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
+    """Return the hashes of pieces of one UTF-8 text."""
+    powers, inverse_powers = _powers(max(len(text).bit_length(), _POWERS_BITS_MIN))
+    sums = np.zeros(len(text) + 1, np.uint32)
+    np.cumsum(text * inverse_powers[: len(text)], dtype=np.uint32, out=sums[1:])
+    # An empty piece at the very start takes the last power, but its sum is 0.
+    values = (sums[ends] - sums[starts]) * powers[ends - 1]
+    hashes = Hashes(values, powers[ends - starts])
+    if len(text) and text.max() >= _NOT_ASCII:
+        _hash_one_by_one(text, starts, ends, hashes)
+    return hashes
+
+
+def _hash_one_by_one(text: Bytes, starts: Positions, ends: Positions, hashes: Hashes) -> None:
+    """Correct the hashes of the pieces that are not ASCII."""
+    foreign_bytes = np.concatenate(([0], np.cumsum(text >= _NOT_ASCII)))
+    for row in np.flatnonzero(foreign_bytes[ends] > foreign_bytes[starts]).tolist():
+        piece = text[starts[row] : ends[row]].tobytes().decode("utf-8", "replace")
+        hashes.values[row] = java_string_hash(piece) % _MODULUS
+        hashes.scales[row] = pow(_BASE, len(piece.encode("utf-16-le")) // 2, _MODULUS)
+
+
+def _word_bounds(is_word: npt.NDArray[np.bool_], offsets: Positions) -> tuple[Positions, Positions]:
+    """Return the starts and ends of words, which lie beside a space or a text's border."""
+    begins, finishes = is_word.copy(), is_word.copy()
+    begins[1:] &= ~is_word[:-1]
+    finishes[:-1] &= ~is_word[1:]
+    first_bytes = offsets[:-1][offsets[:-1] < offsets[1:]]
+    last_bytes = offsets[1:][offsets[:-1] < offsets[1:]] - 1
+    begins[first_bytes] = is_word[first_bytes]
+    finishes[last_bytes] = is_word[last_bytes]
+    return np.flatnonzero(begins), np.flatnonzero(finishes) + 1
+
+
+def _valid_rows(texts: pa.StringArray) -> npt.NDArray[np.bool_]:
+    """Return a mask of the texts that are not null."""
+    valid: npt.NDArray[np.bool_] = texts.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _text_of(texts: pa.StringArray) -> tuple[Bytes, Positions]:
+    """Return the bytes of all texts, and the bounds of each text in them."""
+    if not len(texts):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    offsets = offsets_of(texts).astype(np.int64)
+    data = texts.buffers()[2]
+    text = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return text[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+@lru_cache(maxsize=4)
+def _powers(bits: int) -> tuple[Words, Words]:
+    """Return the first 2^bits powers of 31, and of its inverse."""
+    bases = np.full((2, 1 << bits), [[_BASE], [_BASE_INVERSE]], np.uint32)
+    bases[:, 0] = 1
+    powers, inverse_powers = np.cumprod(bases, axis=1, dtype=np.uint32)
+    powers.flags.writeable = inverse_powers.flags.writeable = False
+    return powers, inverse_powers

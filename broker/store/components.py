@@ -1,0 +1,121 @@
+"""StoreParts: log, consume queues, index and reput of one store, joined and not yet opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .config import FlushDiskType, StoreConfig
+from .dispatch.dispatcher import Dispatcher
+from .dispatch.reput import ReputMessageService
+from .files.disk import Disk
+from .files.file_pool import FilePool
+from .index.index_service import IndexService
+from .log.commit_log import LOOK_MS, CommitLog
+from .queues.queue_table import FoundEnds, QueueTable
+from .records.recent_writes import FreshRecords, none_yet
+from .results import PhysicalOffset
+from .staging.commit_table import BatchTable
+from .staging.staging_area import STAGING, Staging
+
+COMMIT_LOG: Final = "commitlog"
+CONSUME_QUEUE: Final = "consumequeue"
+INDEX: Final = "index"
+CONFIG: Final = "config"
+WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
+"""The directories below a store's own that each store has, and writes to."""
+
+
+@dataclass(frozen=True)
+class StoreParts:
+    """The parts of a store; ``fresh`` joins those that append with reput."""
+
+    config: StoreConfig
+    disk: Disk
+    pool: FilePool
+    log: CommitLog
+    queues: QueueTable
+    index: IndexService | None
+    dispatcher: Dispatcher
+    fresh: FreshRecords
+    reput: ReputMessageService
+    found_ends: FoundEnds
+    batches: BatchTable
+    staging: Staging
+    is_sync: bool
+    """True if a message is confirmed when it is on the disk, and not when it is written."""
+    confirm_offset: Callable[[], PhysicalOffset]
+    """A function that returns up to where a crash will not take messages back.
+
+    They are visible up to there, but for those of a commit that is under way, and behind it.
+    """
+
+    @classmethod
+    def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreParts:
+        """Build the parts, without touching the disk."""
+        root, pool = config.store_path_root_dir, FilePool(disk, config.open_files_max)
+        is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        log = CommitLog(
+            pool,
+            root / COMMIT_LOG,
+            config.mapped_file_size_commit_log,
+            now_ms,
+            look_ms=None if is_sync else LOOK_MS,
+        )
+        queues = QueueTable(pool, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
+        index: IndexService | None = None
+        if config.message_index_enable:
+            index = IndexService(
+                pool,
+                root / INDEX,
+                now_ms,
+                hash_slot_num=config.max_hash_slot_num,
+                index_num=config.max_index_num,
+                hops_max=config.index_hops_max,
+            )
+        dispatcher = Dispatcher(config.message_delay_level_ms)
+        fresh = none_yet()
+
+        def confirm_offset() -> PhysicalOffset:
+            return log.flushed_offset if is_sync else log.written_offset
+
+        reput = ReputMessageService(
+            log=log,
+            queues=queues,
+            index=index,
+            dispatcher=dispatcher,
+            confirm_offset=confirm_offset,
+            fresh=fresh,
+        )
+        return cls(
+            config=config,
+            disk=disk,
+            pool=pool,
+            log=log,
+            queues=queues,
+            index=index,
+            dispatcher=dispatcher,
+            fresh=fresh,
+            reput=reput,
+            found_ends=FoundEnds(lambda: reput.reput_from_offset),
+            batches=BatchTable(disk, root / CONFIG, now_ms),
+            staging=Staging(disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000),
+            is_sync=is_sync,
+            confirm_offset=confirm_offset,
+        )
+
+    @property
+    def root(self) -> Path:
+        """The directory of the store."""
+        return self.config.store_path_root_dir
+
+    def close(self) -> None:
+        """Close all files of the store; nothing is carried to its queues any more."""
+        self.reput.end()
+        self.log.close()
+        self.queues.close()
+        self.batches.close()
+        if self.index is not None:
+            self.index.close()

@@ -1,0 +1,1 @@
+"""Dispatch: entries of consume queues and index, made from the log."""

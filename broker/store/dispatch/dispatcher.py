@@ -1,0 +1,315 @@
+"""Dispatcher: what the log tells the consume queues, and those who wait, about a run of records.
+
+A run is read in one of three ways that come to the same: a few records one by one, many as a
+`RecordChunk`, and what was just written from the memory of its writer. Which queue gets which
+entries is decided here; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import SCHEDULE_TOPIC, is_light_queue
+from rmq_spark.wire.properties import TAGS
+from rmq_spark.wire.tags import tags_code
+
+from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..queues.consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
+from ..queues.rolled_back_offsets import RolledBack, TakenBack
+from ..records.fields import glance, pattern_of, property_of
+from ..records.recent_writes import FreshRows, FreshRun
+from ..records.transaction_states import STATE_ROLLED_BACK, STATES_WITHOUT_ENTRY, TRANSACTION_MASK
+from ..results import PhysicalOffset, QueueOffset
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+FEW = 128
+"""Up to this number, taking records one by one is cheaper than setting up arrays."""
+
+_COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
+_REMEMBERED_BYTES_MAX = 128
+_TAGS = pattern_of(TAGS)
+_TAGS_NAME = TAGS.encode()
+
+
+class MessageArrivingListener(Protocol):
+    """A listener for new messages in queues: the store's only word to the outside."""
+
+    def arriving(
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: QueueOffset,
+        tags_codes: Collection[int] | None,
+    ) -> None:
+        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new.
+
+        None for the codes: there are very many.
+        """
+
+
+class QueueEntries(NamedTuple):
+    """New entries of one queue, with successive offsets, as the queue's files hold them."""
+
+    topic: str
+    queue_id: int
+    queue_offset: QueueOffset
+    entries: Buffer
+    tags_codes: Sequence[int]
+
+
+class _Run:
+    """Entries of one queue that follow each other, as they come."""
+
+    __slots__ = ("codes", "end", "entries", "queue_id", "start", "topic")
+
+    def __init__(self, topic: str, queue_id: int, start: QueueOffset) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.start = self.end = start
+        self.entries: list[bytes] = []
+        self.codes: list[int] = []
+
+    def finished(self) -> QueueEntries:
+        return QueueEntries(
+            self.topic, self.queue_id, self.start, b"".join(self.entries), self.codes
+        )
+
+
+class Dispatcher:
+    """Turns records into consume-queue entries."""
+
+    def __init__(self, delay_level_ms: Sequence[int]) -> None:
+        """Take the delays of the levels, from 1 on."""
+        self._delay_level_ms = tuple(delay_level_ms)
+        self.deleted_topics: dict[str, PhysicalOffset] = {}
+        """Deleted topics, and the ends of the log then: records before these are passed over."""
+        self.taken_back = TakenBack()
+        """Offsets of rows that were rolled back, of which the queues do not know yet."""
+
+    def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
+        """Pass over the records of a topic before a place in the log, from the next run on."""
+        before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
+        self.deleted_topics[topic] = before
+        self.taken_back.forget_topic(topic, before)
+
+    def forget_deleted(self, first: PhysicalOffset) -> None:
+        """Forget deletions of topics whose messages have expired before a place in the log."""
+        for topic, before in tuple(self.deleted_topics.items()):
+            if before <= first:
+                del self.deleted_topics[topic]
+
+    def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
+        """Return the entries of records that were just written, in the order of the log."""
+        return self.not_deleted(self._from_memory(fresh))
+
+    def entries_of_few(
+        self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
+    ) -> Iterable[QueueEntries]:
+        """Return the entries of a few records that lie back to back from a place in the log."""
+        return self.not_deleted(self._one_by_one(data, sizes, physical_offset))
+
+    def entries_of_chunk(
+        self, chunk: RecordChunk, physical_offset: PhysicalOffset
+    ) -> Iterable[QueueEntries]:
+        """Return the entries of many records that lie back to back from a place in the log."""
+        return self.not_deleted(self._all_at_once(chunk, physical_offset))
+
+    def not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
+        """Return these entries without those of topics that were deleted after them.
+
+        Light queues are RocketMQ's alone, and get none here.
+        """
+        runs = (run for run in runs if not is_light_queue(run.topic))
+        return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
+
+    def _without_deleted(self, run: QueueEntries) -> QueueEntries | None:
+        deleted_before = self.deleted_topics.get(run.topic, 0)
+        places = np.frombuffer(run.entries, ENTRY)["physical_offset"]
+        gone = int(np.searchsorted(places, deleted_before))
+        if gone == len(places):
+            return None
+        return run._replace(
+            queue_offset=run.queue_offset + gone,
+            entries=memoryview(run.entries)[gone * ENTRY_BYTES :],
+            tags_codes=run.tags_codes[gone:],
+        )
+
+    def _from_memory(self, fresh: Iterable[FreshRun | FreshRows]) -> list[QueueEntries]:
+        runs: list[_Run | QueueEntries] = []
+        last_of_queue: dict[QueueKey, _Run] = {}
+        pack = ENTRY_STRUCT.pack
+        for written in fresh:
+            if isinstance(written, FreshRows):
+                runs.append(self._of_rows(written))
+                continue
+            records, store_timestamp, _ = written
+            for queue, queue_offset, place, size, properties in records:
+                run = last_of_queue.get(queue)
+                if run is None or run.end != queue_offset:
+                    run = last_of_queue[queue] = _Run(*queue, queue_offset)
+                    runs.append(run)
+                code = 0
+                if run.topic == SCHEDULE_TOPIC:
+                    code = store_timestamp + self._delay_ms(run.queue_id)
+                elif properties.find(_TAGS_NAME) >= 0:
+                    code = _tags_code(property_of(properties, _TAGS))
+                run.entries.append(pack(place, size, code))
+                run.codes.append(code)
+                run.end += 1
+        return [run if isinstance(run, QueueEntries) else run.finished() for run in runs]
+
+    def _of_rows(self, fresh: FreshRows) -> QueueEntries:
+        """Return the entries of records of one size, which differ in places and codes alone."""
+        (topic, queue_id), start, size = fresh.queue, fresh.start_offset, fresh.record_bytes
+        if topic == SCHEDULE_TOPIC:
+            codes = [fresh.store_timestamp + self._delay_ms(queue_id)] * fresh.rows
+        elif fresh.own.count(_TAGS_NAME) or fresh.ending.count(_TAGS_NAME):
+            codes = [_tags_code(property_of(each, _TAGS)) for each in fresh.properties()]
+        else:
+            codes = [0] * fresh.rows
+        entries = np.empty(fresh.rows, ENTRY)
+        entries["physical_offset"] = np.arange(start, fresh.end_offset, size)
+        entries["size"] = size
+        entries["tags_code"] = codes
+        return QueueEntries(topic, queue_id, fresh.queue_offset, entries.tobytes(), codes)
+
+    def _one_by_one(
+        self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
+    ) -> list[QueueEntries]:
+        if len(data) <= _COPIED_BYTES_MAX:
+            data = bytes(data)
+        runs: list[_Run] = []
+        last_of_queue: dict[tuple[bytes, int], _Run] = {}
+        position = 0
+        for size in sizes:
+            topic, queue_id, queue_offset, sys_flag, store_timestamp, properties = glance(
+                data, position, size
+            )
+            if sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY:
+                run = last_of_queue.get((topic, queue_id))
+                if run is None or run.end != queue_offset:
+                    run = last_of_queue[topic, queue_id] = _Run(
+                        topic.decode("utf-8", "replace"), queue_id, queue_offset
+                    )
+                    runs.append(run)
+                if run.topic == SCHEDULE_TOPIC:
+                    code = store_timestamp + self._delay_ms(queue_id)
+                else:
+                    code = _tags_code(property_of(properties, _TAGS))
+                run.entries.append(ENTRY_STRUCT.pack(physical_offset + position, size, code))
+                run.codes.append(code)
+                run.end += 1
+            elif sys_flag & TRANSACTION_MASK == STATE_ROLLED_BACK:
+                name, place = topic.decode("utf-8", "replace"), physical_offset + position
+                if place >= self.deleted_topics.get(name, 0):
+                    offsets = range(queue_offset, queue_offset + 1)
+                    self.taken_back.note((name, queue_id), RolledBack(offsets, place, place))
+            position += size
+        return [run.finished() for run in runs]
+
+    def _all_at_once(
+        self, chunk: RecordChunk, physical_offset: PhysicalOffset
+    ) -> Iterator[QueueEntries]:
+        topics = bulk_tools.COLUMNS["topic"].build(chunk).dictionary_encode()
+        topic_of = topics.indices.to_numpy().astype(np.int64)
+        queue_ids = chunk.head["queue_id"].astype(np.int64)
+        queue_offsets = chunk.head["queue_offset"].astype(np.int64)
+        entries = np.empty(len(chunk), ENTRY)
+        entries["physical_offset"] = chunk.starts + physical_offset
+        entries["size"] = chunk.sizes
+        entries["tags_code"] = self._codes_of(chunk, topics, topic_of, queue_ids)
+        # One number for each queue of each topic; the order within a queue stays.
+        queues = (topic_of << 32) | (queue_ids & 0xFFFFFFFF)
+        is_usual = len(queues) and not chunk.sys_flags_together & TRANSACTION_MASK
+        if is_usual and (queues == queues[0]).all():
+            topic = topics.dictionary[int(topic_of[0])].as_py()
+            yield from _runs(topic, int(queue_ids[0]), queue_offsets, entries)
+            return
+        states = chunk.sys_flag & TRANSACTION_MASK
+        for run in _by_queue(queues, np.flatnonzero(states == STATE_ROLLED_BACK)):
+            topic = topics.dictionary[int(topic_of[run[0]])].as_py()
+            key = topic, int(queue_ids[run[0]])
+            places = entries["physical_offset"]
+            alive = run[places[run] >= self.deleted_topics.get(topic, 0)]
+            for rows in _successive(queue_offsets, alive):
+                start = int(queue_offsets[rows[0]])
+                first, last = (PhysicalOffset(places[row]) for row in (rows[0], rows[-1]))
+                offsets = range(start, start + len(rows))
+                self.taken_back.note(key, RolledBack(offsets, first, last))
+        for run in _by_queue(queues, np.flatnonzero(~np.isin(states, STATES_WITHOUT_ENTRY))):
+            topic = topics.dictionary[int(topic_of[run[0]])].as_py()
+            yield from _runs(topic, int(queue_ids[run[0]]), queue_offsets[run], entries[run])
+
+    def _codes_of(
+        self,
+        chunk: RecordChunk,
+        topics: pa.DictionaryArray,
+        topic_of: npt.NDArray[np.int64],
+        queue_ids: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.int64]:
+        tags = bulk_tools.COLUMNS["tags"].build(chunk).dictionary_encode()
+        hashes = np.array([0, *map(tags_code, tags.dictionary.to_pylist())], np.int64)
+        codes = hashes[tags.indices.fill_null(-1).to_numpy() + 1]
+        names = topics.dictionary.to_pylist()
+        if SCHEDULE_TOPIC in names:
+            delayed = np.flatnonzero(topic_of == names.index(SCHEDULE_TOPIC))
+            times = bulk_tools.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()
+            delays = [self._delay_ms(queue_id) for queue_id in queue_ids[delayed].tolist()]
+            codes[delayed] = times[delayed] + np.array(delays, np.int64)
+        coded: npt.NDArray[np.int64] = codes
+        return coded
+
+    def _delay_ms(self, queue_id: int) -> int:
+        """Return the delay of the level whose queue this is; beyond the last, the last one's."""
+        return self._delay_level_ms[max(0, min(queue_id, len(self._delay_level_ms) - 1))]
+
+
+def _by_queue(
+    queues: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+) -> Sequence[npt.NDArray[np.intp]]:
+    """Return some rows by their queues, in their order within each."""
+    if not len(rows):
+        return ()
+    rows = rows[np.argsort(queues[rows], kind="stable")]
+    return np.split(rows, np.flatnonzero(np.diff(queues[rows])) + 1)
+
+
+def _runs(
+    topic: str, queue_id: int, queue_offsets: npt.NDArray[np.int64], entries: Entries
+) -> Iterator[QueueEntries]:
+    """Split entries where offsets do not follow each other, as the log has lost some."""
+    for rows in _successive(queue_offsets, np.arange(len(entries))):
+        piece = entries[rows[0] : rows[-1] + 1]
+        codes = piece["tags_code"].tolist()
+        first = QueueOffset(queue_offsets[rows[0]])
+        yield QueueEntries(topic, queue_id, first, piece.tobytes(), codes)
+
+
+def _successive(
+    queue_offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+) -> Sequence[npt.NDArray[np.intp]]:
+    """Split rows of one queue where their offsets do not follow each other."""
+    if not len(rows):
+        return ()
+    return np.split(rows, np.flatnonzero(np.diff(queue_offsets[rows]) != 1) + 1)
+
+
+def _tags_code(tags: bytes | None) -> int:
+    if tags is None or len(tags) > _REMEMBERED_BYTES_MAX:
+        return tags_code(tags.decode("utf-8", "replace")) if tags else 0
+    return _remembered_tags_code(tags)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_tags_code(tags: bytes) -> int:
+    return tags_code(tags.decode("utf-8", "replace"))

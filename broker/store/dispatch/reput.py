@@ -1,0 +1,578 @@
+"""ReputMessageService: follows the log, and carries what is confirmed to consume queues and index.
+
+It has no thread and no timer. The code that appends or flushes calls `run`; it takes what is new up
+to the confirm offset, so that nobody sees a message that a crash could still take back, and tells
+the listener once for each queue. A record that is inconsistent, as a bit of it has changed since it
+was written, is passed over as a hole: nothing behind it waits for it. So is one that a start has
+found and the disk does not give; what came later is waited for, as is all that is lacking. The
+index follows at its own pace, in larger runs: it is looked at rarely, and before every look it
+catches up. A chunk it gets from memory, in steps, before more is carried: to read and decode it
+again costs three times as much.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeAlias
+
+from rmq_spark.errors import RecordError, Verbatim
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.record import decode_blank
+
+from ..bulk import bulk_tools
+from ..errors import (
+    Hindrance,
+    StoreError,
+    StoreFailed,
+    UnreadableFile,
+    lacks_means,
+    may_succeed_later,
+)
+from ..index.index_keys import KeyedChunk, keyed
+from ..index.index_service import IndexService
+from ..log.commit_log import BLANK_BYTES, CommitLog
+from ..log.recovery import record_behind
+from ..queues.consume_queue import ConsumeQueue, first_place, last_place
+from ..queues.queue_table import QueueTable
+from ..records.fields import glance
+from ..records.integrity import RecordCheck
+from ..records.recent_writes import FreshBatches, FreshRecords, FreshRows, FreshRun
+from ..records.scanning import cut, cut_to_good, record_sizes
+from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
+from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
+from .hidden_entries import GatheredEntries
+from .precomputed import WorkedAhead, keys_of_rows, with_codes
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
+
+
+# ---- MadeAgain: topics that were deleted and made again, as the log tells where nobody else
+# knows.
+
+_log = logging.getLogger(__name__)
+
+
+class MadeAgain:
+    """The topics of one log that were made again, and that only the log has told of."""
+
+    def __init__(self, log: CommitLog, dispatcher: Dispatcher) -> None:
+        """Know of none yet."""
+        self._commit_log = log
+        self._dispatcher = dispatcher
+        self.topics: set[str] = set()
+        """Their names."""
+
+    def begin_anew(self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer) -> None:
+        """Clear a queue whose offsets come for a second time, if these are of a new topic.
+
+        Its first messages may be damaged, so that its offsets do not begin with 0 here. All that
+        lies before the end of what the queue has held is of the topic that was deleted, in its
+        other queues, too. What lies behind that may be of the new one. Entries that come once more
+        lie before it, and an entry that is damaged leads nowhere.
+        """
+        physical_offset = first_place(entries)
+        known_end = self._end_of_last_record(topic, queue_id, queue)
+        if known_end is None or physical_offset < known_end:
+            return
+        if topic not in self.topics:
+            self.topics.add(topic)
+            _log.warning(
+                "%s was deleted and made again, which the manifest does not say: all messages of "
+                "the new topic are served, and those of the old one are hidden where they are in "
+                "its way",
+                topic,
+            )
+        self._dispatcher.note_deleted(topic, known_end)
+        queue.clear()
+
+    def _end_of_last_record(
+        self, topic: str, queue_id: int, queue: ConsumeQueue
+    ) -> PhysicalOffset | None:
+        """Return the end of the record of a queue's last entry, or None without that record."""
+        try:
+            last = queue.last_entry()
+            if last is None:
+                return None
+            queue_offset, place, size = last
+            found = glance(self._commit_log.record(place), 0, size)[:3]
+        except (UnreadableFile, RecordError) as error:
+            if isinstance(error, UnreadableFile) and lacks_means(error):
+                raise
+            return None
+        return place + size if found == (topic.encode(), queue_id, queue_offset) else None
+
+
+RUN_BYTES_MAX = 4 << 20
+INDEX_BEHIND_MAX = 1 << 20
+RUN_RECORDS_MAX = 8_192
+"""Records taken at a time, in some five milliseconds."""
+INDEX_RECORDS_MAX = 1_024
+"""Records that are read at a time for the index, in two milliseconds; or in five, where each is the
+first in its page of a new file.
+"""
+_READ_KEYS_MAX = 8_192
+"""Keys that come to the index at a time of what was read, which would have to be read again."""
+_CARRIED_KEYS_MAX = 2_048
+"""Keys that come to the index at a time of what was just carried, in a millisecond."""
+ONE_BY_ONE_MAX = 1024
+"""Records taken at a time, one by one, while the tools for many are being loaded."""
+_ONE_BY_ONE_BYTES_MAX = 1 << 13
+"""Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
+
+Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
+"""Queues that have got entries, and the codes of these."""
+
+
+class _Refused(RecordError):
+    """The disk does not give a record that a start has found; it may a moment later."""
+
+
+def _never() -> bool:
+    """Return False: there is time for everything."""
+    return False
+
+
+class ReputMessageService:
+    """A follower of one log."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        index: IndexService | None,
+        dispatcher: Dispatcher,
+        confirm_offset: Callable[[], PhysicalOffset],
+        fresh: FreshRecords,
+    ) -> None:
+        """Prepare; what is in ``fresh`` is not read again. Nobody is told before `tell`."""
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._listener: MessageArrivingListener | None = None
+        self._confirm_offset = confirm_offset
+        self._fresh = fresh
+        self._ahead = WorkedAhead(fresh.held, dispatcher, has_index=index is not None)
+        self._batches = FreshBatches()
+        self._carried: KeyedChunk | None = None
+        self._lock = threading.Lock()
+        self._check = RecordCheck(log.sealed_from)
+        self.holes: tuple[Hole, ...] = ()
+        """The places in the log where no record was found, by recovery or since."""
+        self.made_again = MadeAgain(log, dispatcher)
+        """The topics that were deleted and made again, as only the log has told."""
+        self.has_ended = False
+        """True if nothing is carried any more."""
+        self._found_end = LOG_START
+        self._held_from: PhysicalOffset | None = None
+        self._together_until = LOG_START
+        self._gathered = GatheredEntries()
+        self._gathered_until = LOG_START
+        self.reput_from_offset = LOG_START
+        self.index_from_offset = LOG_START
+
+    def resume(
+        self,
+        reput_from_offset: PhysicalOffset,
+        index_from_offset: PhysicalOffset,
+        holes: tuple[Hole, ...],
+    ) -> None:
+        """Go on from there, passing over the places where recovery found no record.
+
+        What the disk does not give up to the present end of the log is passed over, too.
+        """
+        self._found_end = self._log.written_offset
+        self.reput_from_offset = reput_from_offset
+        self.index_from_offset = index_from_offset
+        self.holes = holes
+        self._check = RecordCheck(self._log.sealed_from)
+
+    def tell(self, listener: MessageArrivingListener) -> None:
+        """Tell a listener of what is dispatched from now on, and of nothing dispatched before."""
+        self._listener = listener
+
+    def hold_from(self, physical_offset: PhysicalOffset) -> None:
+        """Carry nothing from a place in the log on, until `let_go`: a commit is under way there."""
+        self._held_from = physical_offset
+
+    def let_go(self, together_until: PhysicalOffset = LOG_START) -> None:
+        """Carry on where it was held; all up to a place in the log comes to its queues at once."""
+        self._together_until = max(self._together_until, together_until)
+        self._held_from = None
+
+    def take_back(self) -> None:
+        """Forget what is known of held rows: the log is about to say something else of them."""
+        with self._lock:
+            self._ahead.drop()
+
+    def visible_offset(self) -> PhysicalOffset:
+        """Return up to where messages may be seen: they are confirmed, and of no open commit."""
+        confirmed, held_from = self._confirm_offset(), self._held_from
+        return confirmed if held_from is None else min(confirmed, held_from)
+
+    @property
+    def tells(self) -> bool:
+        """True if a listener is told, so that only the listener's thread may `run` this."""
+        return self._listener is not None
+
+    def run(self, is_over: Callable[[], bool] = _never) -> bool:
+        """Dispatch what is confirmed and not dispatched yet; return whether that is all of it.
+
+        ``is_over`` is asked after each piece whether the rest has to wait for another call.
+        """
+        with self._lock:
+            if self.has_ended:
+                return True
+            while self._next_offset < self.visible_offset():
+                if self._carried is not None and not self._catch_up_index(is_over):
+                    return False
+                try:
+                    self._run_once()
+                except RecordError as error:
+                    self._note_hole(self._next_offset, self.visible_offset(), error)
+                if is_over():
+                    return False
+            while self._ahead.work():
+                if is_over():
+                    return False
+            is_far_behind = self.visible_offset() - self.index_from_offset >= INDEX_BEHIND_MAX
+            if is_far_behind or self._carried is not None:
+                return self._catch_up_index(is_over)
+        return True
+
+    def end(self) -> None:
+        """Carry nothing any more.
+
+        The files are about to be closed, and may soon be another broker's.
+        """
+        with self._lock:
+            self.has_ended = True
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Enter a context in which nothing is dispatched."""
+        with self._lock:
+            yield
+
+    @contextmanager
+    def caught_up(self) -> Iterator[None]:
+        """Enter a context in which nothing is dispatched, and the index is up to date."""
+        with self._lock:
+            self._catch_up_index()
+            yield
+
+    def go_back_to(self, physical_offset: PhysicalOffset) -> None:
+        """Dispatch again from a place in the log on; while this is `paused`."""
+        self.reput_from_offset = min(self.reput_from_offset, physical_offset)
+
+    def catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
+        """Bring the index to where the consume queues are; return whether it is there.
+
+        ``is_over`` is asked after each piece whether the rest has to wait for another call.
+        """
+        with self._lock:
+            return self._catch_up_index(is_over)
+
+    @property
+    def _next_offset(self) -> PhysicalOffset:
+        """The place in the log behind all that was carried, or gathered to come at once."""
+        return max(self.reput_from_offset, self._gathered_until)
+
+    def drop_gathered(self) -> None:
+        """Gather entries that are to be shown at once from the start; while this is `paused`."""
+        self._gathered.drop()
+        self._gathered_until = LOG_START
+
+    def _run_once(self) -> None:
+        if self._held_from is None and self._ahead.work():  # the last rows of a batch
+            return
+        start, confirmed = self._next_offset, self.visible_offset()
+        ahead = self._ahead.entries.take(start, confirmed)
+        if ahead is not None:
+            runs = map(with_codes, ahead.runs)
+            self._dispatch(self._dispatcher.not_deleted(runs), ahead.end_offset)
+            return
+        confirmed = self._ahead.entries.begins_at(start, confirmed)
+        fresh: list[FreshRun | FreshRows] = []
+        next_offset = start
+        while run := self._fresh.runs.take(next_offset, confirmed):
+            fresh.append(run)
+            next_offset = run.end_offset
+        if fresh:
+            self._dispatch(self._dispatcher.entries_of_fresh(fresh), next_offset)
+            is_near = next_offset - self.index_from_offset < 2 * INDEX_BEHIND_MAX
+            if is_near and self._index is not None:  # else they would be kept for nobody
+                self._batches.keep(fresh)
+            return
+        many = self._fresh.chunks.take(start, confirmed)
+        if many is not None:
+            self._carry(many.chunk, start, many.end_offset)
+            return
+        data, sizes, next_offset = self._next_records(start, confirmed)
+        if len(sizes) <= FEW or not bulk_tools.are_loaded():
+            sizes, next_offset = cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
+            good, _ = self._check.good_one_by_one(data, sizes, start)
+            sizes, next_offset = cut_to_good(sizes, good, start, next_offset)
+            self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
+            return
+        good, _ = self._check.good_of_many(data, sizes, start)
+        sizes, next_offset = cut_to_good(sizes, good, start, next_offset)
+        self._carry(_chunk(data, sizes), start, next_offset)
+
+    def _carry(
+        self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
+    ) -> None:
+        self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
+        if self._index is not None and 0 <= start - self.index_from_offset < INDEX_BEHIND_MAX:
+            self._carried = KeyedChunk(chunk, start)
+
+    def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
+        """Carry entries to their queues; those that are to come at once wait for the last."""
+        if self._next_offset < self._together_until:
+            self._gather(runs, next_offset)
+        else:
+            self._dispatch_now(runs, next_offset)
+
+    def _gather(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
+        """Write entries where nobody sees them yet; the last ones show all, in one step."""
+        for topic, queue_id, queue_offset, entries, tags_codes in runs:
+            key = topic, queue_id
+            queue = self._queues.get_or_make(*key)
+            if queue_offset < queue.max_offset and not self._gathered.has_any_of(key):
+                self.made_again.begin_anew(topic, queue_id, queue, entries)
+            blank_place = self._blank_place(entries)
+            taken_back = self._taken_back_before(key, queue_offset, entries)
+            self._gathered.add(
+                key, queue, queue_offset, entries, tags_codes, blank_place, taken_back
+            )
+        self._gathered_until = next_offset
+        if next_offset >= self._together_until:
+            shown = self._gathered.show()
+            self.reput_from_offset, self._gathered_until = next_offset, LOG_START
+            for each in shown:
+                self._dispatcher.taken_back.forget(each.key, each.queue.max_offset, each.last_place)
+                self._tell(*each.key, each.queue.max_offset, each.tags_codes)
+
+    def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
+        arrivals: Arrivals = {}
+        try:
+            self._append(runs, arrivals)
+            self.reput_from_offset = next_offset
+        finally:  # what is in its queue can be pulled, even if another queue has no room
+            for (topic, queue_id), (queue, codes) in arrivals.items():
+                self._tell(topic, queue_id, queue.max_offset, codes)
+
+    def _append(self, runs: Iterable[QueueEntries], arrivals: Arrivals) -> None:
+        for topic, queue_id, queue_offset, entries, tags_codes in runs:
+            key = topic, queue_id
+            queue = self._queues.get_or_make(*key)
+            if queue_offset < queue.max_offset:
+                self.made_again.begin_anew(topic, queue_id, queue, entries)
+            if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
+                taken_back = self._taken_back_before(key, queue_offset, entries)
+                queue.skip_to(queue_offset, self._blank_place(entries), taken_back)
+            queue.append(queue_offset, entries)
+            self._dispatcher.taken_back.forget(key, queue.max_offset, last_place(entries))
+            if self._listener is not None:
+                _, codes = arrivals.setdefault(key, (queue, []))
+                codes += tags_codes
+
+    def _taken_back_before(
+        self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
+    ) -> list[range]:
+        """Return the offsets before a queue's new entries that rolled-back rows have left."""
+        place = first_place(entries)
+        return self._dispatcher.taken_back.before(key, queue_offset, place, self.holes)
+
+    def _blank_place(self, entries: Buffer) -> PhysicalOffset:
+        """Return where entries lead that fill a gap before these."""
+        return PhysicalOffset(self._log.files.file_before(first_place(entries)))
+
+    def _tell(
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: QueueOffset,
+        tags_codes: Collection[int] | None,
+    ) -> None:
+        try:
+            if self._listener is not None:
+                self._listener.arriving(topic, queue_id, max_offset, tags_codes)
+        except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
+            _log.exception("telling of new messages in queue %d of %s failed", queue_id, topic)
+
+    def _catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
+        if self._index is None:
+            self.index_from_offset = self.reput_from_offset
+        while self.index_from_offset < self.reput_from_offset:
+            try:
+                self._index_once()
+            except RecordError as error:
+                self._note_hole(self.index_from_offset, self.reput_from_offset, error)
+            if is_over():
+                return False
+        return True
+
+    def _index_once(self) -> None:
+        start = self.index_from_offset
+        ahead = self._ahead.keys.take(start, self.reput_from_offset)
+        if ahead is not None and self._index is not None and start >= self._log.min_offset:
+            self._index.add(*ahead.keys)
+            self.index_from_offset = ahead.end_offset
+            return
+        carried, self._carried = self._carried, None  # where this fails, nothing waits for it
+        end = self._index_batches(start, self._ahead.keys.begins_at(start, self.reput_from_offset))
+        if carried is not None and start < carried.start_offset:
+            end = min(end, carried.start_offset)
+        if carried is not None and self._is_next(carried, end):
+            self._index_some(carried, _CARRIED_KEYS_MAX)
+        elif end > start:
+            self._index_read(start, end)
+        here = self.index_from_offset
+        if carried is not None and here <= carried.start_offset < carried.end_offset:
+            self._carried = carried
+
+    def _is_next(self, carried: KeyedChunk, end: PhysicalOffset) -> bool:
+        """Return whether the index comes to what was carried next, and all that is in its queue."""
+        start = self.index_from_offset
+        return carried.start_offset == start >= self._log.min_offset and carried.end_offset <= end
+
+    def _index_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """Give the index what lies between two places of the log, or the first of it."""
+        data, sizes, next_offset = self._next_records(start, end, INDEX_RECORDS_MAX)
+        few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
+        if len(sizes) <= min(FEW, few) or not bulk_tools.are_loaded():
+            sizes, next_offset = cut(sizes, max(few, 1), start, next_offset)
+            self._index_few(data, sizes, start, next_offset)
+        else:
+            self._index_some(KeyedChunk(_chunk(data, sizes), start), _READ_KEYS_MAX)
+
+    def _index_batches(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset:
+        """Give the index what is known of batches; return up to where it has to read the log."""
+        stretch = self._batches.next_stretch(start, end)
+        if not stretch or self._index is None or start < self._log.min_offset:
+            return end
+        if stretch[0].start_offset > start:
+            return stretch[0].start_offset
+        keys = keys_of_rows(stretch)
+        if keys is None:
+            self._batches.forget(stretch)
+            return end
+        self._index.add(*keys)
+        self.index_from_offset = stretch[-1].end_offset
+        return start
+
+    def _note_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
+        """Pass over the first inconsistent record between two places, unless it is given now."""
+        if start < self._log.min_offset:  # it has been deleted meanwhile, which is no damage
+            return
+        try:
+            data, sizes, _ = self._next_records(start, end)
+        except RecordError:
+            data, sizes = b"", [0]
+        good, _ = self._check.good_one_by_one(data, sizes, start)
+        if good == len(sizes):
+            if isinstance(error, _Refused):
+                return
+            raise error
+        place = start + sum(sizes[:good])
+        found = record_behind(self._log.files, place + 1, place, self._log.sealed_from)
+        hole = place, end if found is None else min(found, end)
+        self.holes = (*self.holes, hole)
+        _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
+
+    def _index_few(
+        self, data: Buffer, sizes: Sequence[int], start: PhysicalOffset, next_offset: PhysicalOffset
+    ) -> None:
+        if self._index is not None:
+            self._index.dispatch_few(keyed(data, sizes, start))
+        self.index_from_offset = next_offset
+
+    def _index_some(self, records: KeyedChunk, keys_max: int) -> None:
+        if self._index is not None:
+            self._index.dispatch(**records.take(keys_max))
+        self.index_from_offset = records.start_offset
+
+    def _next_records(
+        self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None
+    ) -> tuple[Buffer, list[int], PhysicalOffset]:
+        """Return records from a place in the log on, within one file, and the place behind them."""
+        stop, first = end, self._log.min_offset
+        if start < first:
+            return b"", [], min(first, end)
+        for hole_start, hole_end in self.holes:
+            if hole_start <= start < hole_end:
+                return b"", [], min(hole_end, end)
+            if start < hole_start:
+                stop = min(stop, hole_start)
+        try:
+            data, sizes = self._read(start, stop, count_max or RUN_RECORDS_MAX)
+        except UnreadableFile as error:
+            if start >= self._found_end or lacks_means(error):
+                raise  # it is there, or is looked for again: nothing is passed over
+            needed, found = "a record that the disk gives", Verbatim(error)
+            raise _Refused("log", at=start, needed=needed, found=found) from error
+        if sizes:
+            return data, sizes, start + sum(sizes)
+        return data, sizes, min(start + self._log.files.space_left(start), end)
+
+    def _read(
+        self, start: PhysicalOffset, stop: PhysicalOffset, count_max: int
+    ) -> tuple[Buffer, list[int]]:
+        """Read records that lie between two places of one file; none where a blank lies."""
+        data = self._log.files.read_up_to(start, min(stop - start, RUN_BYTES_MAX))
+        sizes = record_sizes(data, count_max)
+        if sizes:
+            return data, sizes
+        if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
+            data = self._log.record(start)
+            if 0 < len(data) <= stop - start:
+                return data, [len(data)]
+        if decode_blank(data) is None:
+            raise RecordError(
+                "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
+            )
+        return data, []
+
+
+def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
+    return bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
+
+
+# ---- Carrying: what is confirmed goes to consume queues and index; what keeps it from that is
+# noted.
+
+
+class Carrying:
+    """The carrying of a store's messages; ``fail`` is told of a failure that no waiting mends."""
+
+    def __init__(self, reput: ReputMessageService, fail: Callable[[StoreError], object]) -> None:
+        self._reput = reput
+        self._fail = fail
+        self.hindrance = Hindrance("messages are not carried to their consume queues")
+
+    def run(self, is_over: Callable[[], bool]) -> bool:
+        """Carry what is confirmed; return whether that is all, and not stopped by ``is_over``."""
+        is_all = True
+        try:
+            is_all = self._reput.run(is_over)
+        except Exception as error:  # noqa: BLE001  # else nobody would see what is acknowledged
+            if may_succeed_later(error):
+                self.hindrance.begin(error)
+                return False
+            if isinstance(error, (OSError, StoreError, RecordError)):
+                self._fail(StoreFailed("writing a consume queue or the index failed", error))
+            else:
+                failed = "carrying messages to their consume queues failed"
+                _log.exception(failed)
+                self._fail(StoreFailed(f"{failed}: {error!r}"))
+        if not self._reput.has_ended:  # else nobody has tried what was hindered
+            self.hindrance.end()
+        return is_all

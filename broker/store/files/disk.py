@@ -1,0 +1,399 @@
+"""The disk, as the store sees it: the seam at which tests make it fail, forget and fill up.
+
+Everything that the store does to files goes through a `Disk`, and every error of it is an OSError
+that names the file. Files of messages are created at their full size and have it for good. A file
+that was deleted stays readable for those who still have it open.
+
+Who has locked a file has its directory: where that is moved away, deleted or replaced meanwhile,
+nothing below it is made, opened, changed or flushed by name, which would hit what others have put
+there.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import NamedTuple, Protocol
+
+from rmq_spark.wire.framing import Buffer
+
+from ...common.threads import do_together
+from ..errors import FlushFailed
+from .file_lock import RecordLock
+from .local_file import LocalFile
+
+_log = logging.getLogger(__name__)
+_unflushed_devices: set[int] = set()
+"""The devices of which it was logged that they flush no directories."""
+_LOOKED_INTO = 128
+"""Directories that one thread looks into at a time."""
+
+_LOOKERS = 16
+
+_DONE_ALONE = 16
+"""Jobs that one thread has done before others would have been started."""
+
+_DOERS = 16
+"""Threads for jobs: flushes that run together share what the file system writes for them."""
+
+
+def is_passed_over(name: str) -> bool:
+    """Return whether a name in a directory of a store is one that systems leave anywhere.
+
+    Such are `lost+found` of a file system, `.nfs...` of an open file that was deleted, and other
+    hidden names.
+    """
+    return name.startswith(".") or name == "lost+found"
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of a file system, as `df` counts them; free are those that anybody may use."""
+
+    total: int
+    used: int
+    free: int
+
+    @property
+    def ratio(self) -> float:
+        """The used share of what may be used, from 0 to 1."""
+        return self.used / max(self.used + self.free, 1)
+
+    def with_freed(self, freed_bytes: int) -> DiskUsage:
+        """Return the usage once this many used bytes are free."""
+        freed_bytes = min(freed_bytes, self.used)
+        return DiskUsage(self.total, self.used - freed_bytes, self.free + freed_bytes)
+
+
+class DiskFile(Protocol):
+    """One file of a fixed size."""
+
+    @property
+    def size(self) -> int:
+        """The size in bytes, fixed when the file is created."""
+
+    def read(self, position: int, size: int) -> Buffer:
+        """Read this number of bytes, never fewer; later changes may or may not show in them."""
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of the data there, or raise OSError with some of it written."""
+
+    def flush(self) -> None:
+        """Return when all that was written is on the disk.
+
+        Raises:
+            FlushFailed: What was written may be lost.
+        """
+
+    def next_data(self, position: int) -> int | None:
+        """Return where, from a position on, the next byte ever written may lie, or None."""
+
+    def check_in_place(self) -> None:
+        """Make sure that this is the file that who opens its path finds.
+
+        Raises:
+            OSError: It is not there any more, or another one is.
+        """
+
+    def close(self) -> None:
+        """End reads and writes. What was read stays valid."""
+
+
+class DiskLock(Protocol):
+    """A lock that is held."""
+
+    def release(self) -> None:
+        """Release the lock. A second call does nothing."""
+
+
+class Disk(Protocol):
+    """A file system, as far as the store needs one."""
+
+    def create(self, path: Path, size: int) -> DiskFile:
+        """Create a file of zeros, in a directory that exists. Its name is not yet durable."""
+
+    def open(self, path: Path) -> DiskFile:
+        """Open a file that exists."""
+
+    def read(self, path: Path) -> bytes:
+        """Return the content of a small file.
+
+        Raises:
+            FileNotFoundError: There is nothing of this name.
+            OSError: There is something else than a file, or a link that leads nowhere; or the disk
+                refuses.
+        """
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        """Write a small file with this content, and flush it. Its name is not yet durable."""
+
+    def rename(self, path: Path, new_path: Path) -> None:
+        """Give a file another name, in place of any file that had it before."""
+
+    def delete(self, path: Path) -> None:
+        """Remove a file, or a directory that is empty."""
+
+    def empty(self, path: Path) -> None:
+        """Cut a file to nothing, without opening it: a lock of this process stays."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory, with those above it, where they are missing."""
+
+    def flush_directory(self, path: Path) -> None:
+        """Make the names in a directory durable.
+
+        Raises:
+            FlushFailed: They may be lost.
+            OSError: The directory cannot even be opened.
+        """
+
+    def names(self, path: Path) -> list[str]:
+        """Return the sorted names in a directory; none if it does not exist."""
+
+    def look_into(self, paths: Sequence[Path]) -> Sequence[Mapping[str, int | None]]:
+        """Return the contents of directories: sorted names with file sizes, None for directories.
+
+        A directory that does not exist counts as empty.
+
+        Raises:
+            OSError: The disk refuses, or something is neither a file nor a directory.
+        """
+
+    def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
+        """Do all jobs, in any order, several at a time where that is faster: flushes, mostly.
+
+        Raises:
+            BaseException: The first that a job has raised. Others may have been done or not.
+        """
+
+    def size_of(self, path: Path) -> int | None:
+        """Return a file's size, or None if it does not exist or is a directory."""
+
+    def modified_at(self, path: Path) -> float:
+        """Return when a file was last written, in seconds since 1970."""
+
+    def set_modified_at(self, path: Path, seconds: float) -> None:
+        """Have a file count as last written then, in seconds since 1970.
+
+        Raises:
+            OSError: The file belongs to another user.
+        """
+
+    def usage(self, path: Path) -> DiskUsage:
+        """Return the usage of the file system that holds a directory."""
+
+    def lock(self, path: Path, below: Sequence[Path] = ()) -> DiskLock:
+        """Lock a file, which is made if it is missing, against other processes and this one.
+
+        With it, its directory is locked, and those ``below``, as far as they exist: links may lead
+        to one of these from elsewhere.
+
+        Raises:
+            BlockingIOError: Another process has locked it.
+            OSError: EDEADLK, this process has; else, it cannot be made or locked at all.
+        """
+
+
+class LocalDisk:
+    """A `Disk` that is a real file system."""
+
+    _locks: tuple[RecordLock, ...] = ()
+
+    def create(self, path: Path, size: int) -> LocalFile:
+        """Create a file of zeros."""
+        self._check_directory(path)
+        return LocalFile(path, size)
+
+    def open(self, path: Path) -> LocalFile:
+        """Open a file that exists."""
+        self._check_directory(path)
+        return LocalFile(path)
+
+    def read(self, path: Path) -> bytes:
+        """Return the content of a small file."""
+        with os.fdopen(_open_regular(path, os.O_RDONLY), "rb") as file:
+            try:
+                return file.read()
+            except OSError as error:
+                error.filename = str(path)
+                raise
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        """Write a small file with this content, and flush it."""
+        self._check_directory(path)
+        descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            _flush(descriptor, path)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def rename(self, path: Path, new_path: Path) -> None:
+        """Give a file another name."""
+        self._check_directory(path)
+        path.rename(new_path)
+
+    def delete(self, path: Path) -> None:
+        """Remove a file, or a directory that is empty."""
+        self._check_directory(path)
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+
+    def empty(self, path: Path) -> None:
+        """Cut a file to nothing, without opening it."""
+        self._check_directory(path)
+        os.truncate(path, 0)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory, with those above it."""
+        self._check_directory(path)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)
+            ) from error
+
+    def flush_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        self._check_directory(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _flush_names(descriptor, path)
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: Path) -> list[str]:
+        """Return the sorted names in a directory."""
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def look_into(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
+        """Return the content of many directories, looked into by several threads."""
+        parts = [paths[at : at + _LOOKED_INTO] for at in range(0, len(paths), _LOOKED_INTO)]
+        found: list[list[dict[str, int | None]]] = [[] for _ in parts]
+
+        def look(number: int) -> None:
+            found[number] = _look_into(parts[number])
+
+        do_together([partial(look, each) for each in range(len(parts))], _LOOKERS, "LookInto")
+        return [each for part in found for each in part]
+
+    def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
+        """Do all jobs; many are shared out among threads, as far as these can be started."""
+        do_together(jobs, _DOERS if len(jobs) > _DONE_ALONE else 1, "Flush")
+
+    def size_of(self, path: Path) -> int | None:
+        """Return a file's size, or None."""
+        return path.stat().st_size if path.is_file() else None
+
+    def modified_at(self, path: Path) -> float:
+        """Return when a file was last written."""
+        return path.stat().st_mtime
+
+    def set_modified_at(self, path: Path, seconds: float) -> None:
+        """Have a file count as last written then."""
+        os.utime(path, (seconds, seconds))
+
+    def usage(self, path: Path) -> DiskUsage:
+        """Return the usage of the file system that holds a directory."""
+        lock = next((each for each in self._locks if each.is_held and each.directory == path), None)
+        stats = os.statvfs(path if lock is None else lock.descriptor)  # wherever it is by now
+        used = stats.f_blocks - stats.f_bfree
+        return DiskUsage(
+            *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))
+        )
+
+    def lock(self, path: Path, below: Sequence[Path] = ()) -> RecordLock:
+        """Lock a file as Java does, and directories as well."""
+        lock = RecordLock(path, below)
+        self._locks = (*(each for each in self._locks if each.is_held), lock)
+        return lock
+
+    def _check_directory(self, path: Path) -> None:
+        for lock in self._locks:
+            if lock.is_held and path.is_relative_to(lock.directory):
+                lock.check_directory()
+
+
+def _open_regular(path: Path, flags: int) -> int:
+    """Open a regular file as a descriptor, without waiting for the other end of a pipe.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        OSError: There is something else than a file, or a link that leads nowhere.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise OSError(errno.ENOLINK, "a link that leads nowhere", str(path)) from error
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise _no_file(path)
+
+
+def _no_file(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "a pipe, a socket or a device, and no file", str(path))
+
+
+def _flush(descriptor: int, path: Path) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise FlushFailed(error.errno, error.strerror, str(path)) from error
+
+
+def _flush_names(descriptor: int, path: Path) -> None:
+    """Flush a directory, on a file system that does so."""
+    try:
+        _flush(descriptor, path)
+    except FlushFailed as error:
+        if error.errno != errno.EINVAL:
+            raise
+        device = os.fstat(descriptor).st_dev
+        if device not in _unflushed_devices:
+            _unflushed_devices.add(device)
+            _log.warning(
+                "the file system of %s flushes no directories: whether names of new files outlive "
+                "a power loss is left to it",
+                path,
+            )
+
+
+def _look_into(paths: Sequence[Path]) -> list[dict[str, int | None]]:
+    return [_sizes_in(path) for path in paths]
+
+
+def _sizes_in(directory: Path) -> dict[str, int | None]:
+    try:
+        entries = os.scandir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    with entries:  # a link that leads nowhere raises: the directory is not empty for that
+        found = {entry.name: entry.stat() for entry in entries}
+    for name, stats in found.items():
+        if not S_ISREG(stats.st_mode) and not S_ISDIR(stats.st_mode):
+            raise _no_file(directory / name)
+    return {
+        name: None if S_ISDIR(stats.st_mode) else stats.st_size
+        for name, stats in sorted(found.items())
+    }

@@ -1,0 +1,324 @@
+"""FilePool: the files of a store, open while they are used, and only so many at a time.
+
+    PooledFile   a file of messages, entries or keys: opened when it is used, with one descriptor
+    FileGroup    files that are flushed together: those of the log, of all consume queues, of the
+                 index
+    FilePool     all groups of a store: when too many files are open, those go that were not used
+                 for long
+
+A file that was written to stays open until it is flushed: a descriptor that is opened later may not
+hear that the system could not write what came before. If too many such files are open, the oldest
+is flushed early, which is slow, and correct. A flush that fails is not tried again, as it might
+report success for what is lost: from then on its group takes no writes, and no flush of it
+succeeds.
+
+A caller that reads, writes or flushes holds the open file by a reference of its own, so that the
+pool can let go of one at any time, and reads need no lock: it is closed when the last reference is
+gone. What the bytes mean is not known here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from rmq_spark.wire.framing import Buffer
+
+from ..errors import StoreFailed, UnreadableFile, lacks_descriptor
+from .disk import Disk, DiskFile
+
+OPEN_FILES_MAX: Final = 4_096
+
+
+def never() -> bool:
+    """Return False: nothing is cut short."""
+    return False
+
+
+class PooledFile:
+    """One file of a fixed size. One writer; any number of readers, in any thread."""
+
+    __slots__ = ("directory", "group", "name", "open_file", "was_used")
+
+    def __init__(
+        self, group: FileGroup, directory: Path, name: str, open_file: DiskFile | None = None
+    ) -> None:
+        """Take a file that exists, without touching the disk."""
+        self.group = group
+        self.directory = directory
+        self.name = name
+        self.open_file = open_file
+        """The open file or None; only its group changes that."""
+        self.was_used = False
+        """True if it was used since the pool last looked for files to close."""
+
+    @property
+    def path(self) -> Path:
+        """The path, put together when it is needed: there may be 80,000 files that nobody opens."""
+        return self.directory / self.name
+
+    def read(self, position: int, size: int) -> Buffer:
+        """Read this number of bytes from a position on.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+        """
+        try:
+            file = self.open_file
+            if file is None:
+                file = self.group.opened(self)
+            else:
+                self.was_used = True
+            return file.read(position, size)
+        except OSError as error:
+            raise UnreadableFile(
+                f"{size} bytes at {position} of {self.path} cannot be read: {error.strerror}"
+            ) from error
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of the data there, or raise OSError with some of it written.
+
+        Raises:
+            OSError: The disk does not take it.
+            StoreFailed: A flush of its group has failed.
+        """
+        group = self.group
+        # Mark the file before, as a write that fails may have written a part; and again behind it,
+        # as a flush that ran meanwhile took the mark and perhaps not the data.
+        if self not in group.unflushed:
+            group.keep_open(self)
+        (self.open_file or group.opened(self)).write(data, position)
+        # A mark that is still here has not been taken yet: the flush that takes it comes later.
+        if self not in group.unflushed:
+            group.keep_open(self)
+
+    def next_data(self, position: int) -> int | None:
+        """Return where the next byte may lie that was ever written, or None.
+
+        Raises:
+            UnreadableFile: The disk does not tell.
+        """
+        try:
+            return (self.open_file or self.group.opened(self)).next_data(position)
+        except OSError as error:
+            raise UnreadableFile(
+                f"what lies behind {position} of {self.path} cannot be told: {error.strerror}"
+            ) from error
+
+    def check_in_place(self) -> None:
+        """Make sure that this is the file that who opens its path finds.
+
+        Raises:
+            OSError: It is not there any more, or another one is.
+        """
+        (self.open_file or self.group.opened(self)).check_in_place()
+
+
+class FileGroup:
+    """Files that are flushed together, and the directories that their names are in."""
+
+    def __init__(self, pool: FilePool, root: Path | None = None) -> None:
+        """Join a pool. The files lie below ``root``, or side by side in one directory."""
+        self.root = root
+        self.disk = pool.disk
+        self.lock = pool.lock
+        self.unflushed: dict[PooledFile, None] = {}
+        """Open files that were written to since their last flush, the oldest mark in front."""
+        self._pool = pool
+        self._flushing = threading.Lock()
+        self._directories: dict[Path, int] = {}
+        """Directories with names that are not durable yet, and the number of their last change."""
+        self._numbers = count(1)
+        self._failure: str | None = None
+        pool.groups.append(self)
+
+    def create(self, path: Path, size: int) -> PooledFile:
+        """Create a file of zeros; its name is flushed with what is written to it."""
+        with self.lock:
+            self._check()
+            open_file = self._pool.with_room(lambda: self.disk.create(path, size))
+            made = PooledFile(self, path.parent, path.name, open_file)
+            self.unflushed[made] = None
+            return made
+
+    def opened(self, file: PooledFile) -> DiskFile:
+        """Open a file, if it is not open."""
+        with self.lock:
+            if file.open_file is None:
+                open_file = self._pool.with_room(lambda: self.disk.open(file.path))
+                self._pool.idle[file] = None
+                file.open_file = open_file
+            return file.open_file
+
+    def keep_open(self, file: PooledFile) -> None:
+        """Open a file, and keep it open until it is flushed."""
+        with self.lock:
+            self._check()
+            self.opened(file)
+            self.unflushed[file] = None
+            self._pool.idle.pop(file, None)
+
+    def let_go(self, file: PooledFile) -> None:
+        """Close a file without a flush: it is about to be deleted."""
+        with self.lock:
+            self.unflushed.pop(file, None)
+            self._pool.idle.pop(file, None)
+            file.open_file = None
+
+    def names_changed(self, directory: Path) -> None:
+        """Have the names in a directory flushed with the files."""
+        with self.lock:
+            self._directories[directory] = next(self._numbers)
+
+    def forget_names(self, directory: Path) -> None:
+        """Stop flushing a directory, which was moved or deleted."""
+        with self.lock:
+            self._directories.pop(directory, None)
+
+    def flush(self, is_over: Callable[[], bool] = never) -> bool:
+        """Return when all names, and all that was written before the call, are on the disk.
+
+        Returns:
+            False if ``is_over`` has said that this is to end early: any part of it may be missing.
+
+        Raises:
+            OSError: A directory cannot be opened for that, or its flush has failed.
+            StoreFailed: The disk has failed.
+        """
+
+        def unless_over(flush: Callable[[], None]) -> None:
+            if not is_over():
+                flush()
+
+        with (
+            self._flushing
+        ):  # else a second flush would find nothing to do, and return before the first
+            with self.lock:
+                self._check()
+                directories, files = tuple(self._directories), tuple(self.unflushed)
+            for flushes in (
+                [partial(self.flush_names, directory) for directory in directories],
+                [partial(self.flush_file, file) for file in files],
+            ):
+                self.disk.do_all([partial(unless_over, flush) for flush in flushes])
+            return not is_over()
+
+    def flush_names(self, directory: Path) -> None:
+        """Return when the names in a directory are on the disk, if they have changed.
+
+        Raises:
+            OSError: The directory cannot be opened for that, or its flush has failed.
+        """
+        with self.lock:
+            number = self._directories.get(directory)
+        if number is None:
+            return
+        try:
+            self.disk.flush_directory(directory)
+        except FileNotFoundError:
+            with self.lock:
+                if self._directories.get(directory) == number:
+                    raise
+            return  # it was moved away or deleted meanwhile
+        with self.lock:  # what was said meanwhile holds on
+            if self._directories.get(directory) == number:
+                del self._directories[directory]
+
+    def flush_file(self, file: PooledFile) -> None:
+        """Return when all earlier writes to a file are on the disk; it may be closed then.
+
+        Raises:
+            StoreFailed: The disk has failed.
+        """
+        with self.lock:
+            self._check()
+            open_file = file.open_file
+            if file not in self.unflushed or open_file is None:
+                return
+            self._pool.idle[file] = None
+            del self.unflushed[file]
+        try:
+            open_file.flush()
+        except BaseException as error:
+            with self.lock:
+                self._failure = f"flushing {file.path} has failed: {error}"
+                self._pool.idle.update(self.unflushed)
+                self.unflushed.clear()  # so that the next write to any of them is refused
+            if isinstance(error, OSError):
+                raise StoreFailed(self._failure) from error
+            raise
+
+    def close(self) -> None:
+        """Close all files, without a flush."""
+        with self.lock:
+            for file in [
+                *self.unflushed,
+                *(file for file in self._pool.idle if file.group is self),
+            ]:
+                self.let_go(file)
+            self._directories.clear()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StoreFailed(self._failure)
+
+
+class FilePool:
+    """All files of a store."""
+
+    def __init__(self, disk: Disk, open_files_max: int = OPEN_FILES_MAX) -> None:
+        """Limit the open files; each thread that just uses one may have one more."""
+        self.disk = disk
+        self.lock = threading.RLock()
+        self.groups: list[FileGroup] = []
+        self.idle: OrderedDict[PooledFile, None] = OrderedDict()
+        """Open files that are flushed, those in front that are closed next."""
+        self._open_files_max = open_files_max
+
+    @property
+    def open_count(self) -> int:
+        """The number of open files."""
+        return len(self.idle) + sum(len(group.unflushed) for group in self.groups)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True if so many open files wait for a flush that soon there is no room for others."""
+        return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
+
+    def with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
+        """Open or create one more file, closing others if needed; under the lock."""
+        while self.open_count >= self._open_files_max and self._close_one():
+            pass
+        while True:
+            try:
+                return open_one()
+            except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
+                # Other code in this process, or on this machine,
+                # has more files open than planned for.
+                if not lacks_descriptor(error) or not self._close_one():
+                    raise
+
+    def _close_one(self) -> bool:
+        """Close the file that was not used for longest, about; return False if none is open."""
+        while self.idle:
+            file, _ = self.idle.popitem(last=False)
+            if not file.was_used:
+                file.open_file = None
+                return True
+            file.was_used = False
+            self.idle[file] = None
+        for group in self.groups:
+            for file in group.unflushed:
+                with suppress(Exception):  # the next write or flush reports it
+                    group.flush_file(file)
+                if file in group.unflushed:  # something was lacking for that
+                    return False
+                group.let_go(file)
+                return True
+        return False

@@ -1,0 +1,249 @@
+"""JsonTable: small tables kept as one JSON file each: topics.json, consumerOffset.json and others.
+
+A save writes the new table whole to ``<name>.tmp`` and flushes it, renames the file to
+``<name>.bak``, renames ``<name>.tmp`` to the file, and flushes the directory. What a crash leaves
+behind:
+
+    crash                     <name>    <name>.bak   <name>.tmp    read is
+    before the first rename   old       older        any part      old, from the file
+    between the renames       -         old          new, whole    old, from the backup
+    after the second rename   new       old          -             new, from the file
+
+A power loss can also keep the second rename and forget the first: the file is new, the backup
+older. The new table is flushed before anything is renamed, so no state has a file or a backup that
+is not whole. In no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it
+is never read: what lies in it was not confirmed, and a table that was removed on purpose must not
+come back out of it.
+
+A table ends with a checksum of all before it, as its last member, which RocketMQ passes over: a
+digit that has changed would let a group pass over messages. A table without one was written by
+another program or by hand, and is believed.
+
+An operator who removes both files starts with an empty table. A file that is there and cannot be
+read is another matter: an empty table in its place would deliver all messages again (RocketMQ does
+so).
+
+A table may have members that this release does not know: a newer one, or another program, has
+written it. They are named in the log when it is loaded, and left out when it is saved again.
+
+This module knows bodies and a `Disk`, and no particular table; it starts no thread and keeps no
+table.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+from zlib import crc32
+
+from rmq_spark.errors import BodyError, excerpt
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.unknown import unknown_members
+
+from ..errors import DamagedTable, has_lost_content
+from .disk import Disk
+
+Body = TypeVar("Body")
+
+_log = logging.getLogger(__name__)
+_NAMES_MAX = 8
+_CHECKSUM_NAME = "checksum"
+_CHECKSUM = re.compile(rb'[,{]"checksum":([0-9]+)}\s*\Z')
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A damaged file under its new name, and why it could not be read."""
+
+    path: Path
+    reason: str
+
+
+class JsonTable(Generic[Body]):
+    """One table, in a directory that exists. Its methods may be called from any thread."""
+
+    def __init__(self, disk: Disk, path: Path, body_type: type[Body]) -> None:
+        self._disk = disk
+        self._path = path
+        self._body_type = body_type
+        self._temporary = path.with_name(f"{path.name}.tmp")
+        self._backup = path.with_name(f"{path.name}.bak")
+        self._lock = threading.RLock()
+        self._is_loaded = False
+        self._loaded_from: Path | None = None
+        self._set_aside: SetAside | None = None
+        self.is_checked = False
+        """True if the table that was last loaded had a checksum."""
+        self.was_replaced = False
+        """True if a load finds the table of the last save, unless the power fails."""
+
+    @property
+    def path(self) -> Path:
+        """The file; its backup stands beside it as ``<name>.bak``."""
+        return self._path
+
+    @property
+    def loaded_from(self) -> Path | None:
+        """The file or its backup, whichever the last load has read; None if neither was there."""
+        return self._loaded_from
+
+    @property
+    def set_aside(self) -> SetAside | None:
+        """The damaged file that the last load has replaced by its backup, or None."""
+        return self._set_aside
+
+    def load(self, default: Body) -> Body:
+        """Return the table as it was last saved, or the default if there is no file yet.
+
+        What it returns is durable: a power loss after it does not bring an older table back.
+
+        Raises:
+            DamagedTable: There are files, and none of them can be read. Nothing was changed.
+            OSError: The disk refuses.
+        """
+        with self._lock:
+            value, source, damage = self._found()
+            if not self._is_loaded and source is not None:
+                self._tell_of_unknown(source)
+            self._set_aside = self._put_aside(damage) if damage else None
+            if value is None:
+                value = default
+            else:
+                self._disk.flush_directory(self._path.parent)
+            self._loaded_from = source
+            self._is_loaded = True
+            return value
+
+    def warn_of_damage(self) -> None:
+        """Warn if the last load read the backup of a damaged file."""
+        damaged = self._set_aside
+        if damaged is not None:
+            _log.warning(
+                "%s was damaged (%s) and is now %s; its backup, perhaps a save older, was read",
+                self._path,
+                damaged.reason,
+                damaged.path.name,
+            )
+
+    def look(self, default: Body) -> Body:
+        """Return what a load would, and change nothing.
+
+        Raises:
+            DamagedTable, OSError: As in `load`.
+        """
+        value, _, _ = self._found()
+        return default if value is None else value
+
+    def save(self, value: Body) -> None:
+        """Replace the table; it is durable when this returns.
+
+        After an error, a load finds the new table or the one before; to save again is safe. A table
+        that was not loaded yet is loaded first, so that a damaged file never takes the place of its
+        backup.
+
+        Raises:
+            BodyError: The value could not be read back. Nothing was changed.
+            DamagedTable: As in `load`.
+            OSError: The disk refuses.
+        """
+        data = encode_body(value)
+        decode_body(self._body_type, data)
+        with self._lock:
+            if not self._is_loaded:
+                self.load(value)
+            self.was_replaced = False
+            self._disk.write_whole(self._temporary, with_checksum(data))
+            with suppress(
+                FileNotFoundError
+            ):  # the first save, or after a crash between the renames
+                self._disk.rename(self._path, self._backup)
+            self._disk.rename(self._temporary, self._path)
+            self.was_replaced = True
+            self._disk.flush_directory(self._path.parent)
+
+    def _found(self) -> tuple[Body | None, Path | None, str]:
+        """Return the table and its file, or None twice; and what is wrong with another file."""
+        value, damage = self._read(self._path)
+        if value is not None:
+            return value, self._path, ""
+        value, backup_damage = self._read(self._backup)
+        if value is None and (damage or backup_damage):
+            raise self._damaged(damage, backup_damage)
+        return value, None if value is None else self._backup, damage
+
+    def _read(self, path: Path) -> tuple[Body | None, str]:
+        """Return a file's table and "", or None and what is wrong, or None and "" without it."""
+        try:
+            data = self._disk.read(path)
+            self.is_checked = _is_checked(data)
+            return decode_body(self._body_type, data), ""
+        except FileNotFoundError:
+            return None, ""
+        except BodyError as error:
+            return None, str(error)
+        except OSError as error:
+            if not has_lost_content(error):
+                raise
+            return None, str(error)
+
+    def _tell_of_unknown(self, source: Path) -> None:
+        """Warn of the members of a table that this release does not know."""
+        unknown = unknown_members(self._body_type, self._disk.read(source))
+        names = [name for name in unknown if name != _CHECKSUM_NAME]
+        if names:
+            more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+            _log.warning(
+                "%s has members that this release does not know, as a newer one or another program "
+                "writes them: %s%s. They are left out when it is saved again; to keep them, stop "
+                "the broker and copy the file",
+                source,
+                ", ".join(map(excerpt, names[:_NAMES_MAX])),
+                more,
+            )
+
+    def _put_aside(self, damage: str) -> SetAside:
+        """Give the damaged file an unused name: what was put aside before stays, too."""
+        taken = self._disk.names(self._path.parent)
+        name = f"{self._path.name}.corrupt"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{self._path.name}.corrupt-{number}"
+        path = self._path.with_name(name)
+        self._disk.rename(self._path, path)
+        return SetAside(path, damage)
+
+    def _damaged(self, damage: str, backup_damage: str) -> DamagedTable:
+        return DamagedTable(
+            f"{self._path} cannot be read ({damage or 'it is missing'}), nor can its backup "
+            f"{self._backup} ({backup_damage or 'it is missing'}). Nothing was changed. To mend "
+            f"it, put a good copy at {self._path}; or, to start with an empty table, move both "
+            "files away"
+        )
+
+
+def with_checksum(data: bytes) -> bytes:
+    """Add a last member to a JSON object, the checksum of the others."""
+    begin = data[:-1] + (b"," if len(data) > len(b"{}") else b"")
+    return begin + b'"checksum":%d}' % crc32(data)
+
+
+def _is_checked(data: bytes) -> bool:
+    """Return whether a table ends with its checksum.
+
+    Raises:
+        BodyError: The checksum is that of another table.
+    """
+    found = _CHECKSUM.search(data)
+    if found is None:
+        return False
+    begin = data[: found.start()] or b"{"
+    if int(found[1]) != crc32(begin + b"}"):
+        needed = "that of all before it, or none at all where somebody has changed the rest by hand"
+        raise BodyError("table", at="$.checksum", needed=needed, found=int(found[1]))
+    return True

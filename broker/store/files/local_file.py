@@ -1,0 +1,238 @@
+"""LocalFile: a file of a fixed size on a real file system, created sparse.
+
+Writes go through pwrite: storing into a map of a full disk would kill the process, a failed pwrite
+is an OSError. So is a read that fails. Small parts are read, and so are parts that are not in
+memory; large parts that are in memory are handed out as slices of a map. Every error names the
+file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import mmap
+import os
+import weakref
+from pathlib import Path
+
+from rmq_spark.wire.framing import Buffer
+
+from ..errors import FlushFailed
+
+# ---- FileMap: a file as it lies in memory, for callers that want many of its bytes without a
+# copy.
+
+_PAGE = mmap.PAGESIZE
+_FAILED = ctypes.c_void_p(-1).value
+
+# These calls never wait for a disk: the interpreter is kept meanwhile.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+
+
+class FileMap:
+    """A read-only map of a whole file, released with the last slice of it."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        """Map a file of a size above 0; its descriptor may be closed then.
+
+        Raises:
+            OSError: There is no room for the map.
+        """
+        self._address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+        if self._address == _FAILED:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        content = (ctypes.c_ubyte * size).from_address(self._address)
+        weakref.finalize(content, _libc.munmap, self._address, size).atexit = False
+        self._content = memoryview(content).cast("B").toreadonly()
+
+    def in_memory(self, position: int, size: int) -> memoryview | None:
+        """Return a part of the file if all of it lies in memory, else None."""
+        first = position - position % _PAGE
+        pages = -(-(position + size - first) // _PAGE)
+        found = ctypes.create_string_buffer(pages)
+        if _libc.mincore(self._address + first, pages * _PAGE, found) or found.raw.count(1) < pages:
+            return None
+        return self._content[position : position + size]
+
+
+# ---- Whether a path still leads to what is open, by the numbers of its device and its file.
+
+_log = logging.getLogger(__name__)
+_told: set[int] = set()
+"""The devices of which it was logged that their numbers say nothing."""
+
+
+def leads_to(path: Path, opened: int) -> bool:
+    """Return whether a path leads to the file, or directory, that a descriptor has open.
+
+    Raises:
+        OSError: It leads nowhere.
+    """
+    found = path.stat()
+    if os.path.samestat(found, os.fstat(opened)):
+        return True
+    if os.path.samestat(found, path.stat()):
+        return False
+    if found.st_dev not in _told:
+        _told.add(found.st_dev)
+        _log.warning(
+            "the file system of %s has another number for a file at each look: nobody notices here "
+            "when files are moved away or replaced while they are in use",
+            path,
+        )
+    return True
+
+
+COPIED_BYTES_MAX = 1 << 16
+"""Up to this size, bytes are read: copying takes as long as finding out if they are in memory."""
+
+
+class LocalFile:
+    """A `DiskFile` on a real file system."""
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Open a file, or create one if a size is given; it must not exist then."""
+        self._path = path
+        self._map: FileMap | None = None
+        self._descriptor = -1
+        self._is_read_only = False
+        if size is not None:
+            self._descriptor = os.open(
+                path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600
+            )
+        else:
+            self._open()
+        try:
+            if size is not None:
+                os.ftruncate(self._descriptor, size)
+            self._size = os.fstat(self._descriptor).st_size
+        except OSError as error:
+            self.close()
+            error.filename = str(path)
+            raise
+
+    def __del__(self) -> None:
+        """Close the file like Python's own files do, as after a start that failed."""
+        self.close()
+
+    @property
+    def size(self) -> int:
+        """The size when the file was opened, in bytes."""
+        return self._size
+
+    def read(self, position: int, size: int) -> Buffer:
+        """Read this number of bytes from a position on, or raise OSError."""
+        try:
+            if size > COPIED_BYTES_MAX:
+                view = self._in_memory(position, size)
+                if view is not None:
+                    return view
+            data = os.pread(self._descriptor, size, position)
+            return data if len(data) == size else self._whole(data, position, size)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of the data there, or raise OSError with some of it written."""
+        try:
+            if self._is_read_only:
+                self._allow_writes()
+            written = os.pwrite(self._descriptor, data, position)
+            while written < len(data):
+                written += os.pwrite(
+                    self._descriptor, memoryview(data)[written:], position + written
+                )
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def flush(self) -> None:
+        """Return when all that was written is on the disk, or raise OSError."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise FlushFailed(error.errno, error.strerror, str(self._path)) from error
+
+    def next_data(self, position: int) -> int | None:
+        """Return where the next byte ever written may lie, to the file system's block, or None."""
+        try:
+            return os.lseek(self._descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole
+                return None
+            error.filename = str(self._path)
+            raise
+
+    def check_in_place(self) -> None:
+        """Make sure that the path leads here, or raise OSError."""
+        try:
+            is_in_place = leads_to(self._path, self._descriptor)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+        if not is_in_place:
+            raise OSError(errno.ESTALE, "the file was replaced while it was open", str(self._path))
+
+    def close(self) -> None:
+        """Close the file. What was read stays valid."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        """Open an existing file, for reading only if the disk is read-only."""
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._is_read_only = True
+
+    def _allow_writes(self) -> None:
+        """Open the file again, in the same place, if the disk is not read-only any more."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(descriptor, self._descriptor, inheritable=False)
+        os.close(descriptor)
+        self._is_read_only = False
+
+    def _in_memory(self, position: int, size: int) -> memoryview | None:
+        """Return a slice of a map, if all of it lies in memory, else None."""
+        if os.fstat(self._descriptor).st_size < position + size:  # it was cut short meanwhile
+            return None
+        if self._map is None:
+            try:
+                self._map = FileMap(self._descriptor, self._size)
+            except (
+                OSError,
+                ImportError,
+                MemoryError,
+            ):  # too many maps, or files: without one, it is read
+                return None
+        return self._map.in_memory(position, size)
+
+    def _whole(self, data: bytes, position: int, size: int) -> bytes:
+        """Read on behind what one call gave: at most 2 GiB, and less where the file ends."""
+        while len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), position + len(data))
+            if not more:
+                end = position + len(data)
+                raise OSError(
+                    errno.EIO, f"the file ends at {end} instead of {self._size} bytes or later"
+                )
+            data += more
+        return data

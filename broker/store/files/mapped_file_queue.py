@@ -1,0 +1,408 @@
+"""MappedFileQueue: many files of one size, named by the offset of their first byte, as one space.
+
+The commit log and each consume queue are such a space. Files exist without gaps between the first
+and the last; what was read stays readable when its file is deleted. What the bytes mean is not
+known here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record_layout import FILE_NAME_DIGITS
+
+from ..errors import ForeignFile, MissingFile, UnreadableFile
+from .disk import is_passed_over
+from .file_pool import FileGroup, PooledFile
+
+PAGE_BYTES = 4096
+"""The unit in which a disk fails to give bytes."""
+
+
+def _own(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
+    """Return the content of a directory without what is no file of it, as RocketMQ loads it."""
+    return {
+        name: size
+        for name, size in sizes.items()
+        if not is_passed_over(name) and (size is not None or name.isdecimal())
+    }
+
+
+class MappedFile(NamedTuple):
+    """One of the files, and the offset of its first byte."""
+
+    from_offset: int
+    file: PooledFile
+
+
+class MappedFileQueue:
+    """The files of one directory. One writer; any number of readers, in any thread."""
+
+    __slots__ = ("_directory", "_file_size", "_files", "_group", "_may_miss_files")
+
+    def __init__(
+        self, group: FileGroup, directory: Path, file_size: int, *, may_miss_files: bool = False
+    ) -> None:
+        """Prepare without touching the disk, until the files are loaded or written to.
+
+        ``may_miss_files``: a power loss may take the name of a file and leave that of the next one,
+        so that nobody waits for the first when the next one is made.
+        """
+        self._group = group
+        self._directory = directory
+        self._file_size = file_size
+        self._may_miss_files = may_miss_files
+        self._files: tuple[MappedFile, ...] = ()  # replaced whole, so that readers see one state
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the files."""
+        return self._directory
+
+    @property
+    def file_size(self) -> int:
+        """The size of each file, in bytes."""
+        return self._file_size
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files that exist, in order."""
+        return self._files
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that there is a file for; 0 without any."""
+        files = self._files
+        return files[0].from_offset if files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last file; 0 without any."""
+        files = self._files
+        return files[-1].from_offset + self._file_size if files else 0
+
+    def load(self) -> None:
+        """Find the files of the directory; refuse foreign ones before any is touched.
+
+        A file without any bytes is what a power loss leaves of one whose size was never flushed: it
+        gets its size, and zeros.
+
+        Raises:
+            ForeignFile: A name or a size does not belong here.
+            MissingFile: A file that should lie between two others is missing.
+        """
+        disk, directory = self._group.disk, self._directory
+        (sizes,) = disk.look_into([directory])
+        sizes = _own(sizes)
+        empty = [name for name, size in sizes.items() if size == 0]
+        behind = self.adopt({**sizes, **dict.fromkeys(empty, self._file_size)})
+        if behind:
+            raise MissingFile(
+                f"{directory} lacks the file {self.end_offset:0{FILE_NAME_DIGITS}d} before "
+                f"{behind[0]}: " + self._how_to_mend(self.path_at(self.end_offset))
+            )
+        for name in empty:  # in place: a crash must not find one missing between two
+            disk.open(directory / name).write(bytes(1), self._file_size - 1)
+
+    def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
+        """Take the files of the directory as they are, by names and sizes, without reading any.
+
+        Returns:
+            The files that it does not take, as they lie behind one that is missing or has lost its
+                bytes, or have lost their own.
+
+        Raises:
+            ForeignFile: A name or a size does not belong here.
+        """
+        taken: list[MappedFile] = []
+        left: list[str] = []
+        sizes = _own(sizes)
+        for name, size in sizes.items():
+            self._check(name, sizes)
+            from_offset = int(name)
+            follows = not taken or from_offset == taken[-1].from_offset + self._file_size
+            if size and follows and not left:
+                file = PooledFile(self._group, self._directory, name)
+                taken.append(MappedFile(from_offset, file))
+            else:
+                left.append(name)
+        self._files = tuple(taken)
+        return left
+
+    def _check(self, name: str, sizes: Mapping[str, int | None]) -> None:
+        size = sizes[name]
+        if len(name) != FILE_NAME_DIGITS or not name.isdecimal():
+            fault = (
+                f"is no file of this store: its name should be {FILE_NAME_DIGITS} digits. Move it "
+                "away"
+            )
+        elif size is None:
+            fault = f"is a directory: a file of {self._file_size} bytes should be there"
+        elif size not in (self._file_size, 0):
+            fault = (
+                f"has {size} bytes, but the store is set to files of {self._file_size}: "
+                "start with the size that it was written with"
+            )
+            others = [each for other, each in sizes.items() if each and other != name]
+            is_odd = not others or others != [size] * len(others)
+            if size < self._file_size and is_odd and not self._may_miss_files:
+                fault += f"; if it was cut, {self._how_to_mend(self._directory / name)}"
+        elif int(name) % self._file_size and not self._may_miss_files:
+            fault = (
+                "is no file of this store: its name should be the place of its first byte, a "
+                f"multiple of {self._file_size}. Move it away, if nobody has renamed it by mistake"
+            )
+        else:
+            return
+        raise ForeignFile(f"{self._directory / name} {fault}")
+
+    def _how_to_mend(self, path: Path) -> str:
+        return (
+            "put it back from a copy; or do without what is lost, which is named and passed over "
+            f"then: truncate -s {self._file_size} {shlex.quote(str(path))}"
+        )
+
+    def how_to_do_without(self, offset: int) -> str:
+        """Return how an operator makes the file there whole that the disk does not give whole."""
+        file, copy = (shlex.quote(f"{self.path_at(offset)}{end}") for end in ("", ".copy"))
+        return (
+            "put the file back from a copy; or do without what the disk does not give of it: "
+            f"dd if={file} of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; "
+            f"truncate -s {self._file_size} {copy} && mv {copy} {file}"
+        )
+
+    def path_at(self, offset: int) -> Path:
+        """Return the path of the file that an offset lies in, whether it exists or not."""
+        return self._directory / f"{offset - offset % self._file_size:0{FILE_NAME_DIGITS}d}"
+
+    def space_left(self, offset: int) -> int:
+        """Return the number of bytes from an offset to the end of its file."""
+        return self._file_size - offset % self._file_size
+
+    def file_before(self, offset: int) -> int:
+        """Return the start of the file before that in which an offset lies; of the first, 0."""
+        return max(offset - offset % self._file_size - self._file_size, 0)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Write data within one file, and make that file if it is the next."""
+        mapped = self._file_at(offset) or self._create(offset)
+        mapped.file.write(data, offset - mapped.from_offset)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """Read bytes from an offset on, at most to the end of its file; none without a file.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+        """
+        mapped = self._file_at(offset)
+        if mapped is None:
+            return b""
+        from_offset, file = mapped
+        position = offset - from_offset
+        size = min(size, self._file_size - position)
+        try:
+            return file.read(position, size)
+        except UnreadableFile:
+            if self._file_at(offset) is not mapped:  # it was deleted meanwhile
+                return b""
+            raise
+
+    def read_up_to(self, offset: int, size: int) -> Buffer:
+        """Read bytes from an offset on, or fewer where the disk does not give what comes behind.
+
+        Raises:
+            UnreadableFile: The disk does not even give the first of them.
+        """
+        in_page = PAGE_BYTES - offset % self._file_size % PAGE_BYTES
+        while True:
+            try:
+                return self.read(offset, size)
+            except UnreadableFile:
+                if size <= in_page:
+                    raise
+            size = max(size // 2, in_page)
+
+    def write_again(self, offset: int, size: int) -> None:
+        """Write bytes once more that lie in one file, which stays as old as it is."""
+        mapped = self._file_at(offset)
+        if mapped is None:
+            raise ValueError(f"there is no file at {offset}")
+        disk, path = self._group.disk, mapped.file.path
+        modified_at = disk.modified_at(path)
+        self.write(offset, bytes(self.read(offset, size)))
+        with suppress(OSError):  # the file of another user: it counts as young, and stays longer
+            disk.set_modified_at(path, modified_at)
+
+    def next_data(self, offset: int) -> int | None:
+        """Return where, from an offset on, the next byte ever written may lie, or None.
+
+        Raises:
+            UnreadableFile: The disk does not tell.
+        """
+        for mapped in self._files:
+            if mapped.from_offset + self._file_size > offset:
+                found = mapped.file.next_data(max(offset - mapped.from_offset, 0))
+                if found is not None:
+                    return mapped.from_offset + found
+        return None
+
+    def left_empty(self) -> int:
+        """Return the bytes at the end of the first file never written to, if another follows.
+
+        A file is written from its start on. Where the file system does not tell of holes, none are.
+
+        Raises:
+            UnreadableFile: The disk does not tell.
+        """
+        if len(self._files) < 2:
+            return 0
+        file = self._files[0].file
+        low, high = 0, self._file_size
+        while high - low > PAGE_BYTES:
+            middle = (low + high) // 2
+            found = file.next_data(middle)
+            low, high = (low, middle) if found is None else (max(found, middle), high)
+        return self._file_size - high
+
+    def flush(self) -> None:
+        """Return when all earlier writes of the whole group are on the disk."""
+        self._group.flush()
+
+    def check_in_place(self, start: int, end: int) -> None:
+        """Make sure that nobody has moved, deleted or replaced the files between two offsets.
+
+        Raises:
+            OSError: Somebody has.
+        """
+        for mapped in reversed(self._files):
+            if mapped.from_offset < end:
+                mapped.file.check_in_place()
+            if mapped.from_offset <= start:
+                return
+
+    def flush_found(self) -> None:
+        """Make loaded files and names durable: their writer may have been killed before that."""
+        if self._files:
+            for mapped in self._files:
+                self._group.keep_open(mapped.file)
+            self._group.names_changed(self._directory)
+            self._group.flush()
+
+    def has_files_from(self, offset: int) -> bool:
+        """Return whether a file begins at an offset or behind it."""
+        files = self._files
+        return bool(files) and files[-1].from_offset >= offset
+
+    def keep_found(self) -> None:
+        """Have the next flush keep the names of loaded files: their writer may have been killed."""
+        for directory in (self._directory, *self._directory.parents):
+            self._group.names_changed(directory)
+            if self._group.root in (directory, None):
+                break
+
+    def delete_before(self, offset: int) -> int:
+        """Delete the files that end at or before an offset, but never the last; return how many.
+
+        Each is gone for good before the next one goes: a power loss must not bring back the older
+        of two. One that cannot be deleted stays, and so do those behind it: none may be missing
+        between two.
+
+        Raises:
+            OSError: The disk does not let one go.
+        """
+        count = 0
+        while len(self._files) > 1 and self._files[0].from_offset + self._file_size <= offset:
+            self._group.flush_names(self._directory)
+            self._delete_first()
+            count += 1
+        self._group.flush_names(self._directory)
+        return count
+
+    def _delete_first(self) -> None:
+        group = self._group
+        with group.lock:  # another thread may add a file at the other end meanwhile
+            first, *_ = self._files
+            self._files = self._files[1:]
+        group.let_go(first.file)
+        try:
+            with suppress(FileNotFoundError):  # a delete that failed may have come about
+                group.disk.delete(first.file.path)
+        except OSError:
+            with group.lock:
+                self._files = (first, *self._files)
+            raise
+        group.names_changed(self._directory)
+
+    def delete_from(self, offset: int) -> None:
+        """Delete the files that begin at an offset or behind it."""
+        with self._group.lock:
+            files = self._files
+            if not files or files[-1].from_offset < offset:
+                return
+            kept = tuple(mapped for mapped in files if mapped.from_offset < offset)
+            self._files = kept
+        for mapped in files[len(kept) :]:
+            self._group.let_go(mapped.file)
+            self._group.disk.delete(mapped.file.path)
+
+    def moved_to(self, directory: Path) -> None:
+        """Go on with the same files in another directory, to which they were moved."""
+        self._group.forget_names(self._directory)
+        self._directory = directory
+        for mapped in self._files:
+            mapped.file.directory = directory
+
+    def close(self) -> None:
+        """Close all files. What was read stays valid."""
+        for mapped in self._files:
+            self._group.let_go(mapped.file)
+        self._files = ()
+
+    def _file_at(self, offset: int) -> MappedFile | None:
+        files = self._files
+        if not files or offset < files[0].from_offset:
+            return None
+        position = (offset - files[0].from_offset) // self._file_size
+        return files[position] if position < len(files) else None
+
+    def _create(self, offset: int) -> MappedFile:
+        from_offset = offset - offset % self._file_size
+        if self._files and from_offset != self.end_offset:
+            raise ValueError(f"no file may be made at {from_offset} behind {self.end_offset}")
+        group, directory = self._group, self._directory
+        if self._files:
+            if not self._may_miss_files:
+                group.flush_names(directory)
+        else:
+            group.disk.make_directory(directory)
+            for above in directory.parents:  # any of them may have been made with it
+                group.names_changed(above)
+                if group.root in (above, None):
+                    break
+        path = directory / f"{from_offset:0{FILE_NAME_DIGITS}d}"
+        made: PooledFile | None = None
+        try:
+            made = self._made(path)
+            mapped = MappedFile(from_offset, made)
+            group.names_changed(directory)
+            with group.lock:
+                self._files = (*self._files, mapped)
+        except BaseException:  # memory may be lacking for any of it
+            if made is not None:
+                group.let_go(made)
+            with suppress(OSError):  # what stays there goes with the next attempt
+                group.disk.delete(path)
+            raise
+        return mapped
+
+    def _made(self, path: Path) -> PooledFile:
+        try:
+            return self._group.create(path, self._file_size)
+        except FileExistsError:  # an earlier attempt could neither size nor delete it
+            self._group.disk.delete(path)
+            return self._group.create(path, self._file_size)

@@ -1,0 +1,120 @@
+"""ProofFiles: files by which a client on this machine finds out that it sees this very store.
+
+    client ── nonce ──> broker ── writes it, and the connection's ends ──> <store>/proof.7
+       └────────────────────── reads it there ─────────────────────────────────┘
+
+A file lasts as long as its connection. There are at most `PROOFS_MAX`; what a crash has left is
+deleted at the next start. Nothing depends on them: where one cannot be written, as on a full disk,
+the client pulls its records through the socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+from rmq_spark.wire.extensions import PROOF_PREFIX, LogPlace, proof_of
+from rmq_spark.wire.hosts import Host
+
+from .disk import Disk
+from .mapped_file_queue import MappedFileQueue
+
+PROOFS_MAX: Final = 256
+"""Connections that read files at the same time; others pull."""
+
+_log = logging.getLogger(__name__)
+
+
+class ProofFiles:
+    """The proof files of one store, by the connections that they are for."""
+
+    def __init__(self, disk: Disk, root: Path, files: MappedFileQueue) -> None:
+        """Take the store's directory, and the files of its log."""
+        self._disk = disk
+        self._root = root
+        self._place = _place_of(root, files)
+        self._machine = machine_identity()
+        self._numbers: dict[object, int] = {}
+        self._is_failing = False
+
+    def discard_leftovers(self) -> None:
+        """Delete what a crash has left; at the start, under the lock of the store."""
+        with suppress(OSError):
+            for name in self._disk.names(self._root):
+                if name.startswith(PROOF_PREFIX):
+                    self._disk.delete(self._root / name)
+
+    def write(self, connection: object, nonce: str, broker: Host, client: Host) -> LogPlace | None:
+        """Write the proof of a connection, in place of its last one; return where the log is.
+
+        ``broker`` and ``client`` are the ends of the connection. None if the client is to pull: the
+        log lies elsewhere, there are too many proofs, or the disk takes none.
+        """
+        if self._place is None:
+            return None
+        proof = proof_of(nonce, broker, client, self._machine)
+        self.discard(connection)
+        taken = set(self._numbers.values())
+        number = next((each for each in range(PROOFS_MAX) if each not in taken), None)
+        if number is None:
+            return None
+        path = self._path(number)
+        try:
+            self._disk.delete(path)
+            with closing(self._disk.create(path, len(proof))) as file:
+                self._numbers[connection] = number
+                file.write(proof, 0)
+        except OSError as error:
+            self.discard(connection)
+            if not self._is_failing:
+                _log.warning("proof files cannot be written, clients pull instead: %s", error)
+            self._is_failing = True
+            return None
+        if self._is_failing:
+            _log.info("proof files can be written again")
+        self._is_failing = False
+        return self._place._replace(proof_name=path.name)
+
+    def discard(self, connection: object) -> None:
+        """Delete the proof of a connection, if it has one."""
+        number = self._numbers.pop(connection, None)
+        if number is not None:
+            with suppress(OSError):
+                self._disk.delete(self._path(number))
+
+    def close(self) -> None:
+        """Delete all proofs, and write no more; while the store is still locked."""
+        self._place = None
+        for connection in list(self._numbers):
+            self.discard(connection)
+
+    def _path(self, number: int) -> Path:
+        return self._root / f"{PROOF_PREFIX}{number}"
+
+
+def _place_of(root: Path, files: MappedFileQueue) -> LogPlace | None:
+    """Return where the log is; None if it is not in the store, or its path is not text."""
+    directory = root.absolute()
+    log = files.directory.absolute()
+    try:
+        str(log).encode()
+    except UnicodeEncodeError:
+        return None
+    if log.parent != directory:
+        return None
+    return LogPlace(str(directory), log.name, files.file_size, "")
+
+
+def machine_identity() -> str:
+    """Return the identity of this boot of the machine and of the process's network namespace.
+
+    Clients find the same by the same rules; empty parts where the system does not tell.
+    """
+    boot = namespace = ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/net").stat().st_ino)
+    return f"{boot}/{namespace}"

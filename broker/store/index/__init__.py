@@ -1,0 +1,1 @@
+"""The index: finding messages by key and unique id."""

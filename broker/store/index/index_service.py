@@ -1,0 +1,406 @@
+"""IndexService: many index files, one after the other, from texts of keys to places in the log.
+
+Files are named by when they were made (yyyyMMddHHmmssSSS, local time), and their names only grow. A
+file that is full is followed by the next. The index is derived from the log: whatever is lost of it
+is dispatched again, and what it already holds is not added twice. After `load` and `discard_from`,
+records from `last_indexed_physical_offset` on, that one included, must come again.
+
+It must not know the commit log, records as bytes, or the time: the clock is passed in. One thread
+at a time dispatches or discards, any may query; `flush`, `close` and `delete_before` may run in
+others meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rmq_spark.wire.flags import MessageSysFlag
+
+from ...common.local_time import local_time
+from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..bulk.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
+from ..errors import ForeignFile, StoreClosed, UnreadableFile, has_lost_content
+from ..files.disk import is_passed_over
+from ..files.file_pool import FileGroup, FilePool, PooledFile
+from ..records.clock_steps import STEP_MS
+from ..results import PhysicalOffset
+from .index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
+from .index_keys import KeyedMessage
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+NOTHING_INDEXED = PhysicalOffset(-1)
+
+Keys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
+"""Hashes of keys in the order of the log, and their messages' places and store times."""
+
+_NAME_DIGITS = 17
+_INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
+_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
+_ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
+
+
+def hashed(
+    topics: pa.StringArray,
+    unique_keys: pa.StringArray,
+    keys: pa.StringArray,
+    physical_offsets: npt.ArrayLike,
+    store_timestamps: npt.ArrayLike,
+    sys_flags: npt.ArrayLike,
+) -> Keys:
+    """Hash the keys of messages for `IndexService.dispatch`, with the same arguments."""
+    rows, hashes = bulk_tools.hash_index_keys(topics, unique_keys, keys)
+    kept = np.flatnonzero(np.asarray(sys_flags)[rows] & _TRANSACTION != _ROLLBACK)
+    rows = rows[kept]
+    places, times = np.asarray(physical_offsets, np.int64), np.asarray(store_timestamps, np.int64)
+    return hashes[kept], places[rows], times[rows]
+
+
+def hashed_few(messages: Iterable[KeyedMessage]) -> Keys:
+    """Hash the keys of messages one by one."""
+    hashes: list[int] = []
+    places: list[int] = []
+    times: list[int] = []
+    for topic, unique_key, keys, physical_offset, store_timestamp, sys_flag in messages:
+        if sys_flag & _TRANSACTION != _ROLLBACK:
+            own = hash_keys(topic, unique_key, keys)
+            hashes += own
+            places += [physical_offset] * len(own)
+            times += [store_timestamp] * len(own)
+    return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
+
+
+def _can_be_followed(file: IndexFile) -> bool:
+    """Return whether dispatch can go on behind a file's entries: it is neither torn nor refused."""
+    try:
+        file.count_last(file.header.end_physical_offset)  # as dispatch asks when that comes again
+        return file.is_full or (not file.is_empty and file.resume())
+    except UnreadableFile as error:
+        _warn_of_lost_content(error)
+        return False
+
+
+def _warn_of_lost_content(error: UnreadableFile) -> None:
+    """Warn that the disk has lost a file; raise the error if it may be there, as without rights."""
+    if not has_lost_content(error):
+        raise error
+    _log.warning("%s: what that file of the index held is made again from the log", error)
+
+
+class IndexService:
+    """All index files of a store."""
+
+    def __init__(
+        self,
+        pool: FilePool,
+        directory: Path,
+        now_ms: Callable[[], int],
+        *,
+        hash_slot_num: int = IndexSizes.hash_slot_num,
+        index_num: int = IndexSizes.index_num,
+        hops_max: int = INDEX_HOPS_MAX,
+    ) -> None:
+        """Prepare an index; the default sizes are RocketMQ's, and files of other sizes are refused.
+
+        A query looks at ``hops_max`` entries, as somebody might give one hash to all keys.
+        """
+        self._disk = pool.disk
+        self._group = FileGroup(pool)
+        self._directory = directory
+        self._now_ms = now_ms
+        self._sizes = IndexSizes(hash_slot_num, index_num)
+        self._hops_max = hops_max
+        self._files: tuple[IndexFile, ...] = ()  # replaced, never changed: queries need no lock
+        self._files_lock = threading.Lock()
+        self._maintenance = threading.Lock()
+        self._is_closed = False
+
+    def load(self) -> None:
+        """Open existing files; torn ones at the end are deleted, and dispatch makes them again.
+
+        So is one that the disk does not give, wherever it is: a start that misses it makes all of
+        the index again.
+
+        Raises:
+            ForeignFile: Something in the directory is not an index file of these sizes. Nothing was
+                touched.
+        """
+        self._disk.make_directory(self._directory)
+        (found,) = self._disk.look_into([self._directory])
+        sizes = {
+            self._directory / name: self._check(self._directory / name, size)
+            for name, size in found.items()
+            if not is_passed_over(name) and (size is not None or name.isdecimal())
+        }
+        for path, size in sizes.items():
+            if size == 0:  # a crash came between the name and the size
+                self._disk.delete(path)
+        opened = [self._opened(path) for path, size in sizes.items() if size]
+        files = [file for file in opened if file is not None]
+        while files and not _can_be_followed(files[-1]):
+            self._delete(files.pop())
+        self._files = tuple(files)
+
+    def _opened(self, path: Path) -> IndexFile | None:
+        """Open a file; delete it and return None if the disk does not give its header."""
+        file = PooledFile(self._group, path.parent, path.name)
+        try:
+            return IndexFile(file, self._sizes)
+        except UnreadableFile as error:
+            _warn_of_lost_content(error)
+            self._group.let_go(file)
+            self._disk.delete(path)
+            return None
+
+    def _check(self, path: Path, size: int | None) -> int:
+        """Return the size of a file that belongs here, else raise ForeignFile."""
+        needed = self._sizes.file_bytes
+        if size is None or not _INDEX_NAME.fullmatch(path.name):
+            raise ForeignFile(
+                f"{path}: needed an index file, named by {_NAME_DIGITS} digits. Move it away"
+            )
+        if size not in {0, needed}:
+            raise ForeignFile(
+                f"{path}: needed {needed} bytes for {self._sizes.hash_slot_num} slots and "
+                f"{self._sizes.index_num} entries, found {size}: start with the maxHashSlotNum and "
+                "maxIndexNum that it was written with; or, to have the index made again, delete "
+                f"{path.parent}"
+            )
+        return size
+
+    @property
+    def last_indexed_physical_offset(self) -> PhysicalOffset:
+        """The place of the last message that has a key here; -1 if there is none."""
+        file = self._last_with_entries()
+        return file.header.end_physical_offset if file else NOTHING_INDEXED
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The names of the files, in order."""
+        return tuple(file.path.name for file in self._files)
+
+    def names_from(self, physical_offset: PhysicalOffset) -> tuple[str, ...]:
+        """Return the names of the files that `delete_before` leaves, in order."""
+        expired = self._ended_before(physical_offset)
+        # An empty one is deleted by the next start, which must not miss it.
+        return tuple(
+            file.path.name for file in self._files if file not in expired and not file.is_empty
+        )
+
+    def _last_with_entries(self) -> IndexFile | None:
+        return next((file for file in reversed(self._files) if not file.is_empty), None)
+
+    def dispatch(
+        self,
+        *,
+        topics: pa.StringArray,
+        unique_keys: pa.StringArray,
+        keys: pa.StringArray,
+        physical_offsets: npt.ArrayLike,
+        store_timestamps: npt.ArrayLike,
+        sys_flags: npt.ArrayLike,
+    ) -> int:
+        """Add the keys of messages, one element of each column for each, in the order of the log.
+
+        Args:
+            topics: The topic of each message.
+            unique_keys: The UNIQ_KEY of each, or null.
+            keys: The KEYS of each, words with spaces between, or null.
+            physical_offsets: The place of each in the log, ascending.
+            store_timestamps: The store time of each, in milliseconds.
+            sys_flags: The sysFlag of each; messages that are rolled back have no keys.
+
+        Returns:
+            The number of keys added, without those that were there already.
+        """
+        places = np.asarray(physical_offsets, np.int64)
+        start = int(np.searchsorted(places, self.last_indexed_physical_offset))
+        times, flags = np.asarray(store_timestamps, np.int64)[start:], np.asarray(sys_flags)[start:]
+        return self.add(
+            *hashed(topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags)
+        )
+
+    def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:
+        """Add the keys of messages one by one; return the number added."""
+        return self.add(*hashed_few(messages))
+
+    def holds(
+        self, hashes: IndexHashes, places: Positions, times: Positions, between: range
+    ) -> bool:
+        """Return whether the index holds exactly these keys of messages between two places.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        done = 0
+        for file in self._files:
+            entries = file.entries()
+            own = entries["physical_offset"].astype(np.int64)
+            own_entries = entries[(own >= between.start) & (own < between.stop)]
+            rows = slice(done, done + len(own_entries))
+            done = rows.stop
+            if len(hashes[rows]) < len(own_entries) or not file.is_sound(entries):
+                return False
+            are_same = (
+                (own_entries["key_hash"] == hashes[rows])
+                & (own_entries["physical_offset"] == places[rows])
+                & (own_entries["time_diff"] == file.time_diffs(times[rows]))
+            )
+            ends_there = (
+                len(own) and len(own_entries) and own[-1] == own_entries["physical_offset"][-1]
+            )
+            header = file.header.end_timestamp, file.header.end_physical_offset
+            if not are_same.all() or (ends_there and header != (times[rows][-1], own[-1])):
+                return False
+        return done == len(hashes)
+
+    def add(
+        self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
+    ) -> int:
+        """Add keys in the order of the log, but for those that are here; return their number."""
+        if self._is_closed:
+            raise StoreClosed(f"{self._directory}: the index was shut down")
+        last = self.last_indexed_physical_offset
+        start, behind_last = map(int, np.searchsorted(physical_offsets, [last, last + 1]))
+        if behind_last > start:
+            # A file may have ended, or an append failed, between two keys of the last message.
+            start += min(behind_last - start, self._count_last(last))
+        self._append(hashes[start:], physical_offsets[start:], store_timestamps[start:])
+        return len(hashes) - start
+
+    def _count_last(self, physical_offset: PhysicalOffset) -> int:
+        """Return the number of keys here of the last message."""
+        total = 0
+        for file in reversed(self._files):
+            count = file.count_last(physical_offset)
+            total += count
+            if count < file.header.index_count - 1:
+                break
+        return total
+
+    def _append(
+        self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
+    ) -> None:
+        done = 0
+        # Times do not fall within a file, which counts them from its first.
+        steps = np.flatnonzero(np.diff(store_timestamps) < -STEP_MS) + 1
+        for end in (*steps.tolist(), len(hashes)):
+            while done < end:
+                file = self._growing_file(int(store_timestamps[done]))
+                rows = slice(done, end)
+                done += file.append(hashes[rows], physical_offsets[rows], store_timestamps[rows])
+
+    def _growing_file(self, store_timestamp: int) -> IndexFile:
+        newest = self._files[-1] if self._files else None
+        if (
+            newest
+            and not newest.is_full
+            and store_timestamp >= newest.header.end_timestamp - STEP_MS
+            and newest.resume()
+        ):
+            return newest
+        if newest:
+            newest.seal()
+        path = self._directory / self._next_name(newest)
+        try:
+            file = IndexFile.create(self._group, path, self._sizes)
+        except (OSError, UnreadableFile):
+            with suppress(OSError):
+                self._disk.delete(path)
+            raise
+        self._group.names_changed(self._directory)
+        with self._files_lock:
+            self._files = (*self._files, file)
+        return file
+
+    def _next_name(self, newest: IndexFile | None) -> str:
+        """Name a file by the clock, or if that stands still or goes back, by the newest file."""
+        now_ms = self._now_ms()
+        by_clock = int(f"{local_time(now_ms):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
+        return f"{max(by_clock, int(newest.path.name) + 1 if newest else 0):0{_NAME_DIGITS}d}"
+
+    def query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int
+    ) -> list[PhysicalOffset]:
+        """Return places of messages that may have this key, newest first.
+
+        Other keys can share its hash, and entries have whole seconds: key and time of the messages
+        must still be compared. ``max_num`` limits those whose second lies in the span as a whole.
+        ``key`` is one word of KEYS or a UNIQ_KEY.
+        """
+        key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
+        found: list[PhysicalOffset] = []
+        left, hops_left = max_num, self._hops_max
+        for file in reversed(self._files):
+            header = file.header
+            if begin_ms <= header.end_timestamp and end_ms >= header.begin_timestamp:
+                more, certain, hops = file.walk(key_hash, begin_ms, end_ms, left, hops_left)
+                found += more
+                left -= certain
+                hops_left -= hops
+            if left <= 0 or not hops_left:
+                break
+        return found
+
+    def discard_from(self, physical_offset: PhysicalOffset) -> int:
+        """Delete the files that reach to a place in the log or beyond; return their number."""
+        return self._remove(
+            [f for f in self._files if f.header.end_physical_offset >= physical_offset]
+        )
+
+    def delete_before(self, physical_offset: PhysicalOffset) -> int:
+        """Delete the files that end before this place in the log, but never the newest one."""
+        return self._remove(self._ended_before(physical_offset))
+
+    def _ended_before(self, physical_offset: PhysicalOffset) -> list[IndexFile]:
+        expired = []
+        for file in self._files[:-1]:
+            if file.header.end_physical_offset >= physical_offset:
+                break
+            expired.append(file)
+        return expired
+
+    def delete_all(self) -> int:
+        """Delete all files, so that the index starts empty; return their number."""
+        return self._remove(list(self._files))
+
+    def _remove(self, removed: list[IndexFile]) -> int:
+        with self._maintenance:
+            with self._files_lock:
+                self._files = tuple(file for file in self._files if file not in removed)
+            for file in reversed(removed):
+                self._delete(file)
+            if removed:
+                self._disk.flush_directory(self._directory)
+        return len(removed)
+
+    def _delete(self, file: IndexFile) -> None:
+        file.close()
+        self._disk.delete(file.path)
+
+    def flush(self) -> None:
+        """Return when all that was added is on the disk, as files that RocketMQ can open."""
+        with self._maintenance:
+            # Names first, then the oldest file first: a power loss may only take the newest away.
+            self._group.flush_names(self._directory)
+            for file in self._files:
+                file.flush()
+
+    def close(self) -> None:
+        """Flush and add nothing more. Queries go on."""
+        self._is_closed = True
+        try:
+            self.flush()
+        finally:
+            for file in self._files:
+                file.close()

@@ -1,0 +1,1 @@
+"""The commit log: appending, flushing and recovering it."""

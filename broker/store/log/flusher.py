@@ -1,0 +1,174 @@
+"""FlushService: flushes the log: group commit, and the interval of ASYNC_FLUSH.
+
+One thread flushes; a caller that waits for an offset gets a future. All that wait when a flush
+begins, and were written before it, are done when it ends: one fdatasync acknowledges them all. When
+a flush fails, or what is to be done behind it, they and all later ones fail, and the owner of the
+service is told. When something is lacking for it, they wait, and it is tried again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+
+from ...common.histogram import Histogram
+from ...common.threads import Workers
+from ..errors import StoreClosed, StoreError, StoreFailed, is_lack, may_succeed_later
+from ..results import PhysicalOffset
+
+_AGAIN_SECONDS = 0.2
+
+
+class FlushService:
+    """A thread that calls ``flush`` when somebody waits, and at an interval."""
+
+    def __init__(
+        self,
+        flush: Callable[[], int],
+        on_flushed: Callable[[], object],
+        on_failure: Callable[[StoreError], None],
+        interval_seconds: float | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Prepare; ``flush`` returns the offset up to which all is durable.
+
+        Without an interval, flushes happen only on demand. ``clock`` measures how long they take.
+        """
+        self.took = Histogram()
+        """The durations of flushes that have succeeded."""
+        self._clock = clock
+        self._flush = flush
+        self._on_flushed = on_flushed
+        self._on_failure = on_failure
+        self._interval_seconds = interval_seconds
+        self._flushed_offset = 0
+        self._failure: StoreError | None = None
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[int, Future[None]]] = []
+        self._stopping = False
+        self._is_hindered = False
+        self._workers = Workers("FlushService", waits_at_exit=False)
+        self._working: Future[None] = Future()
+
+    def start(self) -> None:
+        """Have a thread flush from now on.
+
+        Raises:
+            RuntimeError, MemoryError: No thread can be started.
+        """
+        self._working = self._workers.submit(self._work)
+
+    def keep_running(self) -> None:
+        """Have another thread flush if the last has not begun for want of memory, or has failed.
+
+        To be called now and then; without memory for that, the next call tries again.
+        """
+        self._workers.fail_lost_jobs()
+        if self._has_lacked_memory() and self._failure is None and not self._stopping:
+            with suppress(RuntimeError, MemoryError):
+                self.start()
+
+    def flushed(self, end_offset: PhysicalOffset) -> Future[None]:
+        """Return a future that is done when all before an offset is on the disk, or fails."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # it cannot be cancelled: the thread is to set it
+        if end_offset <= self._flushed_offset:
+            future.set_result(None)
+            return future
+        with self._changed:
+            if self._failure is not None:
+                future.set_exception(self._failure)
+            elif self._stopping:
+                future.set_exception(StoreClosed("the store has been shut down"))
+            else:
+                self._waiting.append((end_offset, future))
+                self._changed.notify()
+        return future
+
+    def settle(self, end_offset: PhysicalOffset) -> None:
+        """Wait until all before an offset is on the disk, or something is lacking for that.
+
+        Raises:
+            StoreError: The disk has failed.
+        """
+        flushed = self.flushed(end_offset)
+        while not self._is_hindered:
+            with suppress(FutureTimeoutError):
+                flushed.result(_AGAIN_SECONDS)
+                return
+            self._workers.fail_lost_jobs()
+            self.keep_running()
+
+    def stop(self) -> None:
+        """Flush for those who wait, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._working.cancel() or self._has_lacked_memory():
+            self._work()
+        else:
+            wait([self._working])
+        self._workers.shutdown()
+
+    def _has_lacked_memory(self) -> bool:
+        """Return whether the thread has ended for want of memory, or could not begin."""
+        if not self._working.done() or self._working.cancelled():
+            return False
+        error = self._working.exception()
+        return error is not None and is_lack(error)
+
+    def _work(self) -> None:
+        stopping = False
+        while not stopping and self._failure is None:
+            with self._changed:
+                if self._is_hindered and not self._stopping:
+                    self._changed.wait(_AGAIN_SECONDS)
+                elif not self._waiting and not self._stopping:
+                    self._changed.wait(self._interval_seconds)
+                stopping = self._stopping
+                idle = (
+                    not self._waiting and self._interval_seconds is None and not self._is_hindered
+                )
+            if not idle or stopping:
+                self._flush_for_all()
+
+    def _flush_for_all(self) -> None:
+        try:
+            began = self._clock()
+            flushed_offset = self._flush()
+            self.took.add(self._clock() - began)
+            self._on_flushed()
+            self._is_hindered = False
+            self._flushed_offset = flushed_offset
+            self._tell()
+        except StoreError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  # a thread that ended here would leave all waiting
+            if may_succeed_later(error) and not self._stopping:
+                self._is_hindered = True
+                return
+            failure = StoreFailed(f"flushing failed: {error!r}")
+            failure.__cause__ = error
+            self._fail(failure)
+
+    def _tell(self) -> None:
+        """Complete the futures of what is on the disk; the rest waits for the next flush."""
+        with self._changed:
+            done = [
+                future for end_offset, future in self._waiting if end_offset <= self._flushed_offset
+            ]
+            self._waiting = [each for each in self._waiting if each[0] > self._flushed_offset]
+        for future in done:
+            future.set_result(None)
+
+    def _fail(self, failure: StoreError) -> None:
+        with self._changed:
+            self._failure = failure
+            waiting, self._waiting = self._waiting, []
+        self._on_failure(failure)
+        for _, future in waiting:
+            future.set_exception(failure)

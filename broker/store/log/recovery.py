@@ -1,0 +1,378 @@
+"""LogRecovery: what the log holds after a stop or a crash: where it ends, where it has holes.
+
+Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one
+is wrong, what is behind it decides what that means:
+
+- nothing: the end. What is left there of a record that was never acknowledged is to be wiped
+  (`wipe_behind`), so that no later, shorter append brings a stale record back to life behind it;
+- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk.
+  What is behind it stays; the hole is kept as it is, and reported. A whole record within the bytes
+  that the damaged one claims counts only if records lead from there out of it, one after the other:
+  then its size is what is damaged. Else it is a part of a body, which its sender chose.
+
+What the disk does not give is a hole if that can be told, as it may give it again one day. If
+nothing is found behind it, nobody knows where the log ends: then there is no start, and nothing is
+changed. It may give it a moment later, too: where something was refused, one more look decides, and
+no place is taken for the end before a look at it that nothing was refused to.
+
+Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import decode_blank
+
+from ..bulk import lazy_numpy as np
+from ..errors import UnreadableFile, lacks_means
+from ..files.mapped_file_queue import PAGE_BYTES, MappedFileQueue
+from ..records.clock_steps import StoreTimes
+from ..records.integrity import RecordCheck
+from ..records.scanning import record_sizes
+from ..results import LOG_START, Hole, PhysicalOffset
+from .checkpoint_file import Checkpoint
+from .commit_log import BLANK_BYTES
+
+CHECK_BYTES = 8 << 20
+CHECKED_ONE_BY_ONE = 4096
+"""A log of up to this number of records is checked without loading pyarrow."""
+
+_SEARCH_BYTES = 1 << 18
+_WRITE_BYTES = 1 << 18
+
+_MAGIC_AT = 4
+_V6_FLAGS = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
+_V6_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
+_BODY_AT_MAX = (
+    layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + 2 * layout.HOST_V6_BYTES + layout.TAIL_BYTES
+)
+"""The position of the body in a record whose two hosts have addresses of IPv6."""
+_MAGICS = tuple(
+    (magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2)
+)
+
+
+class RecoveredLog(NamedTuple):
+    """The end of the log, its store times, its holes, and what lies behind its blanks."""
+
+    end_offset: PhysicalOffset
+    times: StoreTimes
+    """The times of all records that were followed, after what was known before."""
+    holes: tuple[Hole, ...]
+    padding: tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
+
+
+def reliable_checkpoint(
+    checkpoint: Checkpoint | None, files: MappedFileQueue, *, is_of_another: bool
+) -> Checkpoint | None:
+    """Return a store's checkpoint if it fits this log, and no other program wrote after us."""
+    # Another program that stops in order writes its own; one that was killed may have left ours.
+    if checkpoint is None or is_of_another:
+        return None
+    return checkpoint if files.first_offset <= checkpoint.safe_offset <= files.end_offset else None
+
+
+class LogRecovery:
+    """One look at a log that nobody writes to.
+
+    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have
+    checksums.
+    """
+
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        checkpoint: Checkpoint | None,
+        report: Callable[[int], object] = int,
+    ) -> None:
+        """Prepare; without a checkpoint, any record may be another program's.
+
+        ``report`` gets each place that the log was checked up to; what it raises ends the check.
+        """
+        self._files = files
+        self._report = report
+        self._checked_one_by_one = 0
+        self._unreadable: UnreadableFile | None = None
+        self._unreadable_at = LOG_START
+        first, end = PhysicalOffset(files.first_offset), PhysicalOffset(files.end_offset)
+        self.safe_offset = checkpoint.safe_offset if checkpoint else first
+        self.sealed_from = checkpoint.sealed_from if checkpoint else end
+        self._check = RecordCheck(self.sealed_from)
+        self._times = StoreTimes()
+
+    def follow_from(
+        self,
+        start: PhysicalOffset,
+        times: StoreTimes = StoreTimes(),  # noqa: B008  # a value
+    ) -> RecoveredLog:
+        """Follow the log from where a record starts, before which store times are known.
+
+        Raises:
+            UnreadableFile: The disk does not give what would tell where the log ends.
+        """
+        files = self._files
+        position = max(start, PhysicalOffset(files.first_offset))
+        self._times, looked_again_at = times, -1
+        holes: list[Hole] = []
+        padding: list[tuple[PhysicalOffset, PhysicalOffset]] = []
+        while position < files.end_offset:
+            self._unreadable = None
+            good_end = self._good_until(position)
+            filled = good_end > position and good_end % files.file_size == 0
+            position = good_end
+            blank = decode_blank(self._whole(position, BLANK_BYTES))
+            if blank == files.space_left(position):
+                padding.append((position + BLANK_BYTES, position + blank))
+                position += blank
+            elif not filled:
+                found = self._behind_a_hole(position)
+                if self._unreadable is not None and looked_again_at != position:
+                    looked_again_at = position
+                    continue
+                if found is None:
+                    self._refuse_unless_all_was_given()
+                    break
+                holes.append((position, found))
+                position = found
+        return RecoveredLog(position, self._times, tuple(holes), tuple(padding))
+
+    def _behind_a_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
+        """Return where the log goes on behind something that is no record, or None."""
+        found = self._next_record(start + 1, start)
+        return self.safe_offset if found is None and start < self.safe_offset else found
+
+    def _refuse_unless_all_was_given(self) -> None:
+        """Refuse the start if the last look at what seems to be the end was refused something."""
+        if self._unreadable is not None:
+            raise UnreadableFile(
+                f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
+                + self._files.how_to_do_without(self._unreadable_at)
+            ) from self._unreadable
+
+    def _whole(self, position: PhysicalOffset, size: int) -> Buffer:
+        """Read bytes, at most to the end of the file; none, which is noted, if one is refused."""
+        return self._given(self._files.read, position, size)
+
+    def _readable(self, position: PhysicalOffset, size: int) -> Buffer:
+        """Read bytes up to the first that the disk does not give; it is noted if that is the first.
+
+        What comes behind fewer bytes has to be asked for again, and is given or noted then.
+        """
+        return self._given(self._files.read_up_to, position, size)
+
+    def _given(
+        self, read: Callable[[int, int], Buffer], position: PhysicalOffset, size: int
+    ) -> Buffer:
+        try:
+            return read(position, size)
+        except UnreadableFile as error:
+            if lacks_means(error):  # as memory does: what is there is no hole
+                raise
+            self._unreadable, self._unreadable_at = error, position
+            return b""
+
+    def _good_until(self, start: PhysicalOffset) -> PhysicalOffset:
+        """Return the end of the good records of a file from a place on, and note their times."""
+        position = start
+        file_end = start + self._files.space_left(start)
+        while position < file_end:
+            data = self._readable(position, CHECK_BYTES)
+            sizes = record_sizes(data)
+            if not sizes:  # one that is longer than that, or cut off by what cannot be read
+                record = self._record_at(position)
+                if record is None:
+                    break
+                data, sizes = record, [len(record)]
+            good, times = self._good_records(data, sizes, position)
+            for size, time_ms in zip(sizes, times, strict=False):
+                if time_ms != self._times.last_ms:
+                    self._times = self._times.followed_by(time_ms, position)
+                position += size
+            self._report(position)
+            if good < len(sizes):
+                break
+        return position
+
+    def _good_records(
+        self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
+    ) -> tuple[int, Sequence[int]]:
+        """Return how many of the records are whole and in place, and their store times."""
+        if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
+            self._checked_one_by_one += len(sizes)
+            return self._check.good_one_by_one(data, sizes, physical_offset)
+        return self._check.good_of_many(data, sizes, physical_offset)
+
+    def _record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
+        """Return what starts there, if it claims to be a record of that place, else None."""
+        head = self._whole(physical_offset, layout.RECORD_BYTES_MIN)
+        if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
+            return None
+        size, place = (
+            int.from_bytes(head[at : at + width], "big")
+            for at, width in ((0, 4), (layout.PHYSICAL_OFFSET_AT, 8))
+        )
+        if place != physical_offset:
+            return None
+        if not layout.RECORD_BYTES_MIN <= size <= self._files.space_left(physical_offset):
+            return None
+        return self._whole(physical_offset, size) or None
+
+    def _next_record(self, start: PhysicalOffset, damaged: PhysicalOffset) -> PhysicalOffset | None:
+        """Return the first place from there on with a record that belongs there, or None.
+
+        What lies within a damaged record is no record of the log, though a body may hold one.
+        """
+        files = self._files
+        extent = self._extent_of(damaged)
+        position = start
+        while True:
+            found = files.next_data(position)
+            if found is None:
+                return None
+            position = PhysicalOffset(found)
+            window = bytes(self._readable(position, _SEARCH_BYTES))
+            for at in _magic_places(window):
+                place = position + at - _MAGIC_AT
+                record = self._record_at(place) if place >= start else None
+                if record is None or self._check.decoded(record, place) is None:
+                    continue
+                if place == damaged or place >= extent.end or self._leads_out(place, extent):
+                    return place
+            if not window:
+                position += PAGE_BYTES - position % PAGE_BYTES
+            elif len(window) == files.space_left(position):
+                position += len(window)
+            else:  # a magic may lie across the edge of the window
+                position += max(len(window) - BLANK_BYTES, 1)
+
+    def _extent_of(self, damaged: PhysicalOffset) -> _Extent:
+        """Return up to where a damaged record may reach, by its size and its body's length.
+
+        Either may be what is damaged.
+        """
+        head = self._whole(damaged, _BODY_AT_MAX)
+        room = self._files.space_left(damaged)
+        claimed = int.from_bytes(head[:4], "big"), _body_end(head)
+        ends = [damaged + size for size in claimed if layout.RECORD_BYTES_MIN <= size <= room]
+        return _Extent(min(ends, default=damaged), max(ends, default=damaged), set())
+
+    def _leads_out(self, place: PhysicalOffset, extent: _Extent) -> bool:
+        """Return whether whole records, one after the other, lead from a place out of an extent.
+
+        Those of the log do: one of the two ends is wrong then. What a body holds is followed by the
+        rest of that body. Where nothing follows, the nearer end decides.
+        """
+        position, passed = place, []
+        while position < extent.end and position not in extent.dead_ends:
+            passed.append(position)
+            record = self._record_at(position)
+            if record is not None and self._check.decoded(record, position) is not None:
+                position += len(record)
+                continue
+            blank = decode_blank(self._whole(position, BLANK_BYTES))
+            if blank == self._files.space_left(position):
+                return True
+            if self._is_end(position) and place >= extent.nearer_end:
+                return True
+            extent.dead_ends.update(passed)
+            return False
+        return position >= extent.end
+
+    def _is_end(self, position: PhysicalOffset) -> bool:
+        """Return whether nothing but zeros lies from a place on."""
+        return next(pieces_behind(self._files, position), None) is None
+
+
+class _Extent(NamedTuple):
+    """The bytes that a damaged record claims, up to the nearer and the farther of its ends."""
+
+    nearer_end: PhysicalOffset
+    end: PhysicalOffset
+    dead_ends: set[PhysicalOffset]
+    """Places from which no records lead out of it."""
+
+
+def _body_end(head: Buffer) -> int:
+    """Return where the body ends, counted from the start of a record, by the body's length."""
+    flags = int.from_bytes(head[layout.SYS_FLAG_AT :][:4], "big")
+    v6_hosts = sum(bool(flags & each) for each in _V6_FLAGS)
+    body_at = _BODY_AT_MAX - (len(_V6_FLAGS) - v6_hosts) * _V6_BYTES
+    return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
+
+
+def _magic_places(window: bytes) -> list[int]:
+    places = []
+    for magic in _MAGICS:
+        at = window.find(magic)
+        while at >= 0:
+            places.append(at)
+            at = window.find(magic, at + 1)
+    return sorted(places)
+
+
+def record_behind(
+    files: MappedFileQueue,
+    start: PhysicalOffset,
+    damaged: PhysicalOffset,
+    sealed_from: PhysicalOffset,
+) -> PhysicalOffset | None:
+    """Find the first place from there on where a whole record lies that belongs there.
+
+    It is after a damaged record, at ``damaged``, if that is not whole again.
+    """
+    known = Checkpoint(PhysicalOffset(files.first_offset), 0, sealed_from)
+    return LogRecovery(files, known)._next_record(start, damaged)  # of this module
+
+
+def pieces_behind(
+    files: MappedFileQueue, end_offset: PhysicalOffset
+) -> Iterator[tuple[PhysicalOffset, Buffer]]:
+    """Yield the pieces behind the end of a log that are not all zeros, with their places."""
+    found = files.next_data(end_offset)
+    while found is not None:
+        position = max(PhysicalOffset(found), end_offset)
+        piece = files.read_up_to(position, _WRITE_BYTES)
+        if np.frombuffer(piece, np.uint8).any():
+            yield position, piece
+        found = files.next_data(position + len(piece))
+
+
+def write_again(
+    files: MappedFileQueue,
+    checkpoint: Checkpoint | None,
+    recovered: RecoveredLog,
+    report: Callable[[int], object] = int,
+) -> None:
+    """Write what was found behind a checkpoint once more, and flush it.
+
+    Holes are left alone; so is what lies behind blanks, which holds nothing and takes no room.
+    If a flush failed before the crash, it may be in the system's cache alone, and count as written
+    there: no later flush would bring it to the disk, and a power loss would take what was believed.
+    """
+    position = checkpoint.safe_offset if checkpoint else PhysicalOffset(files.first_offset)
+    if position >= recovered.end_offset:
+        return
+    end = recovered.end_offset
+    for gap_start, gap_end in sorted((*recovered.holes, *recovered.padding, (end, end))):
+        while position < gap_start:
+            size = min(_WRITE_BYTES, gap_start - position, files.space_left(position))
+            files.write_again(position, size)
+            position += size
+            report(position)
+        position = max(position, gap_end)
+    files.flush()
+
+
+def wipe_behind(files: MappedFileQueue, end_offset: PhysicalOffset) -> None:
+    """Write zeros from the end of the log to the last byte that was ever written."""
+    wiped = False
+    for position, piece in pieces_behind(files, end_offset):
+        files.write(position, bytes(len(piece)))
+        wiped = True
+    if wiped:
+        files.flush()

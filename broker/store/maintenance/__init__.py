@@ -1,0 +1,1 @@
+"""Maintenance of an open store: checkpoints, retention, deletion of topics."""

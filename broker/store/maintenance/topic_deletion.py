@@ -1,0 +1,56 @@
+"""TopicDeletion: noted first, then its queues go, then what was put meanwhile begins again.
+
+    note it in the manifest ── pause reput, move the queues' files aside
+
+A crash before the note finds nothing changed; one after it finds the topic deleted. The files go
+later (`left_topics`), and the messages stay in the log until that expires. What groups keep of the
+topic is not known here.
+"""
+
+from __future__ import annotations
+
+from ..append.message_appender import MessageAppender
+from ..components import StoreParts
+from ..results import FIRST_IN_QUEUE
+from .checkpointer import Checkpointing
+
+
+class TopicDeletion:
+    """The deletion of topics of one store."""
+
+    def __init__(
+        self, parts: StoreParts, checkpointing: Checkpointing, appender: MessageAppender
+    ) -> None:
+        """Take the parts of the store, without touching the disk."""
+        self._parts = parts
+        self._checkpointing = checkpointing
+        self._appender = appender
+
+    def delete(self, topic: str) -> None:
+        """Forget the queues of a topic; what was put into it since then is carried once more.
+
+        Raises:
+            OSError: The disk refuses. Nothing has changed.
+            StoreFailed: The disk has failed, so that nobody knows.
+        """
+        queues, reput, dispatcher = self._parts.queues, self._parts.reput, self._parts.dispatcher
+        self._appender.wipe_refused()  # else a start would find them behind the end of the topic
+        with self._checkpointing.maintenance:
+            ended = self._appender.numbers_of(topic)
+            self._checkpointing.forget_topic(topic, ended.log_end_offset)
+            with reput.paused():  # the broker's thread may wait for this: nothing but one rename
+                has_newer = any(
+                    end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
+                    for queue_id, end in queues.ends_of(topic).items()
+                )
+                try:
+                    queues.put_aside(topic)
+                except OSError:  # what has begun is brought to its end: no restart takes it back
+                    queues.hide(topic, ended.next_offsets)
+                else:
+                    self._appender.forget_topic(topic, ended)
+                # None of an earlier record is offered now.
+                dispatcher.note_deleted(topic, ended.log_end_offset)
+                reput.drop_gathered()
+                if has_newer:  # what was put and carried meanwhile belongs to the next topic
+                    reput.go_back_to(ended.log_end_offset)

@@ -1,0 +1,1 @@
+"""Consume queues: entries, their files, and the table of all queues."""

@@ -1,0 +1,504 @@
+"""ConsumeQueue: the places in the commit log of the messages of one queue.
+
+    i64 physicalOffset   of the record
+    i32 size             of the record
+    i64 tagsCode         Java's hash of its tags; of a delayed message, when it is to be delivered
+
+Entry number = queue offset = position / 20. A queue that does not begin at a file's start, or that
+misses messages that the log has lost or that were rolled back, has blank entries there, which say
+which of both (`blank_entries`). They lead to the start of the file of the log before that of the
+next message: RocketMQ takes one for an entry whose file of the log is gone, and goes on with what
+lies in the next file.
+Everything here can be made again from the log, so writes are not flushed one by one; what a crash
+leaves is checked by recovery.
+
+Entries are written as bytes and read as bytes or for numpy. The log itself is not known here, but
+for a callable in searches.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+
+from ..bulk import lazy_numpy as np
+from ..errors import UnreadableFile
+from ..files.file_pool import FileGroup
+from ..files.local_file import COPIED_BYTES_MAX
+from ..files.mapped_file_queue import MappedFileQueue
+from ..results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+ENTRY = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
+"""The fields of an entry as a dtype of numpy."""
+ENTRY_STRUCT = struct.Struct(">qiq")
+ENTRY_BYTES = ENTRY_STRUCT.size
+
+_LOOKED_BACK = 64
+"""Entries before the one found that are read to show whether a search was led astray."""
+_PAGE = 4096
+_RECORDS_OF_A_PAGE_MAX = _PAGE // RECORD_BYTES_MIN + 1
+_REFUSALS_MAX = 64
+"""Pages of the log that a search finds unreadable before it gives up."""
+READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
+"""Entries read at a time; a queue is never read by a map."""
+
+Entries: TypeAlias = "npt.NDArray[Any]"
+
+
+def blank_entries(gap: range, place: PhysicalOffset, taken_back: Iterable[range] = ()) -> bytes:
+    """Return the entries of a gap, which lead to a place; some are of what was rolled back."""
+    lost, rolled_back = (ENTRY_STRUCT.pack(place, BLANK_SIZE, code) for code in (0, TAKEN_BACK))
+    entries, at = b"", gap.start
+    for each in taken_back:
+        start, stop = max(each.start, at), min(each.stop, gap.stop)
+        if start < stop:
+            entries += lost * (start - at) + rolled_back * (stop - start)
+            at = stop
+    return entries + lost * (gap.stop - at)
+
+
+def first_place(entries: Buffer) -> PhysicalOffset:
+    """Return where the record of the first of some entries lies."""
+    return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries)[0])
+
+
+def last_place(entries: Buffer) -> PhysicalOffset:
+    """Return where the record of the last of some entries lies."""
+    return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries, len(entries) - ENTRY_BYTES)[0])
+
+
+def _begin_of_taken_back(gap: range, taken_back: Sequence[range]) -> int:
+    """Return from where on all of a gap was rolled back; its end if its last offset was not."""
+    begin = gap.stop
+    for each in reversed(taken_back):
+        if each.start < begin <= each.stop:
+            begin = max(each.start, gap.start)
+    return begin
+
+
+class QueueBounds(NamedTuple):
+    """The offsets that a queue's messages lie between; both are 0 if it has never had any."""
+
+    first: QueueOffset
+    """The offset of the first message that the queue holds, or of those before it that were rolled
+    back: nobody who begins there misses any."""
+    next: QueueOffset
+    """The offset that the queue's next message gets."""
+
+
+class ConsumeQueue:
+    """One queue of one topic. One writer; any number of readers."""
+
+    __slots__ = ("_files", "believed_before", "has_codes", "max_offset", "min_offset")
+
+    def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
+        """Prepare without touching the disk, until the queue is loaded or appended to."""
+        file_size -= file_size % ENTRY_BYTES
+        # Nothing behind a missing file of a queue was noted by a checkpoint.
+        self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
+        self.max_offset = FIRST_IN_QUEUE
+        self.min_offset = FIRST_IN_QUEUE
+        self.believed_before = FIRST_IN_QUEUE
+        """Entries before this offset are of an earlier life,
+        and were not compared with their records."""
+        self.has_codes = directory.parent.name != SCHEDULE_TOPIC
+        """True if entries hold codes of tags; those of delayed messages hold times."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the queue's files."""
+        return self._files.directory
+
+    def load(self) -> None:
+        """Find the files and the last entry, for tools: behind it, all is zero.
+
+        Raises:
+            ForeignFile: A file does not belong to this queue, or one is missing.
+            UnreadableFile: The disk does not give what lies behind the last entry.
+        """
+        self._files.load()
+        self.min_offset = QueueOffset(self._files.first_offset // ENTRY_BYTES)
+        self.max_offset = max(self.end_in_files(), self.min_offset)
+        self._skip_blanks()
+
+    def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
+        """Take the files of the directory by names and sizes; return those that it cannot take.
+
+        Raises:
+            ForeignFile: A file does not belong to this queue.
+        """
+        return self._files.adopt(sizes)
+
+    def resume(self, min_offset: QueueOffset, max_offset: QueueOffset) -> bool:
+        """Stand where the queue stood at a checkpoint; return False if a file is missing for that.
+
+        All that came after the checkpoint comes again, and is written over what lies behind: on a
+        full disk there is room for it nowhere else. `delete_behind` deletes what is left of that.
+        """
+        files = self._files
+        if (
+            not files.first_offset
+            <= min_offset * ENTRY_BYTES
+            <= max_offset * ENTRY_BYTES
+            <= files.end_offset
+        ):
+            return False
+        self.min_offset, self.max_offset = min_offset, max_offset
+        self.believed_before = max_offset
+        if self.has_files_behind:
+            files.keep_found()
+        return True
+
+    def begin_again(self) -> bool:
+        """Have all entries come again to their files; return False if the first is missing."""
+        if not self._files.files or self._files.first_offset:
+            return False
+        self._files.keep_found()
+        return True
+
+    @property
+    def has_files_behind(self) -> bool:
+        """True if there are files with nothing but what lies behind the end."""
+        return self._files.has_files_from(self.max_offset * ENTRY_BYTES)
+
+    def delete_behind(self) -> None:
+        """Delete the files with nothing but what lies behind the end.
+
+        Raises:
+            OSError: The disk does not let one go.
+        """
+        self._files.delete_from(self.max_offset * ENTRY_BYTES)
+
+    def end_in_files(self) -> QueueOffset:
+        """Return the offset behind the last entry in the files, whatever was noted; 0 without one.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        for mapped in reversed(self._files.files):
+            first = QueueOffset(mapped.from_offset // ENTRY_BYTES)
+            end = self._end_of_entries(first)
+            if end > first:
+                return end
+        return FIRST_IN_QUEUE
+
+    def record_end(self) -> PhysicalOffset:
+        """Return the end of the last entry's record, whatever was noted; 0 without an entry.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        end = self.end_in_files()
+        if not end:
+            return LOG_START
+        place, size, _ = ENTRY_STRUCT.unpack(self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES))
+        return PhysicalOffset(place + size if size != BLANK_SIZE else 0)
+
+    def wipe_behind(self) -> None:
+        """Write zeros behind the last entry, where a RocketMQ broker would find leftovers.
+
+        Raises:
+            UnreadableFile: The disk does not give what lies there.
+        """
+        position = self.max_offset * ENTRY_BYTES
+        at = self._files.next_data(position)
+        while at is not None:
+            at = max(at, position)
+            data = self._files.read(at, COPIED_BYTES_MAX)
+            if data != bytes(len(data)):
+                self._files.write(at, bytes(len(data)))
+            at = self._files.next_data(at + len(data))
+
+    def append(self, queue_offset: QueueOffset, entries: Buffer) -> None:
+        """Append entries from a queue offset on, except those that are there already.
+
+        Raises:
+            ValueError: They do not follow those that are there: `skip_to` fills a gap.
+        """
+        known = self.max_offset - queue_offset
+        if known < 0:
+            raise ValueError(f"entries from {queue_offset} on leave a gap behind {self.max_offset}")
+        self.max_offset = self.write_ahead(self.max_offset, queue_offset, entries)
+
+    def write_ahead(
+        self, end: QueueOffset, queue_offset: QueueOffset, entries: Buffer
+    ) -> QueueOffset:
+        """Write entries from an offset on, except those before an end; return the end of all.
+
+        Nobody sees them before `max_offset` is moved there.
+        """
+        if queue_offset < end:
+            entries = memoryview(entries)[(end - queue_offset) * ENTRY_BYTES :]
+            queue_offset = end
+        if not len(entries):
+            return end
+        self._write(queue_offset, entries)
+        return queue_offset + len(entries) // ENTRY_BYTES
+
+    def last_entry(self) -> tuple[QueueOffset, PhysicalOffset, int] | None:
+        """Return the offset of the last entry that is not blank, and its record's place and size.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        end = self.max_offset
+        while end > self.min_offset:
+            start = max(self.min_offset, self._file_start(end - 1), end - READ_ENTRIES_MAX)
+            entries = self.entries(start, end - start)
+            written = np.flatnonzero(entries["size"] != BLANK_SIZE)
+            if len(written):
+                last = int(written[-1])
+                return (
+                    start + last,
+                    PhysicalOffset(entries[last]["physical_offset"]),
+                    int(entries[last]["size"]),
+                )
+            end = start
+        return None
+
+    def clear(self) -> None:
+        """Delete all entries: the next one may have any offset."""
+        self.max_offset = self.min_offset = FIRST_IN_QUEUE
+        self._files.delete_from(0)
+
+    def skip_to(
+        self,
+        queue_offset: QueueOffset,
+        blank_place: PhysicalOffset = LOG_START,
+        taken_back: Sequence[range] = (),
+    ) -> None:
+        """Give the next message this offset at least; entries before that lead to a blank place.
+
+        Those in ``taken_back``, ranges in order, say that their messages were rolled back.
+        """
+        if queue_offset > self.max_offset:
+            self._fill(queue_offset, blank_place, taken_back)
+
+    def entries(self, queue_offset: QueueOffset, count: int) -> Entries:
+        """Read a number of entries from an offset on, at most to the end of its file."""
+        return np.frombuffer(self.read(queue_offset, count), ENTRY)
+
+    def read(self, queue_offset: QueueOffset, count: int) -> Buffer:
+        """Read the bytes of entries, as `entries` does.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+        """
+        there = self.max_offset - queue_offset
+        count = min(count, there)
+        return (
+            self._files.read(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES) if count > 0 else b""
+        )
+
+    def count_in_file(self, queue_offset: QueueOffset, count_max: int) -> int:
+        """Return the number of entries from an offset to the end of its file, up to a limit."""
+        in_file = self.next_file_offset(queue_offset) - queue_offset
+        return min(count_max, in_file, self.max_offset - queue_offset)
+
+    def next_file_offset(self, queue_offset: QueueOffset) -> QueueOffset:
+        """Return the first queue offset of the file behind the one in which an offset lies."""
+        position = queue_offset * ENTRY_BYTES
+        return QueueOffset((position + self._files.space_left(position)) // ENTRY_BYTES)
+
+    def forget_before(self, physical_offset: PhysicalOffset) -> None:
+        """Offer no entries of records before a place in the log."""
+        self.min_offset = self._first_at_or_after(physical_offset)
+
+    def has_files_before(self, queue_offset: QueueOffset) -> bool:
+        """Return whether there are files with nothing but entries before an offset."""
+        files = self._files
+        return (
+            len(files.files) > 1
+            and files.first_offset + files.file_size <= queue_offset * ENTRY_BYTES
+        )
+
+    def delete_before(self, queue_offset: QueueOffset) -> None:
+        """Delete the files with nothing but entries before an offset.
+
+        Raises:
+            OSError: The disk does not let one go.
+        """
+        self._files.delete_before(queue_offset * ENTRY_BYTES)
+
+    def search(
+        self,
+        key: int,
+        key_of: Callable[[Any], int],
+        *,
+        side: str = "left",
+        begin: QueueOffset | None = None,
+        end: QueueOffset | None = None,
+    ) -> QueueOffset:
+        """Return the first offset whose entry has a key not below (right: above) the one sought.
+
+        Keys must not fall from entry to entry, of the whole queue or between two offsets. Blank
+        entries are passed over by looking at those that follow, and so are those whose key the disk
+        does not give.
+
+        Raises:
+            UnreadableFile: The answer depends on a key that the disk does not give, or too many are
+                of that kind.
+        """
+        low = self.min_offset if begin is None else begin
+        high = last = self.max_offset if end is None else end
+        last_below = key if side == "right" else key - 1
+        refused: list[UnreadableFile] = []
+        while low < high:
+            middle = low + (high - low) // 2
+            probe, key_found = self._key_from(middle, high, key_of, refused)
+            if key_found is not None and key_found <= last_below:
+                low = probe + 1
+            else:
+                high = middle
+        # The entry before has a key that was read; this one may have been passed over.
+        found = self._not_blank(low, last) if refused else None
+        first = None if found is None else self.entries(found, 1)[0]
+        if first is not None and key_of(first) <= last_below:
+            raise refused[-1]
+        return low
+
+    def _key_from(
+        self,
+        queue_offset: QueueOffset,
+        end: QueueOffset,
+        key_of: Callable[[Any], int],
+        refused: list[UnreadableFile],
+    ) -> tuple[QueueOffset, int | None]:
+        """Return the first entry from an offset on whose key can be read, and that key, if any."""
+        while True:
+            probe = self._not_blank(queue_offset, end)
+            if probe is None:
+                return end, None
+            try:
+                return probe, key_of(self.entries(probe, 1)[0])
+            except UnreadableFile as error:
+                refused.append(error)
+                if len(refused) > _REFUSALS_MAX:  # each may take a disk seconds
+                    raise
+            near = self.entries(probe, min(end - probe, _RECORDS_OF_A_PAGE_MAX))
+            pages = near["physical_offset"] // _PAGE
+            on_others = np.flatnonzero(pages > pages[0])
+            queue_offset = probe + (int(on_others[0]) if len(on_others) else len(near))
+
+    def moved_to(self, directory: Path) -> None:
+        """Go on with the same files in another directory."""
+        self._files.moved_to(directory)
+
+    def flush(self) -> None:
+        """Return when all entries are on the disk."""
+        self._files.flush()
+
+    def close(self) -> None:
+        """Close the files, without a flush."""
+        self._files.close()
+
+    def next_entry(self, queue_offset: QueueOffset) -> Any:
+        """Read the first entry from an offset on that is not blank; None if there is none."""
+        found = self._not_blank(queue_offset, self.max_offset)
+        return None if found is None else self.entries(found, 1)[0]
+
+    def _first_at_or_after(self, physical_offset: PhysicalOffset) -> QueueOffset:
+        """Return the first offset whose record lies at a place or behind it.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries, or they are damaged.
+        """
+        found = self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
+        start = max(found - _LOOKED_BACK, self.min_offset)
+        before = self.entries(start, found - start)
+        places = before["physical_offset"][before["size"] != BLANK_SIZE]
+        if (
+            (before["size"] == 0).any()
+            or (places >= physical_offset).any()
+            or (np.diff(places) <= 0).any()
+        ):
+            raise UnreadableFile(
+                f"entries of {self.directory} from {start} to {found} are damaged: nothing of that "
+                "queue expires. To have it made again, stop the broker, delete that directory, and "
+                "start the broker"
+            )
+        return found
+
+    def _not_blank(self, queue_offset: QueueOffset, end: QueueOffset) -> QueueOffset | None:
+        step = 1  # mostly, the first that is looked at is none
+        while queue_offset < end:
+            entries = self.entries(queue_offset, min(end - queue_offset, step))
+            written = np.flatnonzero(entries["size"] != BLANK_SIZE)
+            if len(written):
+                return queue_offset + int(written[0])
+            queue_offset += max(len(entries), 1)
+            step = READ_ENTRIES_MAX
+        return None
+
+    def taken_back(self, queue_offset: QueueOffset, count: int) -> set[QueueOffset]:
+        """Return those of a number of offsets whose messages were rolled back.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        found: set[QueueOffset] = set()
+        end = queue_offset + count
+        while queue_offset < end and len(entries := self.entries(queue_offset, end - queue_offset)):
+            is_taken = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == TAKEN_BACK)
+            found.update(queue_offset + int(row) for row in np.flatnonzero(is_taken))
+            queue_offset += len(entries)
+        return found
+
+    def _skip_blanks(self) -> None:
+        first = self._not_blank(self.min_offset, self.max_offset)
+        self.min_offset = self.max_offset if first is None else first
+
+    def _fill(
+        self, queue_offset: QueueOffset, blank_place: PhysicalOffset, taken_back: Sequence[range]
+    ) -> None:
+        """Write blank entries up to an offset, which numbers it.
+
+        A new queue begins there, or where what was rolled back before it begins: who waits at the
+        start of an empty queue has lost nothing then.
+        """
+        is_new = self.max_offset == self.min_offset
+        begin = QueueOffset(_begin_of_taken_back(range(self.max_offset, queue_offset), taken_back))
+        if is_new and not self._files.files:
+            self.min_offset = self.max_offset = self._file_start(begin)
+        gap = range(self.max_offset, queue_offset)
+        self._write(self.max_offset, blank_entries(gap, blank_place, taken_back))
+        self.max_offset = queue_offset
+        if is_new:
+            self.min_offset = begin
+
+    def _write(self, queue_offset: QueueOffset, entries: Buffer) -> None:
+        position = queue_offset * ENTRY_BYTES
+        while len(entries) > (left := self._files.space_left(position)):
+            entries = memoryview(entries)
+            self._files.write(position, entries[:left])
+            position += left
+            entries = entries[left:]
+        self._files.write(position, entries)
+
+    def _end_of_entries(self, first: QueueOffset) -> QueueOffset:
+        """Return the end of a file's entries, without reading what was never written."""
+        files = self._files
+        end, next_file = first, self.next_file_offset(first)
+        at = files.next_data(first * ENTRY_BYTES)
+        while at is not None and at < next_file * ENTRY_BYTES:
+            start = QueueOffset(at // ENTRY_BYTES)
+            data = files.read(start * ENTRY_BYTES, READ_ENTRIES_MAX * ENTRY_BYTES)
+            written = np.flatnonzero(np.frombuffer(data, ENTRY)["size"])
+            if len(written):
+                end = start + int(written[-1]) + 1
+            at = files.next_data(start * ENTRY_BYTES + len(data))
+        return end
+
+    def _file_start(self, queue_offset: QueueOffset) -> QueueOffset:
+        entries_per_file = self._files.file_size // ENTRY_BYTES
+        return queue_offset - queue_offset % entries_per_file

@@ -1,0 +1,195 @@
+"""The manifest: what a store held at a checkpoint, so that a start need not read it from the files.
+
+Kept as config/manifest.json; RocketMQ has nothing like it, and leaves it alone.
+
+The time that a deletion takes must not grow with the number of topics: config/deletions.json
+holds the deletions since the manifest was saved, up to `DELETIONS_MAX`, and only counts with that
+manifest. The next save of the manifest takes them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import is_light_queue
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+
+from ..records.clock_steps import StoreTimes
+from ..records.topic_names import topic_fault
+from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
+from .queue_table import QueueSpan
+from .rolled_back_offsets import NUMBERS as TAKEN_BACK_NUMBERS
+
+MANIFEST: Final = "manifest.json"
+DELETIONS: Final = "deletions.json"
+DELETIONS_MAX: Final = 256
+"""Deletions beside a manifest: some ten kilobytes, which each deletion writes."""
+DELETED_TOPICS_MAX: Final = 100_000
+"""Deleted topics whose messages the log still has: 5 MB of the manifest."""
+_NUMBERS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deletions:
+    """The deletions since a manifest was saved, and all that are half done."""
+
+    serial: int = 0
+    """The number of that manifest."""
+    deleted_topics: Mapping[str, PhysicalOffset] = field(default_factory=dict)
+    half_deleted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The queues and index of the moment when the log had been dispatched up to `safe_offset`."""
+
+    serial: int = 0
+    """Counts the saves. The checkpoint notes it, so that an older copy is not
+    taken for the newest."""
+    safe_offset: PhysicalOffset | None = None
+    """The place before which records were in queues and index; None if nobody has noted that."""
+    log_min_offset: PhysicalOffset = LOG_START
+    keeps_expired: bool = False
+    """True if a queue still has entries of records before that, as it could not be read."""
+    spans: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The queues of each topic: number, first offset, next offset, one queue behind the other."""
+    index_files: tuple[str, ...] | None = None
+    """The names of the index files; None if there was no index."""
+    entries_were_confirmed: bool = False
+    """True if, until the next checkpoint, queues only hold records that no crash takes back."""
+    holes: tuple[Hole, ...] = ()
+    """The spans in which the log had no records, so that queues have blank entries there."""
+    deleted_topics: Mapping[str, PhysicalOffset] = field(default_factory=dict)
+    """Topics, and the places before which their records are not to be dispatched again."""
+    half_deleted: tuple[str, ...] = ()
+    """Deleted topics of which others may still keep something."""
+    taken_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Rows of each topic that were rolled back, and that no message of their queues has come behind
+    yet: queue, first offset, next offset, first place and last place of each."""
+    store_time_gap: int = 0
+    """The longest time between two messages of the log, in milliseconds."""
+    store_time_steps: tuple[PhysicalOffset, ...] = ()
+    """The places before which store times were later by a minute or more."""
+    newest_mark: int | None = None
+    """The highest mark of a commit of staged rows; None without one that was noted."""
+
+    is_rebuilding: bool = False
+    """True if all queues are being made again from the log, and this notes how far that has come.
+    A start goes on from there, and ends as if it had not been interrupted."""
+    least_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """While queues are made again, the ends that they are to have at least, as offsets before them
+    were given: number, next offset, and 1 if the queue's files had that end, 0 if only an earlier
+    manifest had it, one queue after the other."""
+
+    def __post_init__(self) -> None:
+        """Raise `BodyError` for spans that no queues, or holes that no log could have had."""
+        for name, queues in (("spans", self.spans), ("leastEnds", self.least_ends)):
+            for topic, numbers in queues.items():
+                if len(numbers) % _NUMBERS or min(numbers, default=0) < 0 or topic_fault(topic):
+                    raise BodyError(
+                        "manifest",
+                        at=f"$.{name}.{topic}",
+                        needed="three numbers for each queue",
+                        found=numbers,
+                    )
+
+        for topic, numbers in self.taken_back.items():
+            if len(numbers) % TAKEN_BACK_NUMBERS or min(numbers, default=0) < 0:
+                raise BodyError(
+                    "manifest",
+                    at=f"$.takenBack.{topic}",
+                    needed="five numbers for rows that were rolled back",
+                    found=numbers,
+                )
+
+        holes: tuple[tuple[int, ...], ...] = self.holes  # a file may say anything
+        for hole in holes:
+            if len(hole) != 2 or not 0 <= hole[0] <= hole[1]:
+                raise BodyError(
+                    "manifest", at="$.holes", needed="two places, start and end", found=hole
+                )
+
+    @classmethod
+    def spans_of(cls, queues: Iterable[QueueSpan]) -> Mapping[str, tuple[int, ...]]:
+        """Return the `spans` for what queues hold."""
+        found: dict[str, list[int]] = {}
+        for topic, *numbers in queues:
+            found.setdefault(topic, []).extend(numbers)
+        return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+    def queues(self) -> Iterator[QueueSpan]:
+        """Yield what queues held."""
+        for topic, numbers in self.spans.items():
+            for at in range(0, len(numbers), _NUMBERS):
+                queue_id, first, end = numbers[at : at + _NUMBERS]
+                yield QueueSpan(topic, queue_id, QueueOffset(first), QueueOffset(end))
+
+    def ends(self) -> dict[QueueKey, QueueOffset]:
+        """Return the offset that each queue's next message was to get."""
+        return {
+            (topic, queue_id): QueueOffset(max_offset)
+            for topic, numbers in self.spans.items()
+            for queue_id, max_offset in zip(
+                numbers[::_NUMBERS], numbers[_NUMBERS - 1 :: _NUMBERS], strict=True
+            )
+        }
+
+    @classmethod
+    def least_ends_of(
+        cls, noted: Mapping[QueueKey, QueueOffset], in_files: Mapping[QueueKey, QueueOffset]
+    ) -> Mapping[str, tuple[int, ...]]:
+        """Return the `least_ends` for ends that a manifest has noted, and those of files."""
+        found: dict[str, list[int]] = {}
+        for ends, is_in_files in ((noted, 0), (in_files, 1)):
+            for (topic, queue_id), end in ends.items():
+                found.setdefault(topic, []).extend((queue_id, end, is_in_files))
+        return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+    def ends_noted_before(self) -> dict[QueueKey, QueueOffset]:
+        """Return the ends that this manifest notes, or that an earlier one has noted."""
+        return {**self.ends(), **self._least_ends(0)}
+
+    def ends_found_in_files(self) -> dict[QueueKey, QueueOffset]:
+        """Return the ends that queues had by their files, before they were made again."""
+        return self._least_ends(1)
+
+    def _least_ends(self, is_in_files: int) -> dict[QueueKey, QueueOffset]:
+        return {
+            (topic, numbers[at]): QueueOffset(numbers[at + 1])
+            for topic, numbers in self.least_ends.items()
+            for at in range(0, len(numbers), _NUMBERS)
+            if numbers[at + 2] == is_in_files
+        }
+
+    def store_times(self, last_ms: int) -> StoreTimes:
+        """Return what was known of store times, given the last."""
+        return StoreTimes(last_ms, self.store_time_gap, self.store_time_steps)
+
+    def without_light_queues(self) -> Manifest:
+        """Return a manifest without light queues, which an earlier release took for topics."""
+        spans = {topic: each for topic, each in self.spans.items() if not is_light_queue(topic)}
+        return replace(self, spans=spans)
+
+    def plausible(self) -> Manifest:
+        """Return a manifest without queues of more messages than the log has ever had room for."""
+        count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
+        spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
+        return replace(self, spans=self.spans_of(spans), is_rebuilding=False, least_ends={})
+
+    def with_deletions(self, deletions: Deletions) -> Manifest:
+        """Return the manifest without topics that were deleted since it was saved."""
+        if deletions.serial != self.serial:
+            return self
+        gone = deletions.deleted_topics
+        return replace(
+            self,
+            spans={name: each for name, each in self.spans.items() if name not in gone},
+            least_ends={name: ends for name, ends in self.least_ends.items() if name not in gone},
+            taken_back={name: rows for name, rows in self.taken_back.items() if name not in gone},
+            deleted_topics={**self.deleted_topics, **gone},
+            half_deleted=deletions.half_deleted,
+        )

@@ -1,0 +1,515 @@
+"""QueueTable: all consume queues: consumequeue/<topic>/<queueId>/, by topic and number.
+
+The files of a topic that goes are renamed as one, which takes no time, and are deleted by and by
+(`left_topics`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import is_light_queue
+
+from ..errors import EndUnknown, ForeignFile, UnreadableFile
+from ..files.disk import Disk, is_passed_over
+from ..files.file_pool import FileGroup, FilePool, never
+from ..records.topic_names import topic_fault
+from ..results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
+from .consume_queue import ENTRY_BYTES, ConsumeQueue
+
+# ---- FoundEnds: the least end that a queue must have before anybody is told where it ends.
+
+_UNKNOWN: Final = QueueOffset(sys.maxsize)
+
+
+class FoundEnds:
+    """The findings of one start; none before it has looked, and none when it is finished."""
+
+    def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
+        """Take a function that returns up to where the log has been carried to its queues."""
+        self._reput_from_offset = reput_from_offset
+        self._end_offset: PhysicalOffset | None = None
+        self._ends: Mapping[QueueKey, QueueOffset] = {}
+
+    def begin(self, end_offset: PhysicalOffset, ends: Mapping[QueueKey, QueueOffset]) -> None:
+        """Note the end of the log, and ends of queues, that were found."""
+        self._ends = ends
+        self._end_offset = end_offset
+
+    def finish(self) -> None:
+        """Note that all queues end where they should."""
+        self._end_offset = None
+        self._ends = {}
+
+    def least_end(self, topic: str, queue_id: int) -> QueueOffset:
+        """Return the least end that may be told of a queue; ask before the queue is looked at."""
+        end_offset = self._end_offset
+        if end_offset is None:
+            return FIRST_IN_QUEUE
+        if self._reput_from_offset() < end_offset:
+            return _UNKNOWN
+        return self._ends.get((topic, queue_id), FIRST_IN_QUEUE)
+
+
+def end_unknown(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:
+    """Return the refusal of a question about the end of a queue, with what is in the way."""
+    return EndUnknown(
+        f"where queue {queue_id} of {topic} ends is not known yet, as messages that the start has "
+        f"found are not in their consume queues: {hindrance or 'they are just being carried there'}"
+    )
+
+
+# ---- LeftTopics: files of deleted topics, which nobody waits for:
+# consumequeue.deleted/<n>/<queueId>/.
+
+FILES_AT_A_TIME: Final = 512
+"""Files and directories that go at a time, so that what else the disk is asked for gets its turn,
+and a stop need not wait long."""
+
+
+def files_of(disk: Disk, topic: Path) -> Iterator[Path]:
+    """Yield what there is of a topic, each file before its directory, and last the topic's."""
+    for queue_id in disk.names(topic):
+        for name in disk.names(topic / queue_id):
+            yield topic / queue_id / name
+        yield topic / queue_id
+    yield topic
+
+
+class _Left(NamedTuple):
+    """The files of one deleted topic, and its queues, whose readers may have them open."""
+
+    directory: Path
+    queues: Mapping[Path, ConsumeQueue]
+    """The queues, by their directories."""
+
+
+class LeftTopics:
+    """The deleted topics whose files are still there. One thread deletes; another may add."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        """Prepare without touching the disk."""
+        self._disk = disk
+        self._directory = directory
+        self._left: deque[_Left] = deque()
+        self._number = -1
+        """The highest number of a directory there."""
+
+    def __len__(self) -> int:
+        """Return how many topics have files left."""
+        return len(self._left)
+
+    def load(self) -> None:
+        """Find what an earlier life has left."""
+        names = [name for name in self._disk.names(self._directory) if name.isdecimal()]
+        self._left.extend(_Left(self._directory / name, {}) for name in names)
+        self._number = max(map(int, names), default=-1)
+
+    def free_place(self) -> Path:
+        """Return a path to which the directory of a topic can be renamed.
+
+        Raises:
+            OSError: The disk has no room for the directory above it.
+        """
+        self._disk.make_directory(self._directory)
+        self._number += 1
+        return self._directory / str(self._number)
+
+    def add(self, directory: Path, queues: Mapping[int, ConsumeQueue]) -> None:
+        """Have the files of a topic that was moved here deleted by and by, queue by queue."""
+        by_path = {directory / str(queue_id): queue for queue_id, queue in queues.items()}
+        self._left.append(_Left(directory, by_path))
+
+    def delete_some(self) -> None:
+        """Delete some files; the next call goes on, until none is left.
+
+        Raises:
+            OSError: The disk does not let one go. Those of other topics go all the same.
+        """
+        room, refusal = FILES_AT_A_TIME, None
+        for _ in range(len(self._left)):
+            directory, queues = self._left[0]
+            try:
+                for path in files_of(self._disk, directory):
+                    if not room:
+                        break
+                    if path.parent in queues:  # a file, which a reader may have opened
+                        queues[path.parent].close()
+                    self._disk.delete(path)
+                    room -= 1
+                else:
+                    self._left.popleft()
+            except OSError as error:
+                refusal = error
+                self._left.rotate(-1)
+            if not room:
+                break
+        if refusal is not None:
+            raise refusal
+
+
+# ---- TopicDirectories: where the queues of a topic lie: consumequeue/<topic>/, as with RocketMQ.
+
+_CAPITALS: Final = re.compile(r"\.[0-9a-f]+")
+
+
+class TopicDirectories:
+    """The directories of one store, by topic."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        """Prepare without touching the disk."""
+        self._disk = disk
+        self._root = root
+        self._apart: dict[str, Path] = {}
+        self._first: dict[str, str] = {}
+        """The topic that was first to have a name, by the name in small letters."""
+        self._tells_capitals: bool | None = None
+
+    def found(self) -> Iterator[tuple[str, Path]]:
+        """Yield what is there: the name of a topic, as a rule, and its path."""
+        for name in self._disk.names(self._root):
+            is_apart = _CAPITALS.fullmatch(name)
+            if is_passed_over(name) and not is_apart:
+                continue
+            if not is_apart:
+                self._first.setdefault(name.lower(), name)
+                yield name, self._root / name
+                continue
+            for topic in self._disk.names(self._root / name):
+                self._apart[topic] = self._root / name / topic
+                yield topic, self._apart[topic]
+
+    def of(self, topic: str) -> Path:
+        """Return the directory of a topic, whether it exists or not.
+
+        Raises:
+            OSError: The disk does not say whether it tells two names apart.
+        """
+        if topic not in self._apart:
+            first = self._first.setdefault(topic.lower(), topic)
+            if first == topic or self._are_told_apart(first, topic):
+                return self._root / topic
+            capitals = sum(1 << at for at, letter in enumerate(topic) if letter.isupper())
+            self._apart[topic] = self._root / f".{capitals:x}" / topic
+        return self._apart[topic]
+
+    def _are_told_apart(self, first: str, topic: str) -> bool:
+        if self._tells_capitals is None:
+            self._disk.make_directory(self._root / first / "0")  # as its first queue would
+            is_listed = topic in self._disk.names(self._root)
+            self._tells_capitals = is_listed or not self._disk.names(self._root / topic)
+        return self._tells_capitals
+
+
+_TOPICS_AT_A_TIME = 512
+_END = attrgetter("max_offset")
+
+
+class QueueSpan(NamedTuple):
+    """The content of one queue: its first offset, and the one that its next message gets."""
+
+    topic: str
+    queue_id: int
+    min_offset: QueueOffset
+    max_offset: QueueOffset
+
+
+class QueueEnds(NamedTuple):
+    """All queues of one moment, and the end of each then."""
+
+    queues: Mapping[QueueKey, ConsumeQueue]
+    max_offsets: Sequence[QueueOffset]
+
+    def spans(self, left_out: Container[str] = ()) -> Iterator[QueueSpan]:
+        """Yield what the queues held then, but for what has expired since, and for some topics."""
+        for ((topic, queue_id), queue), max_offset in zip(
+            self.queues.items(), self.max_offsets, strict=True
+        ):
+            if topic not in left_out:
+                yield QueueSpan(topic, queue_id, min(queue.min_offset, max_offset), max_offset)
+
+
+class QueueTable:
+    """The consume queues that exist. One writer; any number of readers."""
+
+    def __init__(self, pool: FilePool, directory: Path, file_size: int) -> None:
+        """Prepare without touching the disk, until queues are loaded or made."""
+        self._disk = pool.disk
+        self._group = FileGroup(pool, directory)
+        self._directory = directory
+        self._directories = TopicDirectories(pool.disk, directory)
+        self.left_topics = LeftTopics(pool.disk, directory.with_name(f"{directory.name}.deleted"))
+        """Files of deleted topics, which are to go."""
+        self._file_size = file_size
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self.expired_before = LOG_START
+        """The place in the log before which records have no offered entries any more."""
+        self._to_be_carried: list[QueueKey] = []
+        """Queues with files behind their ends, which a start has found and whose
+        messages come again."""
+        self.light_queues = 0
+        """Directories of RocketMQ's light queues, which are left as they are and not served: their
+        entries lead to records of other topics, and could not be made again from the log."""
+        self._left: list[Path] = []
+        """Files that lie behind one that is missing or has lost its bytes."""
+
+    def load(self) -> None:
+        """Find the queues and their files by names and sizes, without reading any.
+
+        Then `resume` has to say where each queue stands, unless all are to be made again: `clear`.
+
+        Raises:
+            ForeignFile: Something is not a file of a consume queue, or has another size.
+        """
+        found = list(self._directories.found())
+        topics = [(topic, path) for topic, path in found if not is_light_queue(topic)]
+        self.light_queues = len(found) - len(topics)
+        for start in range(0, len(topics), _TOPICS_AT_A_TIME):
+            self._load_topics(topics[start : start + _TOPICS_AT_A_TIME])
+        self.left_topics.load()
+
+    def _load_topics(self, topics: Sequence[tuple[str, Path]]) -> None:
+        found = self._disk.look_into([directory for _, directory in topics])
+        paths: dict[QueueKey, Path] = {}
+        for (topic, directory), names in zip(topics, found, strict=True):
+            is_topic = topic_fault(topic) is None
+            for name, size in names.items():
+                path = directory / name
+                if is_passed_over(name):
+                    continue
+                if not is_topic or not name.isdecimal() or size is not None:
+                    raise ForeignFile(
+                        f"{path} is no consume queue: <topic>/<number> was expected. Move it away"
+                    )
+                paths[topic, int(name)] = path
+        for (key, path), sizes in zip(
+            paths.items(), self._disk.look_into(list(paths.values())), strict=True
+        ):
+            queue = self._queues[key] = ConsumeQueue(self._group, path, self._file_size)
+            try:
+                left = queue.adopt(sizes)
+            except ForeignFile as error:
+                self._refuse_damaged(path, sizes)
+                if {None, 0, self._file_size}.issuperset(sizes.values()):
+                    raise
+                raise ForeignFile(
+                    f"{error}; or, to have all queues made again from the log, leave the broker "
+                    f"stopped, delete {self._directory}, and start the broker"
+                ) from None
+            self._left += [path / name for name in left]
+
+    def _refuse_damaged(self, directory: Path, sizes: Mapping[str, int | None]) -> None:
+        """Refuse a directory, or a file whose size is not that of others, or of no entries.
+
+        Raises:
+            ForeignFile: It was cut, or is too long; what is not known to be so is not refused here.
+        """
+        for name, size in sizes.items():
+            if size in (0, self._file_size) or not name.isdecimal():
+                continue
+            if size is None:
+                fault = f"is a directory instead of a file of {self._file_size} bytes"
+            elif size % ENTRY_BYTES or self._has_file_of_its_size():
+                fault = f"has {size} bytes instead of {self._file_size}: it is damaged"
+            else:
+                continue
+            raise ForeignFile(
+                f"{directory / name} {fault}. To have the queue made again from the log, leave the "
+                f"broker stopped, delete {directory}, and start the broker"
+            )
+
+    def _has_file_of_its_size(self) -> bool:
+        """Return whether any file of any queue has the size that all should have."""
+        looked_into = [self._directory]
+        for _ in range(2):  # topics, and the queues of each
+            found = zip(looked_into, self._disk.look_into(looked_into), strict=True)
+            looked_into = [
+                path / name for path, sizes in found for name, size in sizes.items() if size is None
+            ]
+        return any(self._file_size in sizes.values() for sizes in self._disk.look_into(looked_into))
+
+    def resume(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:
+        """Let each queue stand where it did at a checkpoint; return False if a file is missing.
+
+        What came later comes again, as do queues that came later; their files stay for that, but
+        for those of topics that were deleted. `delete_leftovers` deletes what nothing came to.
+        """
+        later = dict(self._queues)
+        resumed: set[str] = set()
+        for topic, queue_id, min_offset, max_offset in spans:
+            queue = self._queues.get((topic, queue_id))
+            if queue is not None and queue.resume(min_offset, max_offset):
+                del later[topic, queue_id]
+                resumed.add(topic)
+                if queue.has_files_behind:
+                    self._to_be_carried.append((topic, queue_id))
+            elif min_offset != max_offset:
+                return False
+        for path in self._left:
+            self._disk.delete(path)
+        aside = self._deleted_put_aside({topic for topic, _ in later} - resumed, deleted_topics)
+        for (topic, queue_id), queue in later.items():
+            if topic in aside:
+                continue
+            if topic not in deleted_topics and queue.begin_again():
+                self._to_be_carried.append((topic, queue_id))
+            else:
+                self._delete_later_queue(topic, queue_id, queue)
+        return True
+
+    def _deleted_put_aside(self, topics: Iterable[str], deleted: Container[str]) -> set[str]:
+        """Take out those of some topics that are deleted, and return them.
+
+        Files that cannot be moved away are left, to be deleted one by one.
+        """
+        aside = set()
+        for topic in topics:
+            if topic in deleted:
+                with suppress(OSError):
+                    self.put_aside(topic)
+                    aside.add(topic)
+        return aside
+
+    def _delete_later_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
+        queue.close()
+        self._group.forget_names(queue.directory)
+        self._delete_queue(queue.directory)
+        del self._queues[topic, queue_id]
+
+    def delete_leftovers(self) -> None:
+        """Delete files behind the ends of queues, and queues to which nothing came again.
+
+        Raises:
+            OSError: The disk does not let one go.
+        """
+        while self._to_be_carried:
+            topic, queue_id = self._to_be_carried[-1]
+            queue = self._queues.get((topic, queue_id))
+            if queue is not None and queue.max_offset:
+                queue.delete_behind()
+            elif queue is not None:
+                self._delete_later_queue(topic, queue_id, queue)
+            self._to_be_carried.pop()
+
+    def wipe_behind(self) -> None:
+        """Write zeros behind the last entry of each queue, where a crash may have left others."""
+        for _, _, queue in self:
+            with suppress(UnreadableFile):  # its readers are told
+                queue.wipe_behind()
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue, or None if it does not exist."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return the queue, made if it is missing; its files come with its first entry."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            fault = topic_fault(topic)
+            if fault:
+                raise ForeignFile(fault)
+            path = self._directories.of(topic) / str(queue_id)
+            queue = self._queues[topic, queue_id] = ConsumeQueue(self._group, path, self._file_size)
+        return queue
+
+    def __iter__(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
+        """Yield topic, number and queue of each."""
+        for (topic, queue_id), queue in sorted(self._queues.items()):
+            yield topic, queue_id, queue
+
+    def __len__(self) -> int:
+        """Return the number of queues."""
+        return len(self._queues)
+
+    def ends(self) -> QueueEnds:
+        """Record where each queue ends now, as fast as possible."""
+        queues = dict(self._queues)
+        return QueueEnds(queues, list(map(_END, queues.values())))
+
+    def ends_of(self, topic: str) -> dict[int, QueueOffset]:
+        """Return where the queues of a topic end now, by number."""
+        queues = dict(self._queues)
+        return {each: queue.max_offset for (name, each), queue in queues.items() if name == topic}
+
+    def ends_in_files(self) -> dict[QueueKey, QueueOffset]:
+        """Return the end of each queue by its last file alone, whatever was noted."""
+        ends = {}
+        for topic, queue_id, queue in self:
+            with suppress(UnreadableFile):
+                ends[topic, queue_id] = queue.end_in_files()
+        return ends
+
+    def put_aside(self, topic: str) -> None:
+        """Take a topic out, at once; its files are `left_topics` from then on.
+
+        Raises:
+            OSError: The disk refuses. The topic is as it was.
+        """
+        queues = {
+            queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic
+        }
+        path = self._directories.of(topic)
+        is_there = topic in self._disk.names(path.parent)  # else no queue of it has had an entry
+        if is_there and not is_light_queue(topic):
+            directory = self.left_topics.free_place()
+            with self._group.lock:  # nobody opens one of its files meanwhile
+                self._move(path, directory)
+                self._group.forget_names(path)
+                # No later checkpoint finds them there again.
+                self._group.names_changed(path.parent)
+                for queue_id, queue in queues.items():
+                    queue.moved_to(directory / str(queue_id))
+            self.left_topics.add(directory, queues)
+        for queue_id in queues:
+            del self._queues[topic, queue_id]
+
+    def _move(self, directory: Path, new_directory: Path) -> None:
+        try:
+            self._disk.rename(directory, new_directory)
+        except OSError:  # it may have come about nevertheless
+            if new_directory.name not in self._disk.names(new_directory.parent):
+                raise
+
+    def hide(self, topic: str, before: Mapping[int, QueueOffset]) -> None:
+        """Offer no entries of a topic before these offsets; all of its other queues are new."""
+        for name, queue_id, queue in self:
+            if name == topic and queue_id in before:
+                queue.min_offset = min(before[queue_id], queue.max_offset)
+
+    def _delete_queue(self, directory: Path) -> None:
+        for name in self._disk.names(directory):
+            self._disk.delete(directory / name)
+        self._disk.delete(directory)
+
+    def clear(self) -> None:
+        """Forget every queue: they are about to be made again from the log."""
+        self._group.close()
+        for topic in dict.fromkeys(topic for topic, _ in self._queues):
+            for path in files_of(self._disk, self._directories.of(topic)):
+                self._disk.delete(path)
+        self._queues.clear()
+        self._to_be_carried.clear()
+        self._left.clear()
+
+    def flush(self, is_over: Callable[[], bool] = never) -> bool:
+        """Return when all entries are on the disk; False if ``is_over`` has ended that early.
+
+        Raises:
+            OSError: A directory cannot be opened for that, or its flush has failed.
+            StoreFailed: The disk has failed.
+        """
+        return self._group.flush(is_over)
+
+    def close(self) -> None:
+        """Close all files, without a flush."""
+        for _, _, queue in self:
+            queue.close()
+        self._group.close()

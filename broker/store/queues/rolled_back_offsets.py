@@ -1,0 +1,123 @@
+"""TakenBack: offsets of rolled-back rows that reput has passed, and their queues have not.
+
+A batch that is rolled back gives its offsets to the messages that come next; where others came
+behind its rows before that, their queue has a gap. Reput learns of the rows before it comes to the
+gap, and has the blank entries there say that nobody has lost these messages. A checkpoint between
+the two notes the rows.
+
+    log      row 5   row 6   message 7       nobody has lost 5 and 6
+    log      row 5   row 6   message 5       they were given again: the rows tell nothing any more
+    log      row 5   row 6   hole    message 7
+
+Messages 5 and 6 may have been in the hole, if that is long enough for them: then they count as
+lost.
+
+It reads and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+
+from ..results import Hole, PhysicalOffset, QueueOffset
+
+NUMBERS: Final = 5
+"""The numbers by which rows are noted."""
+
+
+class RolledBack(NamedTuple):
+    """Rows of one queue with successive offsets, and where the first and the last lie."""
+
+    offsets: range
+    first: PhysicalOffset
+    last: PhysicalOffset
+
+
+class TakenBack:
+    """Rows that were rolled back, by queue, in the order of the log."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._rows: dict[QueueKey, list[RolledBack]] = {}
+
+    def note(self, key: QueueKey, rows: RolledBack) -> None:
+        """Remember rows behind those that are known; to repeat some or all of them is safe."""
+        known = self._rows.setdefault(key, [])
+        before = known[-1] if known else None
+        if before is None:
+            known.append(rows)
+        elif rows.last > before.last:
+            is_more_of_the_same = rows.first <= before.last
+            if is_more_of_the_same or rows.offsets.start == before.offsets.stop:
+                offsets = range(before.offsets.start, rows.offsets.stop)
+                known[-1] = RolledBack(offsets, before.first, rows.last)
+            else:
+                known.append(rows)
+
+    def before(
+        self, key: QueueKey, queue_offset: QueueOffset, place: PhysicalOffset, holes: Iterable[Hole]
+    ) -> list[range]:
+        """Return the offsets, in order, that rows have left before a message of their queue.
+
+        Those rows count that lie before it in the log, and to whose offsets no messages may have
+        come that the log has lost since, in holes.
+        """
+        found: list[range] = []
+        for offsets, first, _ in self._rows.get(key, ()):
+            lost = sum(end - start for start, end in holes if first < start < place)
+            could_be = lost // RECORD_BYTES_MIN
+            if first < place and could_be < queue_offset - offsets.start:
+                found.append(offsets)
+        return sorted(found, key=lambda each: each.start)
+
+    def forget(self, key: QueueKey, end: QueueOffset, place: PhysicalOffset) -> None:
+        """Forget the rows before the last message of a queue, behind which the queue ends."""
+        if self._rows:
+            rows = self._rows.pop(key, ())
+            kept = [_behind(each, end) if each.first < place else each for each in rows]
+            self._keep(key, [each for each in kept if each.last > place and each.offsets])
+
+    def forget_topic(self, topic: str, place: PhysicalOffset) -> None:
+        """Forget the rows of a topic that begin before a place in the log: it was deleted there."""
+        for key in [key for key in self._rows if key[0] == topic]:
+            self._keep(key, [each for each in self._rows.pop(key) if each.first >= place])
+
+    def _keep(self, key: QueueKey, rows: list[RolledBack]) -> None:
+        if rows:
+            self._rows[key] = rows
+
+    def numbers(self, place: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
+        """Return the rows that lie before a place in the log, for a manifest: `NUMBERS` each."""
+        found: dict[str, list[int]] = {}
+        for (topic, queue_id), rows in self._rows.items():
+            for offsets, first, last in rows:
+                if last < place:
+                    found.setdefault(topic, []).extend(
+                        (queue_id, offsets.start, offsets.stop, first, last)
+                    )
+        return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+    def resume(self, noted: Mapping[str, tuple[int, ...]], place: PhysicalOffset) -> None:
+        """Know of the rows that a manifest has noted and that lie before a place in the log."""
+        self._rows.clear()
+        for topic, numbers in noted.items():
+            for queue_id, rows in _rows_of(numbers):
+                if rows.last < place:
+                    self.note((topic, queue_id), rows)
+
+
+def _rows_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, RolledBack]]:
+    for at in range(0, len(numbers), NUMBERS):
+        queue_id, start, stop, first, last = numbers[at : at + NUMBERS]
+        places = PhysicalOffset(first), PhysicalOffset(last)
+        yield queue_id, RolledBack(range(start, stop), *places)
+
+
+def _behind(rows: RolledBack, end: QueueOffset) -> RolledBack:
+    """Return the rows at or behind an offset."""
+    start, stop = rows.offsets.start, rows.offsets.stop
+    return rows._replace(offsets=range(min(max(start, end), stop), stop))

@@ -1,0 +1,1 @@
+"""Reading: messages of a queue, by time, and by key."""

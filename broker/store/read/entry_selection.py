@@ -1,0 +1,303 @@
+"""Picking: the entries of a consume queue that one get hands out, and how far it has looked.
+
+Entries come in pieces, few at first, so that little more of a queue is read than the limits of the
+get decide on. The first few are looked at one after the other: for them, that is cheaper than
+setting up arrays. Messages themselves are only known here as what a filter wants to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from rmq_spark.wire.blank_entries import BLANK_SIZE
+from rmq_spark.wire.framing import Buffer
+
+from ..bulk import lazy_numpy as np
+from ..errors import UnreadableFile
+from ..queues.consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
+from ..queues.entry_check import WrongEntry
+from ..results import GetMessageStatus, Numbers, PhysicalOffset
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+
+# ---- MessageFilter: what a subscription lets through, first by tags code, then by the messages.
+
+
+class MessageFilter(Protocol):
+    """The two questions of a subscription, of which the first is asked for one entry or many."""
+
+    @property
+    def needs_messages(self) -> bool:
+        """True if codes alone do not decide, so that `by_messages` is to be asked as well."""
+
+    @property
+    def looks_max(self) -> int:
+        """The maximum number of messages that `by_messages` looks at in one get, as others wait."""
+
+    def matches_code(self, code: int) -> bool:
+        """Return whether an entry may match, by its tags code alone."""
+
+    def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the entries that may match, by their tags codes alone."""
+
+    def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_] | None:
+        """Return a mask of the messages that match, or None if all do; their codes may match."""
+
+    def cost_of(self, chunk: RecordChunk) -> int:
+        """Return the extra cost of `by_messages`, in bytes that could be read in its time."""
+
+
+FEW = 64
+"""Up to this number, entries are looked at one after the other."""
+
+LOOK_BYTES_MAX = 4 << 20
+"""Bytes of messages that one get looks into for matches, as far as they weigh the same."""
+
+_LOOK_BYTES = 1 << 18
+"""Bytes of messages that are looked into at a time."""
+
+
+Records: TypeAlias = "Callable[[Numbers, Numbers], RecordChunk]"
+"""A function that returns the records at these places of these sizes, in order,
+or raises `WrongEntry` or `UnreadableFile`."""
+
+
+class Limits(NamedTuple):
+    """The limits of one get: messages, their bytes but for the first, and entries to look at."""
+
+    count_max: int
+    bytes_max: int
+    scan_max: int
+
+
+USUAL_LIMITS = Limits(count_max=32, bytes_max=262_144, scan_max=800)
+"""The limits that RocketMQ applies where nothing else is set."""
+
+
+class Picked(NamedTuple):
+    """The messages' places and sizes, the number of entries looked at, and the status if none."""
+
+    status: GetMessageStatus
+    scanned: int
+    places: Numbers
+    sizes: Numbers
+
+
+def pick_all(entries: Buffer, limits: Limits, log_min_offset: PhysicalOffset) -> Picked | None:
+    """Pick as many of the first few entries as are wanted, without a filter.
+
+    Return None if more are wanted, or if any of them is gone or too large: mostly, that is not so.
+    Entries behind them that are gone are left to the next get.
+    """
+    count = limits.count_max
+    if count > FEW or count * ENTRY_BYTES > len(entries):
+        return None
+    fields = _struct_of(count).unpack_from(entries)
+    places, sizes = list(fields[::3]), list(fields[1::3])
+    if max(sizes) == BLANK_SIZE or min(places) < log_min_offset or sum(sizes) > limits.bytes_max:
+        return None
+    return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, count, places, sizes)
+
+
+def pick_few(
+    entries: Buffer,
+    limits: Limits,
+    log_min_offset: PhysicalOffset,
+    message_filter: MessageFilter | None,
+    *,
+    are_all: bool,
+) -> Picked | None:
+    """Pick from the first few entries, one by one; None if these do not decide, or are many.
+
+    They do decide if they are all that there are to look at.
+    """
+    if len(entries) > FEW * ENTRY_BYTES:
+        return None
+    places: list[int] = []
+    sizes: list[int] = []
+    left = limits.bytes_max
+    number = 0
+    for place, size, code in ENTRY_STRUCT.iter_unpack(entries):
+        if size == BLANK_SIZE or 0 <= place < log_min_offset:
+            if not number:
+                return None
+        elif message_filter is None or message_filter.matches_code(code):
+            if size > left and places:
+                return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
+            places.append(place)
+            sizes.append(size)
+            left -= size
+            if len(places) == limits.count_max:
+                return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number + 1, places, sizes)
+        number += 1
+    return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes) if are_all else None
+
+
+def pick_many(
+    pieces: Iterable[Buffer],
+    limits: Limits,
+    log_min_offset: PhysicalOffset,
+    message_filter: MessageFilter | None,
+    records: Records,
+) -> Picked:
+    """Pick from entries that come in pieces; no more pieces are taken than needed."""
+    return _Picking(limits, log_min_offset, message_filter, records).pick(pieces)
+
+
+class _Picking:
+    """The messages that one get has picked so far."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        log_min_offset: PhysicalOffset,
+        message_filter: MessageFilter | None,
+        records: Records,
+    ) -> None:
+        self._log_min_offset = log_min_offset
+        self._filter = message_filter
+        self._records = records
+        self._count_left = limits.count_max
+        self._bytes_left = limits.bytes_max
+        self._looked_at = 0
+        self._looks_left = message_filter.looks_max if message_filter is not None else 0
+        self._scanned = 0
+        self._places: list[npt.NDArray[np.int64]] = []
+        self._sizes: list[npt.NDArray[np.int64]] = []
+
+    def pick(self, pieces: Iterable[Buffer]) -> Picked:
+        is_missing = is_gone = False
+        for piece in pieces:
+            entries = np.frombuffer(piece, ENTRY)
+            places = entries["physical_offset"].astype(np.int64)
+            sizes = entries["size"].astype(np.int64)
+            # An entry that leads to no place at all has not gone:
+            # its reader sees that it is damaged.
+            is_there = (sizes != BLANK_SIZE) & ((places >= self._log_min_offset) | (places < 0))
+            are_all_there = bool(is_there.all())
+            is_missing |= not (self._scanned or is_there[0])
+            if is_missing:  # the first entry has no message: go on where the next one is
+                missing = int(np.argmax(is_there)) if is_there.any() else len(entries)
+                is_gone |= bool((sizes[:missing] != BLANK_SIZE).any())
+                self._scanned += missing
+                if is_there.any():
+                    break
+            elif self._filter is None and are_all_there:
+                if self._is_full_with(places, sizes, None, len(entries)):
+                    break
+            elif self._is_full_with_matching(entries, places, sizes, is_there):
+                break
+        if is_gone:
+            return Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, self._scanned, [], [])
+        return Picked(
+            GetMessageStatus.NO_MATCHED_MESSAGE,
+            self._scanned,
+            _joined(self._places),
+            _joined(self._sizes),
+        )
+
+    def _is_full_with(
+        self,
+        places: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64] | None,
+        scanned: int,
+    ) -> bool:
+        """Take messages, as many as the limits let; return whether a limit is reached.
+
+        Their rows are their numbers among the next entries, of which so many are decided on if all
+        are taken.
+        """
+        within = int(np.searchsorted(np.cumsum(sizes), self._bytes_left, side="right"))
+        taken = min(max(within, 0 if self._places else 1), self._count_left, len(sizes))
+        if taken:
+            self._places.append(places[:taken])
+            self._sizes.append(sizes[:taken])
+            self._count_left -= taken
+            self._bytes_left -= int(sizes[:taken].sum())
+        if (
+            not self._count_left
+        ):  # the last one that was taken has been looked at, and none behind it
+            self._scanned += taken if rows is None else int(rows[taken - 1]) + 1
+            return True
+        if taken < len(sizes):  # all before the first that was left out have been looked at
+            self._scanned += taken if rows is None else int(rows[taken])
+            return True
+        self._scanned += scanned
+        return False
+
+    def _is_full_with_matching(
+        self,
+        entries: Entries,
+        places: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        is_there: npt.NDArray[np.bool_],
+    ) -> bool:
+        """Take the messages that exist and match; return whether a limit is reached."""
+        wanted = self._filter
+        if wanted is not None:
+            is_there = is_there & wanted.by_tags_code(entries["tags_code"].astype(np.int64))
+        rows = np.flatnonzero(is_there)
+        if wanted is None or not wanted.needs_messages:
+            return self._is_full_with(places[rows], sizes[rows], rows, len(entries))
+        ends = np.cumsum(sizes[rows])
+        start = done = 0
+        while start < len(rows):  # a few messages at a time
+            before = int(ends[start - 1]) if start else 0
+            end = int(np.searchsorted(ends, before + _LOOK_BYTES, side="right"))
+            end = max(min(end, start + self._looks_left), start + 1)
+            try:
+                chunk = self._looked_into(places[rows[start:end]], sizes[rows[start:end]])
+            except (WrongEntry, UnreadableFile):
+                self._scanned += int(rows[start]) - done
+                if self._scanned:  # the next get begins with it
+                    return True
+                raise
+            end = start + len(chunk)
+            part = rows[start:end]
+            self._looks_left -= len(part)
+            self._looked_at += int(sizes[part].sum()) + wanted.cost_of(chunk)
+            kept = wanted.by_messages(chunk)
+            part = part if kept is None else part[kept]
+            decided = int(rows[end]) if end < len(rows) else len(entries)
+            if self._is_full_with(places[part], sizes[part], part - done, decided - done):
+                return True
+            if self._looked_at >= LOOK_BYTES_MAX or self._looks_left <= 0:
+                return True
+            start, done = end, decided
+        self._scanned += len(entries) - done
+        return False
+
+    def _looked_into(
+        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> RecordChunk:
+        """Return the messages before the first that cannot be read; half, where that is not known.
+
+        Raises:
+            WrongEntry, UnreadableFile: The first cannot be read.
+        """
+        try:
+            return self._records(places, sizes)
+        except (WrongEntry, UnreadableFile) as error:
+            number = error.number if isinstance(error, WrongEntry) else None
+            count = number or len(places) // 2
+            if not count:
+                raise
+        return self._looked_into(places[:count], sizes[:count])
+
+
+def _joined(parts: list[npt.NDArray[np.int64]]) -> Numbers:
+    return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else []
+
+
+@lru_cache(maxsize=FEW)
+def _struct_of(count: int) -> Struct:
+    """Return a struct of this number of entries."""
+    return Struct(">" + ENTRY_STRUCT.format[1:] * count)

@@ -1,0 +1,644 @@
+"""MessageReader: finds messages by queue offset, by time, by place in the log, by key.
+
+What is found is handed out as it lies in the log, without decoding: as one piece where messages lie
+together, as one that was gathered where they are scattered. Nothing here writes. What cannot be
+read is an `UnreadableFile` to the caller that asks for it, and to nobody else: a get hands out what
+lies before it, and holes that are known are not read along with what is around them.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import add
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.record import decode_record
+
+from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..errors import UnreadableFile
+from ..files.local_file import COPIED_BYTES_MAX
+from ..log.commit_log import CommitLog
+from ..queues.consume_queue import (
+    ENTRY_BYTES,
+    ENTRY_STRUCT,
+    READ_ENTRIES_MAX,
+    ConsumeQueue,
+    QueueBounds,
+)
+from ..queues.entry_check import (
+    HEAD_BYTES,
+    EntryCheck,
+    WrongEntry,
+    are_ends_right,
+    first_wrong,
+    first_wrong_of_few,
+    is_of_entry,
+)
+from ..queues.queue_table import end_unknown
+from ..records.ownership import RecordOwner
+from ..results import (
+    FIRST_IN_QUEUE,
+    LOG_START,
+    GetMessageResult,
+    GetMessageStatus,
+    Numbers,
+    PhysicalOffset,
+    QueueOffset,
+)
+from .entry_selection import FEW, Limits, MessageFilter, Picked, pick_all, pick_few, pick_many
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+    from ..components import StoreParts
+
+
+# ---- Checks of the records that a pull reads: each must be that of its entry, and of the queue.
+
+
+def lie_in(numbers: Numbers, least: int, behind: int) -> bool:
+    """Return whether all numbers are at least one and below another."""
+    if isinstance(numbers, list):
+        return least <= min(numbers) and max(numbers) < behind
+    return bool(least <= numbers.min() and numbers.max() < behind)
+
+
+def first_wrong_of(
+    records: Sequence[Buffer], places: Numbers, sizes: Numbers, queue_offsets: range
+) -> int | None:
+    """Return the number of the first record that is not that of its entry, or None."""
+    if isinstance(places, list) and isinstance(sizes, list):
+        return first_wrong_of_few(records, places, sizes, queue_offsets)
+    return first_wrong(
+        records, np.asarray(places, np.int64), np.asarray(sizes, np.int64), queue_offsets
+    )
+
+
+def check_each(
+    records: Sequence[Buffer],
+    places: Numbers,
+    sizes: Numbers,
+    queue_offsets: range,
+    owner: RecordOwner,
+) -> None:
+    """Compare each record with its entry, and with the queue that it must be of.
+
+    Raises:
+        WrongEntry: One of them is another.
+    """
+    foreign = first_wrong_of(records, places, sizes, queue_offsets)
+    if foreign is None and isinstance(sizes, list):
+        foreign = owner.first_foreign_of_few(records, sizes)
+    elif foreign is None:
+        foreign = owner.first_foreign(records, np.asarray(sizes, np.int64))
+    if foreign is not None:
+        raise WrongEntry(int(places[foreign]), foreign)
+
+
+def first_unreadable(data: bytes, sizes: npt.NDArray[np.int64]) -> int:
+    """Return the number of a chunk's first record that cannot be read at a right entry."""
+    ends = np.cumsum(sizes)
+
+    def fails(number: int) -> bool:
+        try:
+            bulk_tools.RecordChunk(data[: ends[number]], sizes[: number + 1])
+        except RecordError:
+            return True
+        return False
+
+    return bisect_left(range(len(sizes) - 1), 1, key=fails)
+
+
+# ---- WrongEntries: which entry of a consume queue is the wrong one, and what is served before
+# it.
+
+_HOW_TO_GO_ON = (
+    "To have what cannot be read passed over, start the broker once with checkWholeLogBytes above "
+    "the size of the log, which finds and names it"
+)
+
+
+class WrongEntries:
+    """A search for wrong entries of the queues of one log."""
+
+    def __init__(self, log: CommitLog) -> None:
+        """Take the log, in which records tell whose they are."""
+        self._log = log
+
+    def limits_before(
+        self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: QueueOffset, limits: Limits
+    ) -> Limits:
+        """Return limits that end before a wrong entry; while it is not known which, half is tried.
+
+        Raises:
+            UnreadableFile: There is nothing before it.
+        """
+        fewer = min(limits.scan_max, queue.max_offset - queue_offset) // 2
+        if wrong.number:
+            return limits._replace(count_max=wrong.number)
+        if wrong.overlapped is not None:
+            fewer = wrong.overlapped
+            if fewer and not self.is_right(queue, queue_offset + fewer - 1):
+                fewer -= 1
+        if not fewer:
+            raise damaged(queue, f"that of offset {queue_offset}", wrong) from None
+        return limits._replace(scan_max=fewer)
+
+    def is_right(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> bool:
+        """Return whether an entry is blank or leads to its record."""
+        entry = queue.read(queue_offset, 1)
+        if not len(entry):
+            return False
+        place, size, _ = ENTRY_STRUCT.unpack(entry)
+        if size == BLANK_SIZE or place < self._log.min_offset:
+            return True
+        head = self._log.files.read(place, HEAD_BYTES)
+        return len(head) == HEAD_BYTES and is_of_entry(
+            head, 0, place, size, range(queue_offset, queue_offset + 1)
+        )
+
+    def end_before(
+        self, queue: ConsumeQueue, queue_offset: QueueOffset, entries: Buffer
+    ) -> PhysicalOffset:
+        """Return the end of the record before; 0 unless the entries overlap it, and it is right."""
+        if queue_offset <= queue.min_offset:
+            return LOG_START
+        before = queue.read(queue_offset - 1, 1)
+        if not len(before):
+            return LOG_START
+        place, size, _ = ENTRY_STRUCT.unpack(before)
+        next_place, next_size, _ = ENTRY_STRUCT.unpack_from(entries)
+        if BLANK_SIZE in (size, next_size) or next_place >= place + size:
+            return LOG_START
+        return PhysicalOffset(place + size if self.is_right(queue, queue_offset - 1) else 0)
+
+
+def fewer_than(
+    looked_at: int, queue: ConsumeQueue, limits: Limits, error: UnreadableFile
+) -> Limits:
+    """Return limits of half the entries of a queue that led to what the disk does not give.
+
+    Raises:
+        UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
+    """
+    if looked_at <= 1:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno == errno.EIO:
+            is_of_queue = Path(str(cause.filename)).parent == queue.directory
+            advice = _how_to_make_again(queue) if is_of_queue else _HOW_TO_GO_ON
+            raise UnreadableFile(f"{error}. {advice}") from cause
+        raise error
+    return limits._replace(scan_max=looked_at // 2)
+
+
+def damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
+    """Return the error for an entry that does not lead to its message, with how to go on."""
+    return UnreadableFile(
+        f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
+        f"{wrong.place} of the commit log: it is damaged, or the record there. "
+        f"{_how_to_make_again(queue)}, which names a damaged record and passes over it"
+    )
+
+
+def _how_to_make_again(queue: ConsumeQueue) -> str:
+    return (
+        f"To have the queue made again, stop the broker, delete {queue.directory}, and start the "
+        "broker"
+    )
+
+
+_RUNS_MAX = 4
+"""So many runs of records are read each by itself, in a fifth of the time of arrays."""
+
+_SLICES_MAX = 256
+"""With more pieces than this, one copy is cheaper than handing them all to the network."""
+
+_GAP_BYTES_MAX = 1 << 16
+"""Up to this size, reading on over what lies between two messages is cheaper than reading twice."""
+
+_STRETCH_BYTES_MAX = 8 << 20
+"""Bytes of the log read at a time where messages are scattered over more."""
+
+
+DoPlaces: TypeAlias = "Callable[[Numbers, Numbers], bool]"
+"""A function that says of records' places and sizes whether these do, in the records' stead."""
+
+
+class Removed(Exception):
+    """Retention has deleted a file of the log since its entries were looked at."""
+
+
+class MessageReader:
+    """Reads log and consume queues together."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        hindrance: Callable[[], str | None],
+        next_offset: Callable[[QueueKey], QueueOffset],
+    ) -> None:
+        """Prepare; any number of readers may read while one writer appends.
+
+        ``hindrance`` returns what is in the way of a start that is not finished; ``next_offset``
+        the offset behind all messages of a queue, with those that are not carried to it yet.
+        """
+        self._dispatcher = parts.dispatcher
+        self._log = log = parts.log
+        self._read_log = log.files.read
+        self._file_size = log.files.file_size
+        self._queues = parts.queues
+        self._least_end = parts.found_ends.least_end
+        self._hindrance = hindrance
+        self._next_offset = next_offset
+        self._reput = parts.reput
+        self._wrong_entries = WrongEntries(log)
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: QueueOffset,
+        limits: Limits,
+        message_filter: MessageFilter | None = None,
+        do_places: DoPlaces | None = None,
+    ) -> GetMessageResult:
+        """Return messages of a queue from an offset on: the first however large, then up to limits.
+
+        It does not look beyond the end of a consume-queue file. Where ``do_places`` says so of the
+        places and sizes, the messages themselves are left out, and not looked at.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+            EndUnknown: A start that is not finished has found more of this queue.
+        """
+        owner = self.owner_of(topic, queue_id)
+        least_end = self._least_end(topic, queue_id)
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            self.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
+            return self._behind((topic, queue_id), queue_offset, FIRST_IN_QUEUE, FIRST_IN_QUEUE)
+        while True:
+            low, high = queue.min_offset, queue.max_offset
+            if not low <= queue_offset < high:
+                self.check_end(topic, queue_id, high, min(queue_offset + 1, least_end))
+                if queue_offset < low and high:
+                    return _nothing(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+                return self._behind((topic, queue_id), queue_offset, low, high)
+            looked_at = min(limits.scan_max, high - queue_offset)
+            try:
+                picked = self._picked(queue, owner, queue_offset, limits, message_filter)
+                if picked is None:
+                    next_file = min(queue.next_file_offset(queue_offset), high)
+                    return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
+                status, scanned, places, sizes = picked
+                looked_at = scanned
+                next_offset = queue_offset + scanned
+                if not len(places):
+                    # What the log has no more is not offered any more: the queue hears of it last.
+                    is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
+                    return _nothing(status, next_offset, next_offset if is_gone else low, high)
+                queue_offsets = range(queue_offset, next_offset)
+                records = self._records(queue, owner, queue_offsets, places, sizes, do_places)
+            except Removed:
+                continue  # which the next look at the same entries takes into account
+            except WrongEntry as wrong:
+                limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
+                continue
+            except UnreadableFile as error:
+                limits = fewer_than(looked_at, queue, limits, error)
+                continue
+            return GetMessageResult(
+                GetMessageStatus.FOUND, next_offset, low, high, records, sizes, places
+            )
+
+    def _behind(
+        self, queue: QueueKey, queue_offset: QueueOffset, low: QueueOffset, high: QueueOffset
+    ) -> GetMessageResult:
+        """Tell whether what lies behind a queue is in the log and to come, or is not there."""
+        if queue_offset == high > 0 or high < queue_offset < self._next_offset(queue):
+            return _nothing(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+        if high == 0:
+            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, FIRST_IN_QUEUE, low, high)
+        return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+
+    def check_end(
+        self, topic: str, queue_id: int, end: QueueOffset, least_end: QueueOffset
+    ) -> None:
+        """Refuse to tell of an end that is not one yet.
+
+        Raises:
+            EndUnknown: The queue ends behind this.
+        """
+        if end < least_end:
+            raise end_unknown(topic, queue_id, self._hindrance())
+
+    def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool) -> QueueBounds:
+        """Return the first offset that a queue holds, and the one that its next message gets.
+
+        Raises:
+            EndUnknown: A start that is not finished may have found more of it; unless ``so_far``.
+        """
+        least_end = FIRST_IN_QUEUE if so_far else self._least_end(topic, queue_id)
+        queue = self._queues.get(topic, queue_id)
+        bounds = (
+            QueueBounds(queue.min_offset, queue.max_offset)
+            if queue is not None
+            else QueueBounds(FIRST_IN_QUEUE, FIRST_IN_QUEUE)
+        )
+        self.check_end(topic, queue_id, bounds.next, least_end)
+        return bounds
+
+    def owner_of(self, topic: str, queue_id: int) -> RecordOwner:
+        """Tell whose records a queue leads to.
+
+        To be asked before the queue, whose topic may just go.
+        """
+        since = self._dispatcher.deleted_topics.get(topic, LOG_START)
+        return RecordOwner(topic.encode(), queue_id, since)
+
+    def _picked(
+        self,
+        queue: ConsumeQueue,
+        owner: RecordOwner,
+        queue_offset: QueueOffset,
+        limits: Limits,
+        message_filter: MessageFilter | None,
+    ) -> Picked | None:
+        """Return what to hand out, or None if no file has these entries."""
+        # Without a filter, as many entries as messages are wanted mostly suffice.
+        first = FEW if message_filter is not None else limits.count_max
+        entries = queue.read(queue_offset, min(first, limits.scan_max, READ_ENTRIES_MAX))
+        if not entries:
+            return None
+        log_min_offset = self._log.min_offset
+        picked: Picked | None = None
+        if message_filter is None:
+            picked = pick_all(entries, limits, log_min_offset)
+        if picked is None:
+            first_place = max(self._queues.expired_before, owner.since)
+            if message_filter is not None:  # else each record that is handed out is looked at
+                first_place = max(
+                    first_place, self._wrong_entries.end_before(queue, queue_offset, entries)
+                )
+            entry_check = EntryCheck(first_place, has_codes=queue.has_codes)
+            entry_check.check(entries)
+            count = queue.count_in_file(queue_offset, limits.scan_max)
+            if message_filter is None or not message_filter.needs_messages:
+                are_all = len(entries) == count * ENTRY_BYTES
+                picked = pick_few(entries, limits, log_min_offset, message_filter, are_all=are_all)
+            if picked is None:
+                pieces = _pieces(queue, queue_offset, count, entries, entry_check)
+                queue_offsets = range(queue_offset, queue_offset + count)
+                chunk = partial(self._chunk, queue, owner, queue_offsets)
+                picked = pick_many(pieces, limits, log_min_offset, message_filter, chunk)
+        return picked
+
+    def _records(
+        self,
+        queue: ConsumeQueue,
+        owner: RecordOwner,
+        queue_offsets: range,
+        places: Numbers,
+        sizes: Numbers,
+        do_places: DoPlaces | None = None,
+    ) -> tuple[Buffer, ...]:
+        """Return the records at these places, in order, which have these offsets in their queue.
+
+        What was carried in this life, or compared with the log by the start, is looked at where
+        that costs nothing, or left to those for whom the places do: they compare each record with
+        its entry. What was believed is looked at, each record.
+        """
+        is_believed = queue_offsets.start < queue.believed_before
+        if do_places is not None and not is_believed:
+            self._check_possible(owner.since, queue_offsets, places, sizes)
+            if do_places(places, sizes):
+                return ()
+        records = self._read_records(owner.since, queue_offsets, places, sizes)
+        if is_believed:
+            check_each(records, places, sizes, queue_offsets, owner)
+        return records
+
+    def _chunk(
+        self,
+        queue: ConsumeQueue,
+        owner: RecordOwner,
+        queue_offsets: range,
+        places: Numbers,
+        sizes: Numbers,
+    ) -> RecordChunk:
+        """Return the records at these places as one chunk, which a filter looks into."""
+        records = self._records(queue, owner, queue_offsets, places, sizes)
+        data = b"".join(records)
+        try:
+            return bulk_tools.RecordChunk(data, sizes)
+        except RecordError:
+            check_each(records, places, sizes, queue_offsets, owner)
+            number = first_unreadable(data, np.asarray(sizes, np.int64))
+            raise WrongEntry(int(places[number]), number) from None
+
+    def _read_records(
+        self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
+    ) -> tuple[Buffer, ...]:
+        """Read records; without gaps, the first and the last are compared with their entries."""
+        first = PhysicalOffset(places[0])
+        size = int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
+        span = int(places[-1] + sizes[-1]) - first
+        self._check_possible(since, queue_offsets, places, sizes)
+        if span == size and first % self._file_size + size <= self._file_size:
+            data = self.read(first, size)  # as a queue's records follow each other
+            self._check_entry(queue_offsets, data, first, int(sizes[0]))
+            last, number = int(sizes[-1]), len(sizes) - 1
+            if number and not is_of_entry(data, size - last, int(places[-1]), last, queue_offsets):
+                wrong = first_wrong_of((data,), places, sizes, queue_offsets)
+                number = number if wrong is None else wrong
+                raise WrongEntry(int(places[number]), number)
+            return (data,)
+        if isinstance(places, list) and isinstance(sizes, list):
+            runs = _runs_of(places, sizes)
+            if len(runs) <= _RUNS_MAX:
+                return self._of_runs(runs, queue_offsets, places, sizes)
+            near = self._near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
+            if near is not None:
+                wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
+                if wrong is not None:
+                    raise WrongEntry(places[wrong], wrong)
+                return (near,)
+        starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
+        records = tuple(
+            piece
+            for stretch in self._stretches(starts, lengths)
+            for piece in self._of_stretch(*stretch)
+        )
+        wrong = first_wrong(records, starts, lengths, queue_offsets)
+        if wrong is not None:
+            raise WrongEntry(int(starts[wrong]), wrong)
+        return records
+
+    def _check_possible(
+        self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
+    ) -> None:
+        """Refuse what no records can be; and what nobody should make room for."""
+        first, size = PhysicalOffset(places[0]), int(sizes[0])
+        are_possible = lie_in(places, since, self._log.written_offset)
+        if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
+            raise WrongEntry(first)
+        if size > _STRETCH_BYTES_MAX:  # the only one that limits do not bound: it may be wrong
+            self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, size)
+
+    def _of_runs(
+        self,
+        runs: Sequence[slice],
+        queue_offsets: range,
+        places: list[int],
+        sizes: list[int],
+    ) -> tuple[Buffer, ...]:
+        """Return records that lie together in a few runs, as where batches follow each other.
+
+        The first and the last of each run are compared with their entries.
+        """
+        records = tuple(
+            self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
+        )
+        if not are_ends_right(records, runs, places, sizes, queue_offsets):
+            wrong = first_wrong_of(records, places, sizes, queue_offsets)
+            number = len(places) - 1 if wrong is None else wrong
+            raise WrongEntry(places[number], number)
+        return records
+
+    def _check_entry(
+        self, queue_offsets: range, data: Buffer, place: PhysicalOffset, size: int
+    ) -> None:
+        if not is_of_entry(data, 0, place, size, queue_offsets):
+            raise WrongEntry(place)
+
+    def _holes_in(self, start: PhysicalOffset, end: PhysicalOffset) -> list[PhysicalOffset]:
+        """Return where the known holes between two places of the log begin."""
+        return [hole for hole, _ in self._reput.holes if start <= hole < end]
+
+    def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
+        """Return a few records that lie near each other as one piece; None across files, holes."""
+        first = PhysicalOffset(places[0])
+        if first % self._file_size + span > self._file_size or self._holes_in(first, first + span):
+            return None
+        data = self.read(first, span)
+        pieces: list[Buffer] = []
+        end: int = first
+        for place, length in zip(places, sizes, strict=True):
+            if place < end:
+                return None
+            end = place + length
+            pieces.append(data[place - first : end - first])
+        return b"".join(pieces)
+
+    def _stretches(
+        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Split where the next record lies in another file, too far away, or behind a hole."""
+        file_size = self._file_size
+        ends = places + sizes
+        gaps = places[1:] - ends[:-1]
+        is_cut = (
+            (gaps < 0)
+            | (gaps > _GAP_BYTES_MAX)
+            | (places[1:] // file_size != places[:-1] // file_size)
+        )
+        # Records with gaps between them are read in stretches that are not too long.
+        is_cut |= (gaps != 0) & (ends[1:] // _STRETCH_BYTES_MAX != ends[:-1] // _STRETCH_BYTES_MAX)
+        if self._reput.holes:
+            for hole in self._holes_in(PhysicalOffset(places.min()), PhysicalOffset(places.max())):
+                is_cut |= (ends[:-1] <= hole) & (hole < places[1:])
+        cuts = (np.flatnonzero(is_cut) + 1).tolist()
+        for start, end in zip([0, *cuts], [*cuts, len(places)], strict=True):
+            yield places[start:end], sizes[start:end]
+
+    def _of_stretch(
+        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> tuple[Buffer, ...]:
+        """Return the records of a part of the log that is read in one piece."""
+        first, size = PhysicalOffset(places[0]), int(sizes.sum())
+        data = self.read(first, int(places[-1] + sizes[-1]) - first)
+        if len(data) == size:
+            return (data,)
+        cuts = np.flatnonzero(places[1:] != (places + sizes)[:-1]) + 1
+        if len(cuts) < _SLICES_MAX:
+            starts = [0, *cuts.tolist()]
+            stops = [*cuts.tolist(), len(places)]
+            view = memoryview(data)
+            pieces = [
+                view[int(places[a]) - first : int(places[b - 1] + sizes[b - 1]) - first]
+                for a, b in zip(starts, stops, strict=True)
+            ]
+            # Copy small results: slices of them would keep all of what was read in memory.
+            return (b"".join(pieces),) if size <= COPIED_BYTES_MAX else tuple(pieces)
+        gathered = bulk_tools.take_bytes(bulk_tools.py_buffer(data), places - first, sizes)
+        return (memoryview(gathered.buffers()[2])[:size],)
+
+    def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
+        """Read bytes of the log.
+
+        Raises:
+            Removed: Retention has deleted them meanwhile.
+            UnreadableFile: The disk does not give them.
+            WrongEntry: The log ends before.
+        """
+        data = self._read_log(physical_offset, size)
+        if len(data) < size:
+            raise (
+                Removed if physical_offset < self._log.min_offset else WrongEntry(physical_offset)
+            )
+        return data
+
+    def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
+        """Return the record that starts at a place in the log; None if none does."""
+        if not self._log.min_offset <= physical_offset < self._log.written_offset:
+            return None
+        record = self._log.record(physical_offset)
+        try:
+            return record if decode_record(record).physical_offset == physical_offset else None
+        except RecordError:
+            return None
+
+
+def _runs_of(places: list[int], sizes: list[int]) -> list[slice]:
+    """Return which of some records lie back to back, run by run."""
+    ends = map(add, places, sizes)
+    cuts = [
+        n for n, (end, place) in enumerate(zip(ends, places[1:], strict=False), 1) if end != place
+    ]
+    return list(map(slice, [0, *cuts], [*cuts, len(places)]))
+
+
+def _pieces(
+    queue: ConsumeQueue,
+    queue_offset: QueueOffset,
+    count: int,
+    first: Buffer,
+    entry_check: EntryCheck,
+) -> Iterator[Buffer]:
+    """Yield a number of entries, of which the first are known and checked already."""
+    yield first
+    done = len(first) // ENTRY_BYTES
+    while done < count:
+        piece = queue.read(queue_offset + done, min(READ_ENTRIES_MAX, count - done))
+        if not len(piece):
+            return
+        entry_check.check(piece)
+        yield piece
+        done += len(piece) // ENTRY_BYTES
+
+
+def _nothing(
+    status: GetMessageStatus, next_begin_offset: QueueOffset, low: QueueOffset, high: QueueOffset
+) -> GetMessageResult:
+    return GetMessageResult(status, next_begin_offset, low, high)

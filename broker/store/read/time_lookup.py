@@ -1,0 +1,189 @@
+"""TimeLookup: which message of a queue was stored at a time, and when its first one was.
+
+    a time ── search of the consume queue, halving ──> the head of a record ──> when it was stored
+                                                  └──> ...
+
+What the disk does not give was stored between the first moment and the last, which often is enough.
+It reads by `MessageReader`, and hands out no messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.framing import Buffer
+
+from ..components import StoreParts
+from ..errors import UnreadableFile
+from ..queues.consume_queue import ConsumeQueue
+from ..queues.entry_check import WrongEntry, is_of_entry
+from ..records.clock_steps import Part, best_cut
+from ..records.fields import has_key, stored_at
+from ..records.ownership import RecordOwner
+from ..results import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
+from .message_reader import MessageReader, Removed, damaged
+
+# ---- KeyQuery: messages of a topic by a key or a unique id, as the index leads to them.
+
+_CANDIDATES_PER_RESULT = 4
+
+
+class KeyQuery:
+    """Queries of a store; ``record_at`` gives the record at a place, if it is visible."""
+
+    def __init__(
+        self, parts: StoreParts, record_at: Callable[[PhysicalOffset], Buffer | None]
+    ) -> None:
+        self._index, self._reput, self._dispatcher = parts.index, parts.reput, parts.dispatcher
+        self._record_at = record_at
+
+    def in_steps(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> Iterator[Buffer | None]:
+        """Yield records with a key, the newest first, or None at a step that has found nothing.
+
+        Records of a deleted topic of this name are left out.
+        """
+        if self._index is None:
+            return
+        while not self._reput.catch_up_index(lambda: True):
+            yield None
+        left = max_num
+        since = self._dispatcher.deleted_topics.get(topic, 0)
+        candidates_max = max_num * _CANDIDATES_PER_RESULT
+        candidates = self._index.query(topic, key, begin_ms, end_ms, candidates_max)
+        for physical_offset in dict.fromkeys(candidates):
+            if not left:
+                return
+            record = self._record_at(physical_offset) if physical_offset >= since else None
+            has_it = (
+                record is not None
+                and begin_ms <= stored_at(record) <= end_ms
+                and has_key(record, topic.encode(), key.encode())
+            )
+            left -= has_it
+            yield record if has_it else None
+
+
+_HEAD_BYTES: Final = 128
+"""Enough of a record to tell when it was stored."""
+_ANY_OFFSET: Final = range(1 << 63)
+_BEFORE_ALL: Final = -1
+
+
+def _place_of(entry: Any) -> int:
+    return int(entry["physical_offset"])
+
+
+class TimeLookup:
+    """Looks for times in the queues of a store."""
+
+    def __init__(self, parts: StoreParts, reader: MessageReader) -> None:
+        self._log = parts.log
+        self._queues = parts.queues
+        self._least_end = parts.found_ends.least_end
+        self._reader = reader
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
+    ) -> QueueOffset:
+        """Return the first offset stored at a time or later; upper: the last then or earlier.
+
+        After the last message that is the queue's end, and its last offset; before the first, its
+        first.
+
+        Raises:
+            UnreadableFile: The disk does not give what tells it.
+            EndUnknown: A start that is not finished has found more, and it may lie there.
+        """
+        owner = self._reader.owner_of(topic, queue_id)
+        least_end = self._least_end(topic, queue_id)
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            self._reader.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
+            return FIRST_IN_QUEUE
+        end, last = queue.max_offset, self._log.last_timestamp
+
+        def stored_at(entry: Any) -> int:
+            try:
+                return self._stored_at(owner, entry)
+            except UnreadableFile:  # it was stored between the first moment and the last
+                if 0 < timestamp < last + (not upper):
+                    raise
+                return 1 if timestamp <= 0 else last
+
+        try:
+            beyond = self._search(queue, timestamp, stored_at, "right" if upper else "left")
+        except WrongEntry as wrong:
+            raise damaged(queue, "met in a search by time", wrong) from None
+        self._reader.check_end(topic, queue_id, end, min(beyond + 1, least_end))
+        return max(beyond - 1, queue.min_offset) if upper else beyond
+
+    def _search(
+        self, queue: ConsumeQueue, timestamp: int, stored_at: Callable[[Any], int], side: str
+    ) -> QueueOffset:
+        """Return the first offset stored at a time or later (right: later).
+
+        Where the clock went back, as it had been ahead, each part is searched on its own.
+        """
+        begin, last = queue.min_offset, queue.max_offset
+        parts: list[Part] = []
+        for place in (*self._log.times.steps, None):
+            end = last if place is None else queue.search(place, _place_of, begin=begin, end=last)
+            if begin < end or place is None:
+                cut = queue.search(timestamp, stored_at, side=side, begin=begin, end=end)
+                parts.append(Part(begin, cut, end))
+            begin = end
+        return best_cut(parts)
+
+    def earliest_timestamp(self, topic: str, queue_id: int) -> int:
+        """Return when the first message of a queue was stored, in ms; -1 if there is none.
+
+        Raises:
+            UnreadableFile: The disk does not give what tells it.
+            EndUnknown: There is none yet, but a start that is not finished has found some.
+        """
+        stored_at = partial(self._stored_at, self._reader.owner_of(topic, queue_id))
+        least_end = self._least_end(topic, queue_id)
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            self._reader.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
+            return -1
+        end = queue.max_offset
+        try:
+            entry = queue.next_entry(queue.search(_BEFORE_ALL + 1, stored_at))
+            if entry is not None:
+                return stored_at(entry)
+        except WrongEntry as wrong:
+            raise damaged(queue, "met in a search for the first message", wrong) from None
+        self._reader.check_end(topic, queue_id, end, least_end)
+        return -1
+
+    def _stored_at(self, owner: RecordOwner, entry: Any) -> int:
+        """Return the store time of an entry's message; if it has expired, a time before all others.
+
+        Raises:
+            UnreadableFile: The disk does not give it.
+            WrongEntry: The entry does not lead to a message.
+        """
+        place, size = PhysicalOffset(entry["physical_offset"]), int(entry["size"])
+        if place < max(self._queues.expired_before, owner.since) or size < layout.RECORD_BYTES_MIN:
+            raise WrongEntry(place)
+        try:
+            head = self._reader.read(place, min(size, _HEAD_BYTES))
+            topic = owner.topic_place(head, 0)
+            is_own = topic is not None and topic.at + len(topic.text) <= size
+            if (
+                topic is None
+                or not is_own
+                or self._reader.read(place + topic.at, len(topic.text)) != topic.text
+            ):
+                raise WrongEntry(place)
+        except Removed:
+            return _BEFORE_ALL
+        if not is_of_entry(head, 0, place, size, _ANY_OFFSET):
+            raise WrongEntry(place)
+        return stored_at(head)

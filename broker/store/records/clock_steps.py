@@ -1,0 +1,80 @@
+"""ClockSteps: the places in the log where store timestamps go back, as the clock was set right.
+
+    log       t=10 11 12  | 3652 days later: one message |  13 14 15 ...
+                          ^ the clock was ahead          ^ a step: times go on at 13
+
+Store timestamps do not fall between two steps, so a search by time halves each of these parts on
+its own. A message stored while the clock was ahead keeps its wrong time, and `best_cut` passes over
+it: it cuts a queue where the fewest messages are on the wrong side.
+
+A clock that goes back may also be wrong itself. It is believed only if the log has a gap at least
+as long as the step, in which the clock may have been set ahead. Else times stand still until the
+clock has caught up, as they do for steps below `STEP_MS`, which a clock makes all the time.
+
+A step at a place where times do not go back does no harm: it only cuts a part in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from ..results import PhysicalOffset, QueueOffset
+
+STEP_MS: Final = 60_000
+STEPS_MAX: Final = 64
+"""Steps that a log may have; beyond them, times stand still when the clock goes back."""
+PLAUSIBLE_SINCE_MS: Final = 1_577_836_800_000
+"""The start of 2020: a clock from before that was never set."""
+
+
+class StoreTimes(NamedTuple):
+    """Facts about the store timestamps of a log up to a place."""
+
+    last_ms: int = 0
+    """The time of the last record."""
+    gap_ms: int = 0
+    """The longest time between two records that follow each other."""
+    steps: tuple[PhysicalOffset, ...] = ()
+    """The places of records whose times are earlier than those before them, by a minute or more."""
+
+    def next_ms(self, now_ms: int) -> int:
+        """Return the time of a record that is stored now."""
+        if now_ms >= self.last_ms:
+            return now_ms
+        back_ms = self.last_ms - now_ms
+        is_right = STEP_MS < back_ms <= self.gap_ms and now_ms >= PLAUSIBLE_SINCE_MS
+        return now_ms if is_right and len(self.steps) < STEPS_MAX else self.last_ms
+
+    def since(self, first: PhysicalOffset) -> StoreTimes:
+        """Return the same without steps that have expired with the log before a place."""
+        return self._replace(steps=tuple(place for place in self.steps if place > first))
+
+    def followed_by(self, time_ms: int, place: PhysicalOffset) -> StoreTimes:
+        """Return what is known when a record of this time lies at a place behind all others."""
+        gap_ms = max(self.gap_ms, time_ms - self.last_ms) if self.last_ms else 0
+        steps = self.steps
+        if time_ms < self.last_ms - STEP_MS:
+            steps = tuple(sorted({*steps, place}))[-STEPS_MAX:]
+        return StoreTimes(time_ms, gap_ms, steps)
+
+
+class Part(NamedTuple):
+    """A part of a queue in which times do not fall, and where a time cuts it."""
+
+    begin: QueueOffset
+    cut: QueueOffset
+    """The first offset of the part that belongs after the cut; the end of the part if none does."""
+    end: QueueOffset
+
+
+def best_cut(parts: Sequence[Part]) -> QueueOffset:
+    """Return the cut with the fewest messages on the wrong side; of several, the first."""
+    wrong = sum(part.cut - part.begin for part in parts[1:])
+    best, fewest = parts[0].cut, wrong
+    for before, part in pairwise(parts):
+        wrong += (before.end - before.cut) - (part.cut - part.begin)
+        if wrong < fewest:
+            best, fewest = part.cut, wrong
+    return best

@@ -1,0 +1,146 @@
+"""The parts of one record that consume queues and index need, without decoding the rest of it.
+
+It is for a few records at a time: many are looked at as a `RecordChunk`. The records are those of a
+log that has been checked; if one is inconsistent all the same, `decode_record` says what is wrong
+with it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    UNIQ_KEY,
+)
+from rmq_spark.wire.record import decode_record
+
+from ..results import QueueOffset
+
+_BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
+_STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
+_HOSTS_V6 = _BORN_V6 | _STORE_V6
+_WANTED = ("magic", "queue_id", "queue_offset", "sys_flag", "store_timestamp", "body_length")
+_LENGTH = struct.Struct(">h")
+_TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">B"), layout.MAGIC_V2: _LENGTH}
+_PIECE_ENDS = PROPERTY_SEPARATOR.encode()
+
+
+def pattern_of(name: str) -> bytes:
+    """Return the start of a property of this name, with the end of the one before it."""
+    return (PROPERTY_SEPARATOR + name + NAME_VALUE_SEPARATOR).encode()
+
+
+_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
+
+
+def _before_body(sys_flag: int) -> struct.Struct:
+    """Return a struct of the fields before the body that skips all but those wanted."""
+    hosts = (
+        (("", f"{layout.HOST_V6_BYTES if sys_flag & _BORN_V6 else layout.HOST_V4_BYTES}s"),),
+        (("", f"{layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES}s"),),
+    )
+    fields = (*layout.HEAD, *hosts[0], *layout.STORE_TIMESTAMP, *hosts[1], *layout.TAIL)
+    kinds = (
+        kind if name in _WANTED else f"{struct.calcsize(f'>{kind}')}x" for name, kind in fields
+    )
+    return struct.Struct(">" + "".join(kinds))
+
+
+_HEADS = {sys_flag: _before_body(sys_flag) for sys_flag in (0, _BORN_V6, _STORE_V6, _HOSTS_V6)}
+_HEAD_V4 = _HEADS[0]
+
+
+def glance(
+    data: Buffer, position: int, size: int
+) -> tuple[bytes, int, QueueOffset, int, int, bytes]:
+    """Return topic, queue, queue offset, sysFlag, store time and properties of a record.
+
+    The result is no named tuple, as making one takes as long as looking.
+    """
+    head = _HEAD_V4
+    try:
+        magic, queue_id, queue_offset, sys_flag, time, body_length = head.unpack_from(
+            data, position
+        )
+        if sys_flag & _HOSTS_V6:
+            head = _HEADS[sys_flag & _HOSTS_V6]
+            magic, queue_id, queue_offset, sys_flag, time, body_length = head.unpack_from(
+                data, position
+            )
+        topic_length = _TOPIC_LENGTH[magic]
+        at = position + head.size + body_length
+        topic_at = at + topic_length.size
+        topic_end = topic_at + topic_length.unpack_from(data, at)[0]
+        properties_at = topic_end + layout.PROPERTIES_LENGTH_BYTES
+        properties_end = properties_at + _LENGTH.unpack_from(data, topic_end)[0]
+    except (struct.error, KeyError) as error:
+        raise _fault(data, position, size) from error
+    if (
+        body_length < 0
+        or not topic_at <= topic_end < properties_at <= properties_end == position + size
+    ):
+        raise _fault(data, position, size)
+    topic, properties = bytes(data[topic_at:topic_end]), bytes(data[properties_at:properties_end])
+    return topic, queue_id, queue_offset, sys_flag, time, properties
+
+
+def stored_at(head: Buffer) -> int:
+    """Return when a record was stored, from its first bytes; all before its body is enough.
+
+    Raises:
+        RecordError: The bytes do not start a record.
+    """
+    try:
+        _, _, _, sys_flag, time, _ = _HEAD_V4.unpack_from(head)
+        if sys_flag & _HOSTS_V6:
+            _, _, _, _, time, _ = _HEADS[sys_flag & _HOSTS_V6].unpack_from(head)
+    except struct.error as error:
+        raise _fault(head, 0, len(head)) from error
+    return int(time)
+
+
+def property_of(properties: bytes, pattern: bytes) -> bytes | None:
+    """Return a property's value by its `pattern_of`, by the rules of `decode_properties`."""
+    at = properties.rfind(pattern)
+    while at >= 0:
+        value = _value_at(properties, at + len(pattern))
+        if value:
+            return value
+        at = properties.rfind(pattern, 0, at)
+    return (
+        (_value_at(properties, len(pattern) - 1) or None)
+        if properties.startswith(pattern[1:])
+        else None
+    )
+
+
+def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
+    """Return whether a record is of a topic and has a key, by text: the index knows hashes only."""
+    of_topic, _, _, _, _, properties = glance(record, 0, len(record))
+    keys = property_of(properties, _KEYS) or b""
+    return of_topic == topic and (
+        property_of(properties, _UNIQ_KEY) == key or key in keys.split(KEY_SEPARATOR.encode())
+    )
+
+
+def _value_at(properties: bytes, start: int) -> bytes:
+    end = properties.find(_PIECE_ENDS, start)
+    return properties[start:end] if end >= 0 else properties[start:]
+
+
+def _fault(data: Buffer, position: int, size: int) -> RecordError:
+    try:
+        decode_record(data[position : position + size])
+    except RecordError as error:
+        return error
+    return RecordError(
+        "stored message", at=position, needed=f"a record of {size} bytes", found="another"
+    )

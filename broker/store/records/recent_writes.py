@@ -1,0 +1,205 @@
+"""Fresh: what the appenders know of their last records, so that reput need not read them.
+
+    appender ── add ──> [run] [rows] [run] ── take ─> reput
+    chunk appender ──────> [chunk] [chunk] ─────────> reput
+    of a commit ──> [held] ── pop ──> WorkedAhead, as nobody may see it yet
+
+They are a hint and no more: where one is missing, or what reput wants begins in the middle of it,
+the log is read, which says the same. So few are kept, and the oldest go first. One thread may add
+while another takes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from rmq_spark.wire.message_queue import QueueKey
+
+from ..results import PhysicalOffset, QueueOffset
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
+
+_RUNS_MAX = 64
+RUN_BYTES_MAX = 1 << 16
+"""The maximum size of a run's records: more are better read from the log, many at once."""
+
+_CHUNKS_MAX = 8
+CHUNK_BYTES_MAX = 8 << 20
+"""The maximum size of a chunk: the memory of all must not grow with what clients send."""
+_HELD_MAX = 32
+"""More than one step appends of a staged chunk, which is in memory at that time anyway."""
+_HELD_BYTES_MAX = 2 << 20
+"""More than a chunk of several rows has: where reput is hindered, all of these are kept."""
+
+
+class _Written(Protocol):
+    @property
+    def start_offset(self) -> PhysicalOffset: ...
+    @property
+    def end_offset(self) -> PhysicalOffset: ...
+
+
+_Run = TypeVar("_Run", bound=_Written)
+
+
+class FreshRecord(NamedTuple):
+    """One record, of a message that gets an entry in its consume queue."""
+
+    queue: QueueKey
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    size: int
+    properties: bytes
+
+
+class FreshRun(NamedTuple):
+    """Records that lie back to back in the log, and were stored at the same time."""
+
+    records: Sequence[FreshRecord]
+    store_timestamp: int
+    end_offset: PhysicalOffset
+
+    @property
+    def start_offset(self) -> PhysicalOffset:
+        """The place in the log where the run begins."""
+        return self.records[0].physical_offset
+
+
+class FreshRows(NamedTuple):
+    """Records of one queue and one size that lie back to back, and were stored at the same time."""
+
+    queue: QueueKey
+    queue_offset: QueueOffset
+    start_offset: PhysicalOffset
+    record_bytes: int
+    rows: int
+    own: bytes
+    """The properties of all, back to back and of one width, but for what ends them."""
+    ending: bytes
+    """The end of the properties of each."""
+    store_timestamp: int
+
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """The place in the log behind them."""
+        return self.start_offset + self.rows * self.record_bytes
+
+    def properties(self) -> list[bytes]:
+        """Return the properties of each."""
+        width = len(self.own) // self.rows
+        starts = range(0, self.rows * width, width) if width else [0] * self.rows
+        return [self.own[start : start + width] + self.ending for start in starts]
+
+
+class FreshChunk(NamedTuple):
+    """Many records that were appended together, with the queue offsets in their heads."""
+
+    chunk: RecordChunk
+    start_offset: PhysicalOffset
+    end_offset: PhysicalOffset
+
+
+class Fresh(Generic[_Run]):
+    """The last writes of one kind, each whole."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        """Keep at most this number, and none that is larger than ``bytes_max``."""
+        self._runs: deque[_Run] = deque(maxlen=count_max)
+        self._bytes_max = bytes_max
+
+    def add(self, run: _Run) -> None:
+        """Keep what has just been written."""
+        if run.end_offset - run.start_offset <= self._bytes_max:
+            self._runs.append(run)
+
+    def take(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
+        """Return what starts at a place in the log, if it is known and ends before a limit.
+
+        What lies before that place is forgotten.
+        """
+        while (run := self.pop()) is not None:
+            if run.start_offset > start or run.end_offset > limit:
+                self._runs.appendleft(run)
+                return None
+            if run.start_offset == start:
+                return run
+        return None
+
+    def pop(self) -> _Run | None:
+        """Take the oldest, wherever it is; None if there is none."""
+        try:
+            return self._runs.popleft()
+        except IndexError:
+            return None
+
+
+class FreshRecords(NamedTuple):
+    """The last writes of all kinds; ``held`` has those of a commit that is under way."""
+
+    runs: Fresh[FreshRun | FreshRows]
+    chunks: Fresh[FreshChunk]
+    held: Fresh[FreshChunk]
+
+
+def none_yet() -> FreshRecords:
+    """Return the records of a store that has written nothing so far."""
+    return FreshRecords(
+        Fresh(_RUNS_MAX, RUN_BYTES_MAX),
+        Fresh(_CHUNKS_MAX, CHUNK_BYTES_MAX),
+        Fresh(_HELD_MAX, _HELD_BYTES_MAX),
+    )
+
+
+# ---- FreshBatches: even batches that were carried to their queues and are yet to come to the
+# index.
+
+_BATCHES_MAX: Final = 512
+_FEW: Final = 128
+_ENOUGH: Final = 1_024
+"""Messages of a stretch that come to the index in one step."""
+
+
+class FreshBatches:
+    """The last batches, in the order of the log."""
+
+    def __init__(self) -> None:
+        self._batches: deque[FreshRows] = deque(maxlen=_BATCHES_MAX)
+
+    def keep(self, carried: Iterable[FreshRun | FreshRows]) -> None:
+        """Keep the batches of what was just carried."""
+        self._batches += [each for each in carried if isinstance(each, FreshRows)]
+
+    def next_stretch(self, start: PhysicalOffset, limit: PhysicalOffset) -> Sequence[FreshRows]:
+        """Return the first batches from a place on that lie back to back and are worth a step.
+
+        Fewer are worth it as well if they end at the limit, beyond which nothing is returned. What
+        lies before the stretch is forgotten.
+        """
+        batches = self._batches
+        while batches and batches[0].end_offset <= limit:
+            stretch = self._first_stretch(limit)
+            rows = sum(each.rows for each in stretch)
+            is_enough = rows > _FEW or stretch[-1].end_offset == limit
+            if batches[0].start_offset >= start and is_enough:
+                return stretch
+            batches.popleft()
+        return ()
+
+    def forget(self, stretch: Sequence[FreshRows]) -> None:
+        """Forget the first batches, of whose keys nothing can be told from memory."""
+        for _ in stretch:
+            self._batches.popleft()
+
+    def _first_stretch(self, limit: PhysicalOffset) -> list[FreshRows]:
+        stretch: list[FreshRows] = []
+        rows = 0
+        for each in self._batches:
+            is_next = not stretch or each.start_offset == stretch[-1].end_offset
+            if not is_next or each.end_offset > limit or rows >= _ENOUGH:
+                break
+            stretch.append(each)
+            rows += each.rows
+        return stretch

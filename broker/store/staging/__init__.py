@@ -1,0 +1,1 @@
+"""Staged rows and the table of committed batches, on the disk."""

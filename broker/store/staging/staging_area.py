@@ -1,0 +1,368 @@
+"""Staging: the files of rows that were staged and are not committed yet, apart from the log.
+
+    staging/<sink>/<batch>-<number>-<attempt>     one chunk each, as it came, behind a head:
+
+        4s   magic
+        i32  version of this format
+        u32  CRC-32 of the rest
+        i32  rows
+             the chunk, its sizes in front
+
+Nothing here is flushed: a commit compares each chunk with what came, by its CRC, and flushes the
+rows where it copies them to. What a power failure takes before that is missing then, so that the
+commit is refused and the sink stages its batch again; a kill takes nothing. A file goes when its
+batch, or a later one of its sink, is committed, when the batch is aborted, when its sink is
+forgotten, or when it is a day old.
+
+This module must not know the log, nor what becomes of a batch.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+
+from ..bulk import lazy_numpy as np
+from ..errors import BatchRefused, Hindrance, Lacking
+from ..files.disk import Disk, is_passed_over
+
+STAGING: Final = "staging"
+KEPT_SECONDS: Final = 24 * 3600
+_LOOK_SECONDS = 600
+_SHOWN_CHARS = 80
+_HEAD = struct.Struct(">4siIi")
+_MAGIC: Final = b"RPST"
+_VERSION: Final = 1
+_SINK = re.compile(r"[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]{0,199}")
+_ATTEMPT = re.compile(r"[a-zA-Z0-9_.]{1,64}")
+_NAME = re.compile(r"([0-9]+)-([0-9]+)-([a-zA-Z0-9_.]+)")
+
+
+class StagingFull(Lacking):
+    """All that may be staged is staged."""
+
+
+class StagedName(NamedTuple):
+    """The name of one staged chunk."""
+
+    sink: str
+    batch_id: int
+    attempt: str
+    number: int
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file in the directory of its sink."""
+        return f"{self.batch_id}-{self.number}-{self.attempt}"
+
+    def check(self) -> None:
+        """Refuse names that no file can have.
+
+        Raises:
+            BatchRefused: With what is wrong.
+        """
+        check_batch(self.sink, self.batch_id)
+        if not _ATTEMPT.fullmatch(self.attempt) or self.number < 0:
+            raise BatchRefused(
+                f"needed are a chunk from 0 on, and an attempt of up to 64 letters, digits, _ and "
+                f".; found {self.number} and {_shown(self.attempt)}"
+            )
+
+
+def check_batch(sink: str, batch_id: int) -> None:
+    """Refuse a sink or a batch of which nothing can be staged.
+
+    Raises:
+        BatchRefused: With what is wrong.
+    """
+    if not _SINK.fullmatch(sink):
+        raise BatchRefused(
+            f"a sink cannot be called {_shown(sink)}: needed are up to 200 letters, digits and "
+            "any of % | _ - ."
+        )
+    if batch_id < 0:
+        raise BatchRefused(f"needed is a batch from 0 on, found {batch_id}")
+
+
+def _shown(name: str) -> str:
+    """Return the beginning of a name that may be very long."""
+    return repr(name) if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]!r}..."
+
+
+class _Head(NamedTuple):
+    """The CRC-32 of a chunk, and the number of its rows."""
+
+    crc: int
+    rows: int
+
+
+class _Staged(NamedTuple):
+    """A file, and its head if it is known: of one of an earlier start it is read when needed."""
+
+    size: int
+    head: _Head | None = None
+
+
+class Staging:
+    """The staged chunks of one store. Its methods may be called from any thread."""
+
+    def __init__(
+        self, disk: Disk, root: Path, bytes_max: int, now_seconds: Callable[[], float]
+    ) -> None:
+        """Prepare without touching the disk; all that is staged may have ``bytes_max`` bytes."""
+        self._disk = disk
+        self._root = root
+        self._bytes_max = bytes_max
+        self._now_seconds = now_seconds
+        self._lock = threading.RLock()
+        self._staged: dict[StagedName, _Staged] = {}
+        self._directories: set[str] = set()
+        self._look_again_seconds = 0.0
+        self._full = Hindrance("rows are not staged")
+        self._room_wanted = 0
+        self.size = 0
+        """The number of bytes that are staged now."""
+
+    def load(self) -> None:
+        """Find what was staged before."""
+        (entries,) = self._disk.look_into([self._root])
+        sinks = [
+            name for name, size in entries.items() if size is None and not is_passed_over(name)
+        ]
+        found = self._disk.look_into([self._root / sink for sink in sinks])
+        with self._lock:
+            for sink, files in zip(sinks, found, strict=True):
+                self._directories.add(sink)
+                for name, size in files.items():
+                    parts = _NAME.fullmatch(name)
+                    if parts is not None and size is not None:
+                        known = StagedName(sink, int(parts[1]), parts[3], int(parts[2]))
+                        self._note(known, _Staged(size))
+
+    def put(self, name: StagedName, rows: int, sized_records: bytes) -> None:
+        """Stage a chunk, in place of one of the same name.
+
+        Raises:
+            StagingFull: There is no room among what is staged.
+            OSError: The disk refuses. What there was of that name is gone; what is left of it, if
+                the disk refuses to delete that as well, takes room until its batch goes.
+        """
+        head = _Head(crc32(sized_records), rows)
+        size = _HEAD.size + len(sized_records)
+        path = self._root / name.sink / name.file_name
+        with self._lock:
+            known = self._staged.get(name)
+            others = self.size - (known.size if known else 0)
+            if others + size > self._bytes_max:
+                raise self._note_full(size)
+            if known is not None:
+                self._delete([name])
+            if name.sink not in self._directories:
+                self._disk.make_directory(path.parent)
+                self._directories.add(name.sink)
+            self._note(name, _Staged(size))
+            try:
+                with closing(self._disk.create(path, size)) as file:
+                    file.write(_HEAD.pack(_MAGIC, _VERSION, *head) + sized_records, 0)
+            except Exception as error:
+                if isinstance(error, FileNotFoundError):
+                    self._directories.discard(name.sink)  # somebody has removed it
+                with suppress(OSError):
+                    self._delete([name])
+                raise
+            self._note(name, _Staged(size, head))
+            self._end_if_there_is_room()
+
+    def read(self, name: StagedName) -> bytes:
+        """Return a staged chunk.
+
+        Raises:
+            BatchRefused: It is missing, damaged, or of a newer release.
+        """
+        path = self._root / name.sink / name.file_name
+        try:
+            data = self._disk.read(path)
+        except FileNotFoundError:
+            raise _missing(name, path) from None
+        crc, _ = _head_in(data, path)
+        sized_records = data[_HEAD.size :]
+        if crc32(sized_records) != crc:
+            raise BatchRefused(f"{path} is damaged: its CRC is not that of what was staged")
+        return sized_records
+
+    def checked(
+        self, sink: str, batch_id: int, attempts: Sequence[StagedAttempt]
+    ) -> list[StagedName]:
+        """Return the names of all chunks of a batch, if what was staged is what is named.
+
+        Whether it is intact, `read` says.
+
+        Raises:
+            BatchRefused: One is missing or cut, or an attempt is not what was staged, or is named
+                twice.
+        """
+        if len({each.attempt for each in attempts}) < len(attempts):
+            raise BatchRefused(
+                f"batch {batch_id} of sink {sink} names an attempt twice, and no row comes twice"
+            )
+        from rmq_spark.wire.chunk.crc import joined  # noqa: PLC0415  # needs the tools for many records
+
+        names: list[StagedName] = []
+        for each in attempts:
+            rows, crcs = 0, np.zeros(1, np.uint32)
+            for number in range(each.chunks):
+                name = StagedName(sink, batch_id, each.attempt, number)
+                name.check()
+                head, size = self._head_of(name)
+                rows += head.rows
+                crcs = joined(crcs, np.array([head.crc], np.uint32), np.array([size]))
+                names.append(name)
+            crc = int(crcs[0])
+            if (rows, crc) != (each.rows, each.crc):
+                raise BatchRefused(
+                    f"attempt {each.attempt} of batch {batch_id} has staged {rows} rows with CRC "
+                    f"{crc}, and the commit names {each.rows} rows with CRC {each.crc}"
+                )
+        return names
+
+    def has_any(self, sink: str) -> bool:
+        """Return whether anything of a sink is staged."""
+        with self._lock:
+            return any(name.sink == sink for name in self._staged)
+
+    def forget(
+        self,
+        sink: str,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        attempts: frozenset[str] = frozenset(),
+    ) -> None:
+        """Delete what was staged of batches of a sink, from the first to the last, or all behind.
+
+        With ``attempts``, only what these have staged.
+
+        Raises:
+            OSError: The disk refuses; some of it may be gone.
+        """
+        with self._lock:
+            self._delete(
+                [
+                    name
+                    for name in self._staged
+                    if name.sink == sink
+                    and first <= name.batch_id
+                    and (last is None or name.batch_id <= last)
+                    and (not attempts or name.attempt in attempts)
+                ]
+            )
+            self._end_if_there_is_room()
+
+    def forget_old(self) -> None:
+        """Delete what was staged a day ago, or earlier, and directories that are empty."""
+        with self._lock:
+            now = self._now_seconds()
+            if now < self._look_again_seconds:
+                return
+            self._look_again_seconds = now + _LOOK_SECONDS
+            old = []
+            for name in self._staged:
+                with suppress(OSError):
+                    if self._modified_at(name) <= now - KEPT_SECONDS:
+                        old.append(name)
+            self._delete(old)
+            self._end_if_there_is_room()
+            for sink in self._directories - {name.sink for name in self._staged}:
+                with suppress(OSError):  # something else lies there
+                    self._disk.delete(self._root / sink)
+                self._directories.discard(sink)
+
+    def _modified_at(self, name: StagedName) -> float:
+        """Return when a chunk was staged; one whose file somebody has removed is as old as any."""
+        try:
+            return self._disk.modified_at(self._root / name.sink / name.file_name)
+        except FileNotFoundError:
+            return 0
+
+    def _head_of(self, name: StagedName) -> tuple[_Head, int]:
+        """Return what stands before a chunk, and the chunk's size."""
+        path = self._root / name.sink / name.file_name
+        with self._lock:
+            known = self._staged.get(name)
+            size = None if known is None else self._disk.size_of(path)
+            if known is None or size is None:
+                raise _missing(name, path)
+            if size != known.size:
+                raise BatchRefused(f"{path} is damaged: it has {size} bytes, and had {known.size}")
+            head = known.head
+            if head is None:
+                head = self._read_head(path, known.size)
+                self._note(name, known._replace(head=head))
+        return head, known.size - _HEAD.size
+
+    def _read_head(self, path: Path, size: int) -> _Head:
+        with closing(self._disk.open(path)) as file:
+            return _head_in(bytes(file.read(0, min(size, _HEAD.size))), path)
+
+    def _note(self, name: StagedName, staged: _Staged | None) -> None:
+        before = self._staged.pop(name, None)
+        self.size -= before.size if before else 0
+        if staged is not None:
+            self._staged[name] = staged
+            self.size += staged.size
+
+    def _end_if_there_is_room(self) -> None:
+        """Note that no chunk would be refused any more, if so."""
+        if self.size + self._room_wanted <= self._bytes_max:
+            self._full.end()
+            self._room_wanted = 0
+
+    def _note_full(self, size: int) -> StagingFull:
+        """Note that a chunk is refused; that is over when all that were refused have room.
+
+        One that is over the limit alone is its sender's matter.
+        """
+        full = StagingFull(
+            f"{self.size} bytes are staged, and {size} more would be over {self._bytes_max} "
+            "(maxStagedBytes)"
+        )
+        if size <= self._bytes_max:
+            self._room_wanted = max(self._room_wanted, size)
+            self._full.begin(full)
+        return full
+
+    def _delete(self, names: Sequence[StagedName]) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._disk.delete(self._root / name.sink / name.file_name)
+            self._note(name, None)
+
+
+def _missing(name: StagedName, path: Path) -> BatchRefused:
+    return BatchRefused(
+        f"chunk {name.number} of attempt {name.attempt} is not staged: {path} is missing"
+    )
+
+
+def _head_in(data: bytes, path: Path) -> _Head:
+    """Return the head of a staged chunk.
+
+    Raises:
+        BatchRefused: There is none, or one of a newer release.
+    """
+    if len(data) < _HEAD.size or data[:4] != _MAGIC:
+        raise BatchRefused(f"{path} is damaged: it does not begin as a staged chunk does")
+    _, version, crc, rows = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise BatchRefused(
+            f"{path} was staged by a newer release: its format is {version}, known is {_VERSION}"
+        )
+    return _Head(crc, rows)

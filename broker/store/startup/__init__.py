@@ -1,0 +1,1 @@
+"""Opening a directory: its lock, recovery, and the check of derived files."""

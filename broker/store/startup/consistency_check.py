@@ -1,0 +1,200 @@
+"""Compares consume queues and index with the log, where all of the log is looked at anyway.
+
+Their entries have no checksums, so a start compares those of a store that is not large with the
+records: a queue file of zeros, an older copy of one, or a tag or key whose code has changed would
+hide messages. What is done about a difference is not known here; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import decode_blank
+
+from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..components import StoreParts
+from ..dispatch.dispatcher import FEW, Dispatcher, QueueEntries
+from ..errors import UnreadableFile, may_be_given_later
+from ..index.index_keys import key_columns, keyed
+from ..index.index_service import IndexService, Keys, hashed, hashed_few
+from ..log.commit_log import CommitLog
+from ..queues.consume_queue import ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
+from ..queues.entry_check import EntryCheck, WrongEntry
+from ..queues.queue_table import QueueTable
+from ..records.scanning import record_sizes
+from ..results import FIRST_IN_QUEUE, PhysicalOffset
+
+QUEUES_MAX = 1_000
+"""With more queues, reading their files takes longer than reading the log."""
+
+_RUN_BYTES = 8 << 20
+
+
+class Looked(NamedTuple):
+    """The result of a comparison."""
+
+    wrong_queue: ConsumeQueue | None
+    """A queue that does not hold what the log says, or None."""
+    is_index_right: bool
+
+
+def look_at_all(
+    parts: StoreParts, end_offset: PhysicalOffset, expired_before: PhysicalOffset
+) -> Looked:
+    """Compare all that was carried from the log, which must be without holes.
+
+    Everything before ``end_offset`` was. Queues may hold entries of later records as well: a
+    checkpoint notes as its place the last one before which every queue was complete, and their
+    ends at that moment. ``expired_before`` is where the log began when queues last expired.
+
+    Raises:
+        UnreadableFile: The disk does not give the log.
+    """
+    log, queues, index = parts.log, parts.queues, parts.index
+    comparison = _Comparison()
+    # One of its own, which has reput know of no rolled-back rows that it has passed long ago.
+    dispatcher = Dispatcher(parts.config.message_delay_level_ms)
+    dispatcher.deleted_topics = parts.dispatcher.deleted_topics
+    wrong: ConsumeQueue | None = None
+    keys: list[Keys] = []
+    for start, data, sizes in _pieces(log, log.min_offset, log.written_offset, end_offset):
+        if len(sizes) <= FEW or not bulk_tools.are_loaded():
+            runs = dispatcher.entries_of_few(data, sizes, start)
+            if start < end_offset:
+                keys.append(hashed_few(keyed(data, sizes, start)))
+        else:
+            chunk = bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
+            runs = dispatcher.entries_of_chunk(chunk, start)
+            if start < end_offset:
+                keys.append(hashed(**key_columns(chunk, start)))
+        if start >= end_offset:
+            runs = _up_to_ends(queues, runs)
+        for run in runs:
+            queue = queues.get_or_make(run.topic, run.queue_id)
+            wrong = wrong or (None if comparison.is_right(queue, run) else queue)
+    bounds = log.min_offset, expired_before
+    wrong = wrong or next(
+        (queue for _, _, queue in queues if comparison.finds_others(queue, *bounds)), None
+    )
+    if wrong is None:
+        for _, _, queue in queues:
+            queue.believed_before = FIRST_IN_QUEUE
+    return Looked(wrong, index is None or _holds(index, keys, range(log.min_offset, end_offset)))
+
+
+def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
+    hashes, places, times = (
+        np.concatenate([part[column] for part in keys] or [np.zeros(0, np.int64)])
+        for column in range(3)
+    )
+    try:
+        return index.holds(hashes, places, times, between)
+    except UnreadableFile as error:
+        if may_be_given_later(error):
+            raise
+        return False
+
+
+def _up_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Iterator[QueueEntries]:
+    """Yield what queues hold of some entries by their ends."""
+    for run in runs:
+        queue = queues.get(run.topic, run.queue_id)
+        held = 0 if queue is None else queue.max_offset - run.queue_offset
+        if held > 0:
+            yield run._replace(entries=memoryview(run.entries)[: held * ENTRY_BYTES])
+
+
+def _pieces(
+    log: CommitLog, start: PhysicalOffset, end_offset: PhysicalOffset, border: PhysicalOffset
+) -> Iterator[tuple[PhysicalOffset, Buffer, list[int]]]:
+    """Yield the records of a log without holes: their place, their bytes, their sizes.
+
+    No piece reaches across the border, where a record begins.
+    """
+    while start < end_offset:
+        stop = border if start < border else end_offset
+        data = log.files.read_up_to(start, min(stop - start, _RUN_BYTES))
+        sizes = record_sizes(data)
+        if not sizes and decode_blank(data) is not None:
+            start += log.files.space_left(start)
+            continue
+        if not sizes:  # a record that is longer
+            data = log.record(start)
+            sizes = [len(data)]
+        if not len(data):
+            raise RecordError("log", at=start, needed="a record or a blank", found=b"")
+        yield start, data, sizes
+        start += sum(sizes)
+
+
+def _are_same(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
+    """Return whether entries are the same, but for times of delivery in place of codes.
+
+    These are by the delays that were set then, and nobody goes by them.
+    """
+    if found == expected:
+        return True
+    if has_codes:
+        return False
+    ours, theirs = np.frombuffer(found, ENTRY), np.frombuffer(expected, ENTRY)
+    return all(np.array_equal(ours[name], theirs[name]) for name in ("physical_offset", "size"))
+
+
+class _Comparison:
+    """The number of entries of each queue that were found to be right."""
+
+    def __init__(self) -> None:
+        self._counts: dict[ConsumeQueue, int] = {}
+
+    def is_right(self, queue: ConsumeQueue, run: QueueEntries) -> bool:
+        """Compare entries that a queue must hold with those that it has."""
+        if run.queue_offset < queue.min_offset:
+            return False
+        entries = memoryview(run.entries)
+        count = len(entries) // ENTRY_BYTES
+        done = 0
+        while done < count:
+            try:
+                found = queue.read(run.queue_offset + done, min(count - done, READ_ENTRIES_MAX))
+            except UnreadableFile as error:
+                if may_be_given_later(error):
+                    raise
+                return False
+            expected = entries[done * ENTRY_BYTES :][: len(found)]
+            if not len(found) or not _are_same(found, expected, has_codes=queue.has_codes):
+                return False
+            done += len(found) // ENTRY_BYTES
+        self._counts[queue] = self._counts.get(queue, 0) + count
+        return True
+
+    def finds_others(
+        self, queue: ConsumeQueue, log_min_offset: PhysicalOffset, expired_before: PhysicalOffset
+    ) -> bool:
+        """Return whether a queue has other entries than those, but for blank and expiring ones."""
+        try:
+            return self._count(queue, log_min_offset, expired_before) != self._counts.get(queue, 0)
+        except (WrongEntry, UnreadableFile) as error:
+            if may_be_given_later(error):
+                raise
+            return True
+
+    def _count(
+        self, queue: ConsumeQueue, log_min_offset: PhysicalOffset, expired_before: PhysicalOffset
+    ) -> int:
+        check = EntryCheck(expired_before, has_codes=queue.has_codes)
+        queue_offset, count = queue.min_offset, 0
+        while queue_offset < queue.max_offset:
+            data = queue.read(queue_offset, READ_ENTRIES_MAX)
+            check.check(data)
+            entries = np.frombuffer(data, ENTRY)
+            is_kept = (entries["size"] != BLANK_SIZE) & (
+                entries["physical_offset"] >= log_min_offset
+            )
+            count += int(np.count_nonzero(is_kept))
+            queue_offset += len(entries)
+        return count

@@ -1,0 +1,131 @@
+"""The lock of a store's directory, and the sign by which a start finds out about a crash.
+
+``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is
+kept out by it; where somebody has deleted it meanwhile, another broker of this kind is kept out
+nevertheless, as is one whose directory has links that lead into ours. ``abort`` is there while a
+broker runs and is removed at a clean stop; a start that finds it follows a crash. RocketMQ
+writes a word into ``lock`` when it starts, and 4.9 leaves an ``abort`` that it finds as it is: so
+what lies in ``lock`` tells of it as well, and is wiped by our next start. No other file of the
+store is known here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ..errors import StoreInUse, has_lost_content
+from ..files.disk import Disk, DiskLock
+from ..log.checkpoint_file import CHECKPOINT
+
+LOCK: Final = "lock"
+ABORT: Final = "abort"
+OUR_SIGN: Final = b"rocketpoll"
+_NONCE_BYTES: Final = 16
+_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
+
+
+def make_root(disk: Disk, root: Path, names: Sequence[str]) -> Sequence[Path]:
+    """Make a store's directory, if it is missing, in a way that survives a power loss.
+
+    A start may be killed between a directory and the flush of its name. So as long as none has come
+    to its end, every name above is flushed; those in directories that we may not open are not our
+    making. Those of these ``names`` below it are made as well, and returned, to be locked; who goes
+    on flushes their names.
+    """
+    below = [root / name for name in names]
+    for directory in (root, *below):
+        disk.make_directory(directory)
+    if CHECKPOINT not in disk.names(root):
+        for directory in root.absolute().parents:
+            _flush_if_ours(disk, directory)
+    return below
+
+
+def _flush_if_ours(disk: Disk, directory: Path) -> None:
+    try:
+        disk.flush_directory(directory)
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
+
+
+def lock_directory(disk: Disk, root: Path, below: Sequence[Path] = ()) -> DiskLock:
+    """Lock a directory, which must exist, and those ``below`` that do, until they are released.
+
+    Raises:
+        StoreInUse: Another process has locked it, or this one already.
+        OSError: The lock file cannot be made or locked at all.
+    """
+    path = root / LOCK
+    try:
+        return disk.lock(path, below)
+    except BlockingIOError as error:
+        locked = error.filename or str(path)
+        raise StoreInUse(
+            f"{root} is in use by another process, which has locked {locked}: stop that broker, or "
+            f"give this one a directory of its own (`fuser -v {shlex.quote(locked)}` tells "
+            "which process it is)"
+        ) from None
+    except OSError as error:
+        if error.errno != errno.EDEADLK:
+            raise
+        what = root if error.filename == str(path) else error.filename
+        raise StoreInUse(
+            f"{what} is in use by this process already: close the store that has it first"
+        ) from None
+
+
+class AbortFile:
+    """The sign of a broker that runs, or of one that has crashed."""
+
+    def __init__(
+        self, disk: Disk, root: Path, random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self._disk = disk
+        self._root = root
+        self.path = root / ABORT
+        self.sign = OUR_SIGN + b" " + random_bytes(_NONCE_BYTES).hex().encode()
+        """Bytes that `create` writes, and no other start."""
+
+    def exists(self) -> bool:
+        """Return whether the last broker crashed; ask under the lock, before `create`."""
+        return ABORT in self._disk.names(self._root)
+
+    def is_of_another(self) -> bool:
+        """Return whether another program crashed; RocketMQ leaves nothing or a number there.
+
+        What it has written to the lock tells of one that found our sign, as we had crashed before.
+        A sign that the disk does not give may be another's: then no checkpoint is relied on.
+        """
+        if not self.exists():
+            return False
+        if self._disk.size_of(self._root / LOCK):
+            return True
+        try:
+            return not self._disk.read(self.path).startswith(OUR_SIGN)
+        except OSError as error:
+            if not has_lost_content(error):
+                raise
+            return True
+
+    def create(self) -> None:
+        """Leave the sign, durably; before anything else in the directory is changed.
+
+        It is written beside an existing one and renamed: an empty one would be another program's.
+        """
+        new_path = self.path.with_name(f"{ABORT}.tmp")
+        self._disk.write_whole(new_path, self.sign)
+        self._disk.rename(new_path, self.path)
+        self._disk.flush_directory(self._root)
+        if self._disk.size_of(self._root / LOCK):  # should a power loss bring it back: no harm
+            self._disk.empty(self._root / LOCK)
+
+    def remove(self) -> None:
+        """Take the sign away, durably; after all else is flushed."""
+        self._disk.delete(self.path)
+        self._disk.flush_directory(self._root)

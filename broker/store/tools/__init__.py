@@ -1,0 +1,1 @@
+"""Tools for stores that no broker has open: dump, stat, verify."""

@@ -1,0 +1,88 @@
+"""Print a store's files, records and entries: ``python -m rocketpoll.broker.store.tools.dump DIR``.
+
+It changes nothing and knows nothing that `inspection` does not tell it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.record import StoredMessage
+
+from ..errors import StoreError
+from .inspection import StoreInspection
+
+
+def dump_lines(root: Path, limit: int) -> Iterator[str]:
+    """Yield the lines of the dump, with the last ``limit`` records and entries of each queue."""
+    store = StoreInspection(root)
+    recovered = store.recovered
+    end = "in order" if store.was_stopped_in_order else "by a crash, or it runs"
+    yield f"store {root}: stopped {end}"
+    if store.checkpoint:
+        yield f"checkpoint: safe up to {store.checkpoint.safe_offset}"
+    yield f"commit log: {store.log.first_offset} to {recovered.end_offset}"
+    for mapped in store.log.files:
+        yield f"  file {mapped.file.path.name}, {store.log.file_size} bytes"
+    for start, stop in recovered.holes:
+        yield f"  HOLE {start} to {stop}"
+    if store.torn_tail_at is not None:
+        yield f"  TORN TAIL at {store.torn_tail_at}"
+    records = list(store.records())
+    yield f"records: {len(records)}"
+    for physical_offset, size, message in records[-limit:] if limit else []:
+        yield f"  {physical_offset:>12} {size:>6} B  {_described(message)}"
+    for topic, queue_id, queue in store.queues():
+        yield f"queue {topic}/{queue_id}: {queue.min_offset} to {queue.max_offset}"
+        first = max(queue.max_offset - limit, queue.min_offset)
+        offset = first
+        while offset < queue.max_offset:
+            for entry in queue.entries(offset, queue.max_offset - offset):
+                place = _blank(entry) or f"{entry['physical_offset']:>12}"
+                yield f"  {offset:>8} {place} {entry['size']:>6} B  code {entry['tags_code']}"
+                offset += 1
+
+
+def _blank(entry: Any) -> str:
+    """Return why an entry is blank, or nothing if it is not."""
+    if entry["size"] != BLANK_SIZE:
+        return ""
+    return "taken back" if entry["tags_code"] == TAKEN_BACK else "lost"
+
+
+def _described(message: StoredMessage) -> str:
+    stored_at = datetime.fromtimestamp(message.store_timestamp / 1000, timezone.utc)
+    return (
+        f"{message.topic}/{message.queue_id}@{message.queue_offset} {stored_at:%Y-%m-%d %H:%M:%S} "
+        f"tags={message.tags} keys={message.keys} {excerpt(message.body)}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rocketpoll.broker.store.tools.dump", description=__doc__
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
+    parser.add_argument(
+        "--limit", type=int, default=20, help="records, and entries of a queue (default: 20)"
+    )
+    given = parser.parse_args(arguments)
+    try:
+        for line in dump_lines(given.directory, given.limit):
+            print(line)
+    except (StoreError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""StoreInspection: a store opened to be looked at: nothing in it is changed, not even locked.
+
+What `dump` prints and `verify` checks comes from here. A store that is in use can be looked at as
+well; its newest messages may then be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
+from rmq_spark.wire.names import is_light_queue
+from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
+
+from ..errors import ForeignFile
+from ..files.disk import LocalDisk, is_passed_over
+from ..files.file_pool import FileGroup, FilePool
+from ..files.json_table import JsonTable
+from ..files.mapped_file_queue import MappedFileQueue
+from ..log.checkpoint_file import CHECKPOINT, Checkpoint, load_checkpoint
+from ..log.commit_log import BLANK_BYTES
+from ..log.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
+from ..queues.consume_queue import ConsumeQueue
+from ..queues.manifest import DELETIONS, MANIFEST, Deletions, Manifest
+from ..results import PhysicalOffset
+from ..startup.directory_lock import AbortFile
+
+_TOPICS: Final = "topics.json"
+
+
+class StoreInspection:
+    """The log and the consume queues of a directory."""
+
+    def __init__(self, root: Path) -> None:
+        """Open a store for reading only.
+
+        Raises:
+            ForeignFile: There is no store, or one that a start would have to repair first.
+            DamagedTable: The manifest cannot be read.
+            OSError: The disk refuses.
+        """
+        self.root = root
+        self._disk = LocalDisk()
+        self._pool = FilePool(self._disk)
+        self.log = MappedFileQueue(
+            FileGroup(self._pool), root / "commitlog", _file_size(root / "commitlog")
+        )
+        self.log.load()
+        self.checkpoint: Checkpoint | None = reliable_checkpoint(
+            load_checkpoint(self._disk, root / CHECKPOINT),
+            self.log,
+            is_of_another=AbortFile(self._disk, root).is_of_another(),
+        )
+        recovery = LogRecovery(self.log, self.checkpoint)
+        self.recovered: RecoveredLog = recovery.follow_from(PhysicalOffset(self.log.first_offset))
+        config = root / "config"
+        deletions = JsonTable(self._disk, config / DELETIONS, Deletions).look(Deletions())
+        manifest = JsonTable(self._disk, config / MANIFEST, Manifest).look(Manifest())
+        self._manifest = manifest.with_deletions(deletions) if deletions.serial else manifest
+
+    @property
+    def was_stopped_in_order(self) -> bool:
+        """True if the last broker that used the store removed its sign."""
+        return self._disk.size_of(self.root / "abort") is None
+
+    @property
+    def torn_tail_at(self) -> PhysicalOffset | None:
+        """The place behind the end where something lies that is no record, or None."""
+        found = next(pieces_behind(self.log, self.recovered.end_offset), None)
+        if found is None:
+            return None
+        position, piece = found
+        return position + len(piece) - len(bytes(piece).lstrip(b"\0"))
+
+    def records(self) -> Iterator[tuple[PhysicalOffset, int, StoredMessage]]:
+        """Yield place, size and message of each good record."""
+        position = PhysicalOffset(self.log.first_offset)
+        holes = dict(self.recovered.holes)
+        while position < self.recovered.end_offset:
+            if position in holes:  # whose first bytes may be what the disk does not give
+                position = holes[position]
+                continue
+            head = self.log.read(position, BLANK_BYTES)
+            if decode_blank(head) is not None:
+                position += self.log.space_left(position)
+            else:
+                size = int.from_bytes(head[:4], "big")
+                yield position, size, decode_record(self.log.read(position, size))
+                position += size
+
+    def begin_of(self, topic: str) -> PhysicalOffset:
+        """Return where a topic's messages begin in the log, older or deleted ones left out."""
+        first = PhysicalOffset(self.log.first_offset)
+        return max(first, self._manifest.deleted_topics.get(topic, first))
+
+    def is_known(self, topic: str) -> bool:
+        """Return whether a broker has this topic, or has lost it; False if RocketMQ deleted it.
+
+        RocketMQ takes the topic out of its table, and notes no more. Our broker notes deletions in
+        the manifest: where the last checkpoint is its own, nothing else is believed.
+
+        Raises:
+            DamagedTable: The table of topics cannot be read.
+        """
+        return self.checkpoint is not None or not self._topics or topic in self._topics
+
+    @cached_property
+    def _topics(self) -> Collection[str]:
+        table = JsonTable(self._disk, self.root / "config" / _TOPICS, TopicConfigSerializeWrapper)
+        return table.look(TopicConfigSerializeWrapper()).topic_config_table.keys()
+
+    def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
+        """Yield topic, number and queue of each consume queue that has files.
+
+        Raises:
+            ForeignFile: Something else lies there.
+        """
+        directory, group = self.root / "consumequeue", FileGroup(self._pool)
+        for topic in self._disk.names(directory):
+            if is_passed_over(topic) or (directory / topic).is_file():
+                continue
+            if is_light_queue(topic):  # RocketMQ's: the log does not say what it holds
+                continue
+            for path in sorted(_directories(directory / topic), key=_number):
+                if self._disk.names(path):
+                    queue = ConsumeQueue(group, path, _file_size(path))
+                    queue.load()
+                    yield topic, _number(path), queue
+
+
+def _directories(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise ForeignFile(f"{directory} is no directory: the queues of a topic were expected")
+    return [path for path in directory.iterdir() if not is_passed_over(path.name)]
+
+
+def _number(path: Path) -> int:
+    """Return the number of the queue whose directory this is."""
+    if not (path.name.isdecimal() and path.is_dir()):
+        raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
+    return int(path.name)
+
+
+def _file_size(directory: Path) -> int:
+    """Return the common size of the files in a directory."""
+    sizes = set()
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if is_passed_over(path.name) or (path.is_dir() and not path.name.isdecimal()):
+            continue
+        if not path.is_file():  # to open a pipe would be to wait
+            raise ForeignFile(f"{path} is no file: those of a store were expected")
+        sizes.add(path.stat().st_size)
+    if len(sizes) != 1 or 0 in sizes:
+        raise ForeignFile(
+            f"{directory} has files of {sorted(sizes)} bytes: one size was expected. A start of "
+            "the broker mends what a crash has left"
+        )
+    return sizes.pop()

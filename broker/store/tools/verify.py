@@ -1,0 +1,186 @@
+"""Check that a store is as it should be: ``python -m rocketpoll.broker.store.tools.verify DIR``.
+
+The log is followed and each record checked; then the consume queues are compared with what the log
+says they must hold, entry by entry, but for the times at which delayed messages are due: their
+delays are a setting of the broker. It changes nothing, and ends with status 0 if all is well.
+
+RocketMQ notes nowhere that a topic was deleted. Its queues are gone then, and it is none of the
+topics in `topics.json`; or offsets come again in the log, if it was made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from rmq_spark.errors import counted
+from rmq_spark.wire.blank_entries import BLANK_SIZE
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+
+from ..dispatch.dispatcher import Dispatcher
+from ..errors import StoreError
+from ..queues.consume_queue import ENTRY_STRUCT, ConsumeQueue
+from ..results import LOG_START, PhysicalOffset
+from .inspection import StoreInspection
+
+_DELAYS_MS = (0,)
+_PLACE_AND_SIZE = 2
+
+_Entries: TypeAlias = "dict[int, tuple[int, int, int]]"
+"""Entries of a queue, by offset: place, size and tags code."""
+
+
+class Finding(NamedTuple):
+    """A line about a store; not each is a fault."""
+
+    text: str
+    is_fault: bool = True
+
+
+class _Expected:
+    """The entries that queues must hold, by offset, as the log has them."""
+
+    def __init__(self, store: StoreInspection) -> None:
+        self._store = store
+        self._begins: dict[str, PhysicalOffset] = {}
+        self._anew: dict[str, PhysicalOffset] = {}
+        self._ends: dict[QueueKey, PhysicalOffset] = {}
+        self._queues: dict[QueueKey, _Entries] = {}
+        dispatcher = Dispatcher(_DELAYS_MS)
+        for place, size, _ in store.records():
+            data = store.log.read(place, size)
+            for topic, queue_id, queue_offset, entries, _ in dispatcher.entries_of_few(
+                data, [size], place
+            ):
+                if place < store.begin_of(topic):
+                    continue
+                held = self._queues.setdefault((topic, queue_id), {})
+                if held and queue_offset <= next(reversed(held)):  # the topic was made anew
+                    self._begins[topic] = self._ends[topic, queue_id]
+                    self._anew[topic] = place
+                    held.clear()
+                for number, entry in enumerate(ENTRY_STRUCT.iter_unpack(entries)):
+                    held[queue_offset + number] = entry
+                self._ends[topic, queue_id] = place + size
+
+    def begin_of(self, topic: str) -> PhysicalOffset:
+        """Return the place before which records are of an earlier topic of that name."""
+        return max(self._store.begin_of(topic), self._begins.get(topic, LOG_START))
+
+    def take(self, topic: str, queue_id: int) -> _Entries:
+        """Return what a queue must hold, and forget it."""
+        held, begin = self._queues.pop((topic, queue_id), {}), self.begin_of(topic)
+        return {number: entry for number, entry in held.items() if entry[0] >= begin}
+
+    def left(self) -> Iterator[tuple[QueueKey, int]]:
+        """Yield the queues that nobody has taken, each with its number of entries.
+
+        What was there before its topic was seen to be made anew is no reason for it to be there.
+        """
+        for topic, queue_id in sorted(self._queues):
+            begin = self._anew.get(topic, LOG_START)
+            count = sum(place >= begin for place, _, _ in self.take(topic, queue_id).values())
+            if count:
+                yield (topic, queue_id), count
+
+
+def findings(root: Path) -> Iterator[Finding]:
+    """Yield all that is to be said of a store, one line each."""
+    store = StoreInspection(root)
+    for start, end in store.recovered.holes:
+        yield Finding(
+            f"commit log: {end - start} bytes from {start} on are no records; those behind are kept"
+        )
+    if store.torn_tail_at is not None:
+        place = store.torn_tail_at
+        yield Finding(
+            f"commit log: something that is no record at {place}, behind the end; a start wipes it"
+        )
+    expected = _Expected(store)
+    there = set()
+    for topic, queue_id, queue in store.queues():
+        there.add(topic)
+        wanted = expected.take(topic, queue_id)
+        for text in _queue_faults(topic, queue_id, queue, wanted, expected.begin_of(topic)):
+            yield Finding(text)
+    deleted: Counter[str] = Counter()
+    for (topic, queue_id), count in expected.left():
+        if topic not in there and not store.is_known(topic):
+            deleted[topic] += count
+        else:
+            entries = counted(count, "entry", "entries")
+            yield Finding(
+                f"queue {topic}/{queue_id}: missing, with {entries}; a start makes it again"
+            )
+    for topic, count in deleted.items():
+        held = counted(count, "message is", "messages are")
+        yield Finding(
+            f"topic {topic}: deleted by RocketMQ; {held} in the log still, and served again once "
+            "rocketpoll's broker has started here",
+            is_fault=False,
+        )
+
+
+def _queue_faults(
+    topic: str,
+    queue_id: int,
+    queue: ConsumeQueue,
+    expected: _Entries,
+    begin: int,
+) -> Iterator[str]:
+    offset = queue.min_offset
+    compared = _PLACE_AND_SIZE if topic == SCHEDULE_TOPIC else None
+    seen = set()
+    while offset < queue.max_offset:
+        entries = queue.entries(offset, queue.max_offset - offset)
+        is_offered = (entries["size"] != BLANK_SIZE) & (entries["physical_offset"] >= begin)
+        for number in np.flatnonzero(is_offered).tolist():
+            found, wanted = entries[number].item(), expected.get(offset + number)
+            seen.add(offset + number)
+            if wanted is not None and found[:compared] != wanted[:compared]:
+                yield (
+                    f"queue {topic}/{queue_id}: entry {offset + number} is {found}, the log says "
+                    f"{wanted}"
+                )
+            elif wanted is None:
+                yield (
+                    f"queue {topic}/{queue_id}: entry {offset + number} leads to no message of it: "
+                    f"{found}"
+                )
+        offset += len(entries)
+    missing = sorted(
+        number for number in expected if number not in seen and number >= queue.min_offset
+    )
+    if missing:
+        lacking = counted(len(missing), "entry is", "entries are")
+        yield f"queue {topic}/{queue_id}: {lacking} missing, the first {missing[0]}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rocketpoll.broker.store.tools.verify", description=__doc__
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
+    given = parser.parse_args(arguments)
+    faults = 0
+    try:
+        for text, is_fault in findings(given.directory):
+            print(text)
+            faults += is_fault
+    except (StoreError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(counted(faults, "fault") if faults else "all is well")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Commands about clusters, brokers, topics and stores."""

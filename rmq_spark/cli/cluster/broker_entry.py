@@ -1,0 +1,23 @@
+"""``rocketpoll broker`` in the tree of commands: its arguments are the broker's own.
+
+Apart from `broker_command`, by which embedded brokers are started: those need no command line.
+"""
+
+from __future__ import annotations
+
+import click
+
+from rmq_spark.cli.cluster.broker_command import run_broker
+from rmq_spark.cli.shell.tree import Verb
+
+
+@click.command(
+    cls=Verb,
+    example="rocketpoll broker -c conf/broker.conf flushDiskType=ASYNC_FLUSH",
+    add_help_option=False,  # the broker's --help is its own, with this example
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def broker(arguments: tuple[str, ...]) -> None:
+    """Run a broker, which is its own name server: rocketpoll broker -c FILE key=value."""
+    run_broker(arguments)

@@ -1,0 +1,106 @@
+"""``rocketpoll store``: dump, verify, stat: what lies in the directory of a store.
+
+The tools are the broker's, and run as a process of their own: `rmq_spark` never imports the broker.
+They change nothing, and a store that is in use can be looked at as well.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import orjson
+
+from rmq_spark.cli.shell.failures import UNHEALTHY, Failure
+from rmq_spark.cli.shell.output import Bytes, output_option, show_document, time_of, write_text
+from rmq_spark.cli.shell.tree import Noun
+
+_PROGRAM: Final = Path(__file__).resolve().parents[3] / "rocketpoll" / "start_store.py"
+
+_directory = click.argument(
+    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+
+
+@click.group(cls=Noun)
+def store() -> None:
+    """Look into the directory of a store (storePathRootDir), ours or a RocketMQ broker's."""
+
+
+@store.command(example="rocketpoll store dump ~/store --limit 5")
+@_directory
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
+              help="Last records, and last entries of each queue.")  # fmt: skip
+def dump(directory: Path, limit: int) -> None:
+    """Print files, the last records, and the last entries of each queue."""
+    with subprocess.Popen(  # noqa: S603  # our own program
+        [*_tool("dump"), str(directory), f"--limit={limit}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as tool:
+        for line in tool.stdout or ():
+            write_text(line)
+        _, said = tool.communicate()
+    _check(tool.returncode, said)
+
+
+@store.command(example="rocketpoll store verify ~/store")
+@_directory
+def verify(directory: Path) -> int:
+    """Check each record of the log, and each entry of the queues.
+
+    The exit code is 10 if something is not as it should be.
+    """
+    done = subprocess.run(  # noqa: S603  # our own program
+        [*_tool("verify"), str(directory)], capture_output=True, text=True, check=False
+    )
+    write_text(done.stdout)
+    if done.returncode and done.stdout and not done.stderr:
+        return UNHEALTHY
+    _check(done.returncode, done.stderr)
+    return 0
+
+
+@store.command(example="rocketpoll store stat ~/store")
+@_directory
+@output_option
+def stat(directory: Path, output: str) -> None:
+    """Count messages and bytes by topic, the greatest first; the whole log is read for it."""
+    done = subprocess.run(  # noqa: S603  # our own program
+        [*_tool("stat"), str(directory)], capture_output=True, text=True, check=False
+    )
+    _check(done.returncode, done.stderr)
+    found: dict[str, Any] = orjson.loads(done.stdout)
+    rows = [
+        {
+            "topic": count["topic"],
+            "queues": count["queues"],
+            "messages": count["messages"],
+            "bytes": Bytes(count["bytes"]),
+            "first_stored": time_of(count["first_stored_ms"]),
+            "last_stored": time_of(count["last_stored_ms"]),
+        }
+        for count in found.pop("topics")
+    ]
+    fields = {
+        name: Bytes(value) if name.endswith("_bytes") else value for name, value in found.items()
+    }
+    if output == "table" and not found["was_stopped_in_order"]:
+        fields["was_stopped_in_order"] = "no: it runs, or was killed"
+    show_document({"directory": str(directory), **fields, "topics": rows}, output)
+
+
+def _tool(name: str) -> list[str]:
+    """Return the command line of a tool of this installation, in any working directory."""
+    return [sys.executable, str(_PROGRAM), name]
+
+
+def _check(code: int, said: str) -> None:
+    """Raise a Failure with the last words of a tool that has failed."""
+    if code:
+        words = said.strip().splitlines()
+        raise Failure(words[-1] if words else f"the tool has ended with {code}")

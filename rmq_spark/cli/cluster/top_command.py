@@ -1,0 +1,194 @@
+"""``rocketpoll top``: live rates and lags of brokers, topics and groups.
+
+    a look at all ends and offsets ──> another ──> rates between the two
+
+Each look asks each broker once for each topic, once for the members of each group, and once for
+what all groups have committed: thousands of them take a second or two, and the interval is from the
+end of a look to the next.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import count as numbers
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from rmq_spark.cli.cluster.cluster_command import Broker, asked_brokers
+from rmq_spark.cli.cluster.topic_command import is_rocketmqs
+from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.numbers import Positive
+from rmq_spark.cli.shell.output import Row, json_line, table_of, text_lines
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.wire.names import RETRY_PREFIX, is_system_group
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.broker_report import BrokerReport
+
+_COLUMNS: Final[Mapping[str, Sequence[str]]] = {
+    "brokers": (
+        "broker",
+        "in_per_s",
+        "out_per_s",
+        "held_pulls",
+        "to_flush",
+        "to_dispatch",
+        "state",
+    ),
+    "topics": ("topic", "in_per_s", "messages"),
+    "groups": ("group", "members", "out_per_s", "behind"),
+}
+
+
+class Look(NamedTuple):
+    """A look at the cluster, at a moment of the monotonic clock (in seconds).
+
+    Attributes:
+        at: The moment.
+        brokers: All brokers, each with what it says.
+        ends: By topic, the sum of the ends of its queues, and the messages that it holds.
+        groups: By group, the sum of its offsets, the messages behind, and its members.
+    """
+
+    at: float
+    brokers: Sequence[Broker]
+    ends: Mapping[str, tuple[int, int]]
+    groups: Mapping[str, tuple[int, int, int]]
+
+
+@click.command(
+    cls=Verb, context_settings=HELP_SETTINGS, example="rocketpoll top -n 1 --interval 0.5"
+)
+@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N tables.")
+@click.option("--interval", type=Positive(0.1), default=2.0, show_default=True,
+              metavar="SECONDS", help="Time between two looks.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(1), default=15, show_default=True, metavar="N",
+              help="Most topics, and most groups, to show.")  # fmt: skip
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
+              show_default=True, help="Tables, or a line of JSON for each look.")  # fmt: skip
+@connected
+def top(count: int | None, interval: float, rows: int, output: str, access: Access) -> None:
+    """Show rates and lags live: brokers, the busiest topics, the groups that are most behind.
+
+    Rates of brokers are their own; those of topics and groups are counted between two looks.
+    """
+    is_live = output == "table" and sys.stdout.isatty()
+    with access.admin() as admin, _screen() if is_live else nullcontext() as screen:
+        for number, tables in enumerate(_tables(admin, interval, rows), 1):
+            if screen is not None:
+                screen.update(_rendered(tables), refresh=True)
+            elif output == "json":
+                sys.stdout.write(json_line(tables).decode())
+            else:
+                for name, found in tables.items():
+                    sys.stdout.write("\n".join([name, *text_lines(found, _COLUMNS[name]), "", ""]))
+            sys.stdout.flush()
+            if number == count:
+                return
+
+
+def rates(before: Look, now: Look, rows: int) -> dict[str, list[Row]]:
+    """Return the tables to show: what has happened between two looks."""
+    seconds = max(now.at - before.at, 0.001)
+    topics = [
+        {
+            "topic": topic,
+            "in_per_s": (end - before.ends.get(topic, (end, 0))[0]) / seconds,
+            "messages": messages,
+        }
+        for topic, (end, messages) in now.ends.items()
+    ]
+    groups = [
+        {
+            "group": group,
+            "members": members,
+            "out_per_s": (consumed - before.groups.get(group, (consumed, 0, 0))[0]) / seconds,
+            "behind": behind,
+        }
+        for group, (consumed, behind, members) in now.groups.items()
+    ]
+    topics.sort(key=lambda row: (-_number(row["in_per_s"]), row["topic"]))
+    groups.sort(key=lambda row: (-_number(row["behind"]), row["group"]))
+    return {
+        "brokers": [_broker_row(broker) for broker in now.brokers],
+        "topics": list(topics[:rows]),
+        "groups": list(groups[:rows]),
+    }
+
+
+def _tables(admin: Admin, interval: float, rows: int) -> Iterator[dict[str, list[Row]]]:
+    before = _look(admin)
+    for _ in numbers():
+        time.sleep(interval)
+        now = _look(admin)
+        yield rates(before, now, rows)
+        before = now
+
+
+def _look(admin: Admin) -> Look:
+    from rmq_spark.client.admin.broker_report import read_broker  # noqa: PLC0415  # not for help
+
+    brokers = asked_brokers(admin)
+    own = {name for broker in brokers for name in (broker.name, broker.cluster) if name}
+    addresses = admin.masters().values()
+    reports = [read_broker(admin, address, with_times=False) for address in addresses]
+    ends: dict[str, tuple[int, int]] = {}
+    groups: dict[str, tuple[int, int, int]] = {}
+    for report in reports:
+        _add_topics(report, own, ends)
+        _add_groups(report, groups)
+    return Look(time.monotonic(), brokers, ends, groups)
+
+
+def _add_topics(report: BrokerReport, own: set[str], ends: dict[str, tuple[int, int]]) -> None:
+    for each in report.topics:
+        if not is_rocketmqs(each.topic, own):
+            end, held = ends.get(each.topic, (0, 0))
+            ends[each.topic] = (end + each.end, held + each.end - each.begin)
+
+
+def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -> None:
+    for name in report.group_names:
+        if not is_system_group(name):
+            consumed, behind, members = groups.get(name, (0, 0, 0))
+            online = report.members.get(name)
+            here = 0 if online is None else len(online.connection_set)
+            groups[name] = (consumed, behind, max(members, here))  # each is at every broker
+    for each in report.groups:
+        if each.group in groups and not each.topic.startswith(RETRY_PREFIX):
+            consumed, behind, members = groups[each.group]
+            groups[each.group] = (consumed + each.consumed, behind + each.messages, members)
+
+
+def _broker_row(broker: Broker) -> Row:
+    info = broker.info or {}
+    return {
+        "broker": broker.title,
+        "in_per_s": broker.number("putTps"),
+        "out_per_s": broker.number("getTransferredTps") or broker.number("getTransferedTps"),
+        "held_pulls": info.get("pullsHeld"),
+        "to_flush": info.get("remainHowManyDataToFlush"),
+        "to_dispatch": info.get("dispatchBehindBytes"),
+        "state": broker.fault or "answers",
+    }
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _screen() -> Any:
+    from rich.live import Live  # noqa: PLC0415  # only in a terminal
+
+    return Live(screen=True, auto_refresh=False)
+
+
+def _rendered(tables: Mapping[str, Sequence[Row]]) -> Any:
+    from rich.console import Group  # noqa: PLC0415  # only in a terminal
+
+    return Group(*(table_of(found, _COLUMNS[name], name) for name, found in tables.items()))

@@ -1,0 +1,305 @@
+"""``rocketpoll topic``: create, alter, list, describe, delete.
+
+What a topic is allowed is shown and changed broker by broker: in a cluster they may differ.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.output import (
+    Bytes,
+    Row,
+    output_option,
+    show_document,
+    show_rows,
+    time_of,
+    write_text,
+)
+from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.errors import counted
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+
+_PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
+_QUEUES: Final = 8
+_QUEUES_MAX: Final = 65_536
+
+_perm = click.option(
+    "--perm", type=click.Choice(list(_PERMS)), help="May be read (r), written (w), both, or none."
+)
+_attributes = click.option(
+    "--attribute", "attributes", multiple=True, metavar="NAME=VALUE",
+    help="An attribute of RocketMQ 5, as message.type=FIFO; may be given several times.",
+)  # fmt: skip
+_cluster = click.option("--cluster", metavar="NAME", help="Only the masters of this cluster.")
+_count = click.IntRange(1, _QUEUES_MAX)
+
+
+@click.group(cls=Noun)
+def topic() -> None:
+    """Create, change and look at topics."""
+
+
+@topic.command(example="rocketpoll topic create orders --queues 4")
+@click.argument("name", metavar="TOPIC")
+@click.option("--queues", type=_count, default=_QUEUES, show_default=True, metavar="N",
+              help="Queues on each master, for reading and writing.")  # fmt: skip
+@_perm
+@_attributes
+@_cluster
+@connected
+def create(
+    name: str,
+    queues: int,
+    perm: str | None,
+    attributes: tuple[str, ...],
+    cluster: str | None,
+    access: Access,
+) -> None:
+    """Create a topic on all masters.
+
+    One that is there already stays as it is: alter changes it.
+    """
+    config = TopicConfig(
+        topic_name=name,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=_PERMS[perm or "rw"],
+        attributes=_parsed(attributes) or None,
+    )
+    with access.admin() as admin:
+        masters = admin.masters(cluster)
+        have_it = _brokers_with(admin, name) & masters.keys()
+        if have_it == masters.keys():
+            raise Failure(
+                f"{name} is there already: rocketpoll topic describe {name} shows it, "
+                "rocketpoll topic alter changes it"
+            )
+        admin.create_topic(name, cluster=cluster, config=config)
+    places = ", ".join(masters)
+    write_text(f"created {name} with {counted(queues, 'queue')} on {places}\n")
+
+
+@topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")
+@click.argument("name", metavar="TOPIC")
+@click.option("--queues", type=_count, metavar="N", help="Queues on each master, of both kinds.")
+@click.option("--read-queues", type=_count, metavar="N", help="Queues that consumers read.")
+@click.option("--write-queues", type=_count, metavar="N", help="Queues that producers write to.")
+@_perm
+@_attributes
+@output_option
+@connected
+def alter(
+    name: str,
+    queues: int | None,
+    read_queues: int | None,
+    write_queues: int | None,
+    perm: str | None,
+    attributes: tuple[str, ...],
+    output: str,
+    access: Access,
+) -> None:
+    """Change settings of a topic, and show them before and after.
+
+    What is not given stays as it is. Before queues are taken away, have producers stop writing to
+    them (--write-queues), and consumers read what they hold.
+    """
+    read, write = read_queues or queues, write_queues or queues
+    if not (read or write or perm or attributes):
+        raise click.UsageError("give something to change: --queues, --perm or --attribute")
+    with access.admin() as admin:
+        rows = []
+        for broker, old in admin.topic_configs(name).items():
+            new = replace(
+                old,
+                read_queue_nums=read or old.read_queue_nums,
+                write_queue_nums=write or old.write_queue_nums,
+                perm=old.perm if perm is None else _PERMS[perm],
+                attributes=_parsed(attributes) or None,  # those that are not named stay
+            )
+            admin.create_topic(name, broker_name=broker, config=new)
+            shown = replace(new, attributes={**(old.attributes or {}), **(new.attributes or {})})
+            rows += [_setting_row(broker, "before", old), _setting_row(broker, "after", shown)]
+    show_rows(rows, list(rows[0]), output, none="no broker has it")
+
+
+@topic.command("list", example="rocketpoll topic list --sizes")
+@click.option("--sizes", is_flag=True, help="With messages and bytes, the greatest first; asks for "
+              "each topic.")  # fmt: skip
+@click.option("--all", "with_all", is_flag=True, help="RocketMQ's own topics, too, and those of "
+              "retries and dead letters.")  # fmt: skip
+@output_option
+@connected
+def list_topics(*, sizes: bool, with_all: bool, output: str, access: Access) -> None:
+    """List all topics, with their queues.
+
+    --sizes tells which topic fills the disk. The bytes are estimated by the first and last messages
+    of each queue; "rocketpoll store stat" counts them in a store's directory.
+    """
+    with access.admin() as admin:
+        tables = admin.all_topic_configs()
+        own = {*tables, *admin.cluster_info().cluster_addr_table}
+        names = sorted({name for table in tables.values() for name in table})
+        if not with_all:
+            names = [name for name in names if not is_rocketmqs(name, own)]
+        rows = [_list_row(name, tables) for name in names]
+        if sizes:
+            rows = [{**row, **_size_of(admin, str(row["topic"]))} for row in rows]
+            rows.sort(key=_bytes_of, reverse=True)
+    columns = ["topic", "brokers", "queues", "perm"]
+    if sizes:
+        columns += ["messages", "bytes", "last_stored"]
+    show_rows(rows, columns, output, none="no topics; rocketpoll topic create NAME makes one")
+
+
+@topic.command(example="rocketpoll topic describe orders")
+@click.argument("name", metavar="TOPIC")
+@output_option
+@connected
+def describe(name: str, output: str, access: Access) -> None:
+    """Show settings and queues of a topic, and the groups that consume it."""
+    with access.admin() as admin:
+        configs = admin.topic_configs(name)
+        offsets = admin.topic_offsets(name)
+        size = admin.topic_size(name)
+        groups = sorted(each for each in admin.groups_of_topic(name) if not is_system_group(each))
+        behind = {each: sum(lag.messages for lag in admin.lag(each, name)) for each in groups}
+        online = {each: len(admin.members(each)) for each in groups}
+    document = {
+        "topic": name,
+        "messages": size.messages,
+        "bytes": Bytes(size.stored_bytes),
+        "last_stored": time_of(size.last_timestamp),
+        "queues": [
+            {
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "first": held.min_offset,
+                "end": held.max_offset,
+                "messages": held.max_offset - held.min_offset,
+                "last_stored": time_of(held.last_update_timestamp),
+            }
+            for queue, held in offsets.items()
+        ],
+        "settings": [_setting_row(broker, None, config) for broker, config in configs.items()],
+        "groups": [
+            {"group": each, "behind": behind[each], "members": online[each]} for each in groups
+        ],
+    }
+    show_document(document, output)
+
+
+@topic.command(example="rocketpoll topic delete orders --yes")
+@click.argument("name", metavar="TOPIC")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_cluster
+@connected
+def delete(name: str, *, yes: bool, cluster: str | None, access: Access) -> None:
+    """Delete a topic, with its messages, from all masters and name servers."""
+    with access.admin() as admin:
+        offsets = admin.topic_offsets(name).values()
+        held = sum(each.max_offset - each.min_offset for each in offsets)
+        confirm(f"delete {name} with {counted(held, 'message')}", yes=yes)
+        admin.delete_topic(name, cluster)
+    write_text(f"deleted {name} with {counted(held, 'message')}\n")
+
+
+def confirm(what: str, *, yes: bool, show: Callable[[], None] | None = None) -> None:
+    """Ask whether to do something that cannot be undone.
+
+    Args:
+        what: What it does, such as ``delete orders``.
+        yes: Whether the answer is given already.
+        show: Function that prints details above the question.
+
+    Raises:
+        click.UsageError: The question cannot be asked here.
+        Failure: The answer was no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"this would {what}, and stdin is no terminal to ask on: add --yes")
+    if show is not None:
+        show()
+        sys.stdout.flush()
+    if not click.confirm(f"{what}?", err=True):
+        raise Failure("nothing was changed")
+
+
+def _brokers_with(admin: Admin, name: str) -> frozenset[str]:
+    try:
+        return frozenset(admin.topic_configs(name))
+    except RouteNotFound:
+        return frozenset()
+
+
+def _parsed(attributes: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in attributes:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"--attribute {text}: needed NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _setting_row(broker: str, when: str | None, config: TopicConfig) -> dict[str, object]:
+    return {
+        "broker": broker,
+        **({} if when is None else {"settings": when}),
+        "read_queues": config.read_queue_nums,
+        "write_queues": config.write_queue_nums,
+        "perm": perm_text(config.perm),
+        "order": config.order,
+        "attributes": dict(config.attributes or {}),
+    }
+
+
+def perm_text(perm: int) -> str:
+    """Return a permission as ``--perm`` has it."""
+    return next((text for text, bits in _PERMS.items() if bits == perm & 6), "none")
+
+
+def is_rocketmqs(name: str, own: set[str]) -> bool:
+    """Return whether a topic is not one that users made: a broker's, a cluster's, a group's."""
+    is_of_group = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return is_of_group or is_system_topic(name) or name.removesuffix("_REPLY_TOPIC") in own
+
+
+def _list_row(name: str, tables: Mapping[str, Mapping[str, TopicConfig]]) -> dict[str, object]:
+    configs = {broker: table[name] for broker, table in tables.items() if name in table}
+    return {
+        "topic": name,
+        "brokers": sorted(configs),
+        "queues": sum(config.read_queue_nums for config in configs.values()),
+        "perm": "/".join(dict.fromkeys(perm_text(config.perm) for config in configs.values())),
+    }
+
+
+def _size_of(admin: Admin, name: str) -> Row:
+    try:
+        size = admin.topic_size(name)
+    except RouteNotFound:  # deleted since, or a topic of the broker's that has no route
+        return {"messages": None, "bytes": None, "last_stored": None}
+    return {
+        "messages": size.messages,
+        "bytes": Bytes(size.stored_bytes),
+        "last_stored": time_of(size.last_timestamp),
+    }
+
+
+def _bytes_of(row: Mapping[str, Any]) -> int:
+    return row["bytes"] or 0

@@ -1,0 +1,159 @@
+"""The state of a consumer group: lag and waiting messages by queue, members, what has failed.
+
+``rocketpoll group`` and the console show it, each in its own way. This module must not know how,
+nor change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.wire.bodies.client_info import Connection
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.cluster_lookups import QueueReport
+    from rmq_spark.client.admin.lag import Lag
+
+
+class QueueState(NamedTuple):
+    """The place of a group in one queue.
+
+    Attributes:
+        lag: What the group has committed, and what is behind it.
+        next_offset: Offset of the message that the group consumes next; None if it has all.
+        waiting_since_ms: Milliseconds since the epoch at which that message was stored, or None.
+        member: Client id of the member that has the queue, or None.
+        tried_ms: Milliseconds since the epoch at which that member last took up or finished a
+            message of the queue, or None.
+    """
+
+    lag: Lag
+    next_offset: int | None
+    waiting_since_ms: int | None
+    member: str | None
+    tried_ms: int | None
+
+
+class GroupState(NamedTuple):
+    """A group as its brokers tell of it, online or not."""
+
+    name: str
+    queues: tuple[QueueState, ...]
+    members: tuple[Connection, ...]
+    reports: Mapping[MessageQueue, QueueReport]
+    waiting_for_retry: int
+    dead_letters: int
+
+    @property
+    def behind(self) -> int:
+        """Number of messages that the group has yet to consume, without retries."""
+        return sum(each.lag.messages for each in self.queues)
+
+    def queues_of(self, client_id: str) -> int:
+        """Return the number of queues that a member has, without those of retries."""
+        return sum(
+            held.client_id == client_id and not is_retry(queue)
+            for queue, held in self.reports.items()
+        )
+
+
+def read_group(admin: Admin, name: str) -> GroupState:
+    """Ask all brokers for the state of a group.
+
+    Raises:
+        Failure: There is no such group.
+    """
+    members = admin.members(name)
+    reports = admin.queue_reports(name) if members else {}
+    topics = {*topics_of(admin.progress(name)), *(queue.topic for queue in reports)}
+    if not topics and not members:
+        check_group(admin, name)
+    lags = [
+        lag
+        for topic in sorted(topics)
+        if not topic.startswith(RETRY_PREFIX)
+        for lag in _lag_of(admin, name, topic)
+    ]
+    return GroupState(
+        name,
+        tuple(_queue_states(admin, lags, reports)),
+        members,
+        reports,
+        sum(lag.messages for lag in _lag_of(admin, name, retry_topic(name))),
+        messages_in(admin, dlq_topic(name)),
+    )
+
+
+def topics_of(progress: Iterable[Lag]) -> set[str]:
+    """Return the topics of a group's progress, without its retry topic."""
+    return {lag.queue.topic for lag in progress if not is_retry(lag.queue)}
+
+
+def is_retry(queue: MessageQueue) -> bool:
+    """Return whether a queue holds messages that a group is given once more."""
+    return queue.topic.startswith(RETRY_PREFIX)
+
+
+def messages_in(admin: Admin, topic: str) -> int:
+    """Return the number of messages that a topic holds; 0 if there is none of that name."""
+    try:
+        offsets = admin.topic_offsets(topic).values()
+    except RouteNotFound:
+        return 0
+    return sum(each.max_offset - each.min_offset for each in offsets)
+
+
+def is_unknown(admin: Admin, name: str) -> bool:
+    """Return whether no broker knows a group, nor has offsets of it."""
+    return name not in admin.groups() and not admin.progress(name)
+
+
+def check_group(admin: Admin, name: str) -> None:
+    """Raise an error unless brokers know a group.
+
+    Raises:
+        Failure: There is no such group.
+    """
+    known = admin.groups()
+    if name not in known:
+        bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+        near = [bare] if bare in known else get_close_matches(name, sorted(known), 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise Failure(f"there is no group {name}: {hint}rocketpoll group list shows all")
+
+
+def _queue_states(
+    admin: Admin, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
+) -> Iterator[QueueState]:
+    """Yield the state of each queue; where the group is behind, its next message is looked at."""
+    firsts: dict[MessageQueue, int] = {}
+    for lag in lags:
+        if lag.queue not in firsts:
+            held = admin.topic_offsets(lag.queue.topic)
+            firsts.update({queue: offsets.min_offset for queue, offsets in held.items()})
+        place = waiting = None
+        if lag.messages:  # those behind which the group is may be deleted by now
+            place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
+            waiting = admin.message_at(lag.queue, place)
+        report = reports.get(lag.queue)
+        yield QueueState(
+            lag,
+            place,
+            None if waiting is None else waiting.store_timestamp,
+            None if report is None else report.client_id,
+            None if report is None else report.tried_ms,
+        )
+
+
+def _lag_of(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
+    try:
+        return admin.lag(name, topic)
+    except RouteNotFound:  # it was deleted since, or never made, as no message has failed
+        return ()

@@ -1,0 +1,1 @@
+"""Commands about messages: produce, consume, find, and dead letters."""

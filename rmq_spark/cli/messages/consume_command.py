@@ -1,0 +1,257 @@
+"""``rocketpoll consume`` and ``rocketpoll tail``: messages of topics, as text.
+
+No offsets of users' groups change: queues are read between offsets (`BulkPull`), in the order in
+which their messages were stored, or followed by a consumer of RocketMQ's own group for tools.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show
+from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.failures import warnings_shown
+from rmq_spark.cli.shell.positions import PLACE, Kind, Place
+from rmq_spark.cli.shell.queues import QUEUE, QueueName, spans_from, stored_order
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.subscriptions import (
+    MessageSelector,
+    by_sql,
+    by_tag,
+    subscription_data,
+    wanted,
+)
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+    from rmq_spark.client.reading.read_bounds import Span
+    from rmq_spark.wire.message_queue import MessageQueue
+
+_POLL_MS: Final = 500
+_BY_KEY: Final = 64
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Wish(NamedTuple):
+    """The messages that a user wants to see."""
+
+    topics: tuple[str, ...]
+    place: Place
+    selector: MessageSelector
+    key: str | None
+    queue: QueueName | None
+    limit: int | None
+
+
+_OPTIONS: Final = (
+    click.option("-n", "--count", type=click.IntRange(1), metavar="N",
+                 help="Stop behind N messages."),
+    click.option("--tags", metavar="TAGS", help="Only with one of these: 'paid || refunded'."),
+    click.option("--sql", metavar="CONDITION",
+                 help="Only those whose properties fulfil a condition in SQL92."),
+    click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N", help="Only this queue."),
+    click.option("-f", "--format", "text_format", metavar="FORMAT",
+                 help="Like kcat's: %t topic, %b broker, %p queue, %o offset, %T stored (ms), "
+                 "%k keys, %g tags, %i id, %s body, %S its size, %h properties; \\n \\t \\xHH."),
+    click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT,
+                 show_default=True,
+                 help="A line each, JSON lines, or bodies alone: as they are, or in hex."),
+)  # fmt: skip
+
+
+def _formats(function: Any) -> Any:
+    """Add the options that say which messages are wanted, and as what."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll consume orders --offset -10\n"
+    "rocketpoll consume orders --offset @-1h --tags paid -f '%o %k %s\\n'\n"
+    "rocketpoll consume orders -n 1 -o json",
+)
+@click.argument("topic")
+@click.option("--offset", "place", type=PLACE, default="start", show_default=True, metavar="PLACE",
+              help="Where to begin in each queue: start, end, -10 (before the end), +5 (behind the "
+              "start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
+@click.option("--key", metavar="KEY", help="Only messages with this key, found by the index.")
+@click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
+@_formats
+@connected
+def consume(
+    topic: str,
+    place: Place,
+    key: str | None,
+    count: int | None,
+    tags: str | None,
+    sql: str | None,
+    queue: QueueName | None,
+    text_format: str | None,
+    output: str,
+    *,
+    follow: bool,
+    access: Access,
+) -> None:
+    """Print messages of a topic, in the order in which they were stored; no group's offsets change.
+
+    It ends at what was the end when it began, unless it is to --follow.
+    """
+    wish = Wish((topic,), place, _selector(tags, sql), key, queue, count)
+    render = renderer(output, text_format)
+    with access.admin() as admin:
+        if follow:
+            show(islice(_followed(admin, wish), count), render, at_once=True)
+        elif key is not None:
+            show(islice(_with_key(admin, wish, key), count), render)
+        else:
+            show(islice(_stored(admin, wish), count), render)
+
+
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll tail orders payments -n 1",
+)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@_formats
+@connected
+def tail(
+    topics: tuple[str, ...],
+    count: int | None,
+    tags: str | None,
+    sql: str | None,
+    queue: QueueName | None,
+    text_format: str | None,
+    output: str,
+    access: Access,
+) -> None:
+    """Print messages of one topic, or of several, as they come, until Ctrl-C."""
+    wish = Wish(topics, Place(Kind.END), _selector(tags, sql), None, queue, count)
+    render = renderer(output, text_format)
+    with access.admin() as admin:
+        show(islice(_followed(admin, wish), count), render, at_once=True)
+
+
+def _selector(tags: str | None, sql: str | None) -> MessageSelector:
+    if tags is not None and sql is not None:
+        raise click.UsageError("give --tags or --sql, not both: a condition may name TAGS")
+    return by_sql(sql) if sql is not None else by_tag(tags or "*")
+
+
+def _stored(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
+    """Yield the messages that are there now, by the time at which they were stored.
+
+    Raises:
+        BrokerRefused: A broker cannot read the condition: RocketMQ would pass over nothing by it.
+    """
+    from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+
+    subscription = subscription_data(wish.topics[0], wish.selector, 0)
+    GroupBrokers(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
+    spans = spans_from(admin.instance, wish.topics[0], wish.place, wish.queue)
+    queues = [_messages_of(admin, span, wish) for span in spans]
+    return heapq.merge(*queues, key=stored_order)
+
+
+def _messages_of(admin: Admin, span: Span, wish: Wish) -> Iterator[MessageExt]:
+    from rmq_spark.client.reading.bulk_pull import PullRules  # noqa: PLC0415  # not to follow
+    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415
+
+    subscription = subscription_data(span.queue.topic, wish.selector, 0)
+    rules = PullRules(
+        subscription=subscription.sub_string,
+        expression_type=wish.selector.expression_type,
+        in_flight=1 if wish.limit else 2,
+        chunk_bytes=_CHUNK_BYTES,
+        chunk_messages=min(wish.limit or 10_000, 10_000),
+    )
+    for message in stored_messages(admin.instance.api, span, rules):
+        # The tag of a damaged record may be damaged: the broker has taken it for wanted.
+        if message.fault is not None or wanted([message], subscription):
+            yield message
+
+
+def _with_key(admin: Admin, wish: Wish, key: str) -> Iterator[MessageExt]:
+    """Yield the messages that the brokers' index has for a key."""
+    kind, number = wish.place
+    if kind not in (Kind.START, Kind.TIME):
+        raise click.UsageError("--key goes with --offset start or a time, or with --follow")
+    if wish.selector.expression_type != by_tag().expression_type:
+        raise click.UsageError("--key goes with --tags, or with --follow, not with --sql")
+    topic = wish.topics[0]
+    found = admin.messages_by_key(
+        topic,
+        key,
+        begin_ms=number if kind is Kind.TIME else 0,
+        messages_max=max(wish.limit or _BY_KEY, _BY_KEY),
+    )
+    chosen = wanted(found, subscription_data(topic, wish.selector, 0))
+    return iter(
+        sorted(
+            (each for each in chosen if wish.queue is None or wish.queue.means(each.queue)),
+            key=stored_order,
+        )
+    )
+
+
+def _followed(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
+    """Yield messages from the wished place on, and those to come, without an end."""
+    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # only to follow
+    from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+
+    consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
+    with ExitStack() as stack:
+        stack.enter_context(consumer)
+        _begin(consumer, admin, wish)
+        stack.enter_context(warnings_shown())  # what keeps it from beginning is an error
+        while True:
+            for message in consumer.poll(_POLL_MS):
+                if wish.key is None or wish.key in message.keys:
+                    yield message
+
+
+def _begin(consumer: LitePullConsumer, admin: Admin, wish: Wish) -> None:
+    """Have a consumer read from the wished place on, of whatever number of topics.
+
+    Starts and ends are asked for by a request for each queue; other places need to know both.
+    """
+    topics = dict.fromkeys(wish.topics)
+    if wish.place.kind in (Kind.START, Kind.END):
+        queues = [each for topic in topics for each in _queues_of(consumer, topic, wish.queue)]
+        consumer.assign(queues, wish.selector)
+        is_start = wish.place.kind is Kind.START
+        seek = consumer.seek_to_begin if is_start else consumer.seek_to_end
+        for queue in queues:
+            seek(queue)
+        return
+    spans = [
+        span
+        for topic in topics
+        for span in spans_from(admin.instance, topic, wish.place, wish.queue)
+    ]
+    consumer.assign([span.queue for span in spans], wish.selector)
+    for span in spans:
+        consumer.seek(span.queue, span.start)
+
+
+def _queues_of(
+    consumer: LitePullConsumer, topic: str, name: QueueName | None
+) -> list[MessageQueue]:
+    found = sorted(consumer.fetch_message_queues(topic))
+    if name is not None:
+        found = [queue for queue in found if name.means(queue)]
+        name.check_found(found, topic)
+    return found

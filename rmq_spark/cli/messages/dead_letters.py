@@ -1,0 +1,176 @@
+"""Dead letters: read, and sent once more to the topics that they came from.
+
+A dead letter lies in a topic of its group. Resent, it is a new message in the topic that it came
+from, with its body, tag, keys and properties: all groups of that topic get it. The dead letter
+stays, as RocketMQ's logs are only appended to. ``rocketpoll dlq`` and the console share this; it
+must not know how letters are shown.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.cli.messages.message_text import user_properties
+from rmq_spark.cli.shell.failures import Failure, line_of
+from rmq_spark.cli.shell.positions import Kind, Place
+from rmq_spark.cli.shell.queues import spans_from, stored_order
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ClientError,
+    MessageRejected,
+    RouteNotFound,
+    TopicNotUsable,
+)
+from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.results import SendResult
+
+_GROUP: Final = "rocketpoll-dlq"
+_SHARDING_KEY: Final = "__SHARDINGKEY"
+_OF_ONE_LETTER: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
+"""Errors that say nothing about other letters."""
+_ORIGIN_ID: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+
+
+class GroupLetters(NamedTuple):
+    """The dead letters of a group: how many there are, and when the last came (ms), or 0."""
+
+    group: str
+    messages: int
+    last_ms: int
+
+
+def groups_with_letters(admin: Admin) -> list[GroupLetters]:
+    """Return the groups that have dead letters, by name.
+
+    Raises:
+        BrokerNotFound: The cluster has no broker: name servers forget topics of those that are
+            away.
+    """
+    found = []
+    for topic in sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX)):
+        offsets = admin.topic_offsets(topic).values()
+        count = sum(each.max_offset - each.min_offset for each in offsets)
+        last = max((each.last_update_timestamp for each in offsets), default=0)
+        if count:
+            found.append(GroupLetters(topic.removeprefix(DLQ_PREFIX), count, last))
+    if not found:
+        admin.masters()
+    return found
+
+
+class Resent(NamedTuple):
+    """A dead letter, and where its original is now, or why it was not sent."""
+
+    letter: MessageExt
+    result: SendResult | None
+    fault: str | None = None
+
+
+def resend_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> Iterator[Resent]:
+    """Send the originals of dead letters, and yield what has become of each.
+
+    One that cannot be sent holds up no other, unless no broker can be reached: the rest is not
+    tried then.
+    """
+    from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to look
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415
+
+    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
+    with Producer(_GROUP, instance=admin.instance, rules=rules) as producer:
+        for letter in chosen:
+            try:
+                result = producer.send(original(letter, group))
+            except Failure as error:  # noqa: PERF203  # each has an outcome of its own
+                yield Resent(letter, None, error.message)
+            except ClientError as error:
+                yield Resent(letter, None, line_of(error))
+                if not isinstance(error, _OF_ONE_LETTER):
+                    return
+            else:
+                yield Resent(letter, result)
+
+
+def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
+    """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault.
+
+    Raises:
+        Failure: The group has none.
+        BrokerNotFound: The cluster has no broker.
+    """
+    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
+
+    try:
+        spans = spans_from(admin.instance, dlq_topic(group), Place(Kind.START), None)
+    except RouteNotFound:
+        admin.masters()
+        is_topic = group.startswith(DLQ_PREFIX)
+        hint = f"did you mean {group.removeprefix(DLQ_PREFIX)}? " if is_topic else ""
+        raise Failure(
+            f"{group} has no dead letters; {hint}rocketpoll dlq list shows who has"
+        ) from None
+
+    queues = [stored_messages(admin.instance.api, span) for span in spans]
+    return heapq.merge(*queues, key=stored_order)
+
+
+def named(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list[MessageExt]:
+    """Return the dead letters with these ids, their own or those of their originals.
+
+    Raises:
+        Failure: An id is none of theirs.
+    """
+    letters = list(letters)
+    found = []
+    for wanted in ids:
+        same = [
+            letter
+            for letter in letters
+            if wanted in (letter.message_id, letter.offset_message_id)
+            or wanted in map(letter.properties.get, _ORIGIN_ID)
+        ]
+        if not same:
+            raise Failure(
+                f"{group} has no dead letter {wanted}: rocketpoll dlq show {group} -f '%i\\n' "
+                "lists them"
+            )
+        found += same
+    return found
+
+
+def original(letter: MessageExt, group: str) -> Message:
+    """Return the message that a dead letter was, to be sent once more.
+
+    Raises:
+        Failure: The dead letter does not state which topic it came from, or cannot be read.
+    """
+    if letter.fault is not None:
+        queue = letter.queue
+        raise Failure(
+            f"the dead letter {letter.message_id} of {group} at {queue.broker_name}:"
+            f"{queue.queue_id}@{letter.queue_offset} cannot be read: {letter.fault}; print it with "
+            "rocketpoll dlq show -o json, which has its stored bytes, and send it with rocketpoll "
+            "produce"
+        )
+    properties = letter.properties
+    topic = properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
+    if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+        raise Failure(
+            f"the dead letter {letter.message_id} of {group} does not say which topic it came "
+            "from: print it with rocketpoll dlq show -o json, and send it with rocketpoll produce"
+        )
+    return Message(
+        topic,
+        letter.body,
+        tags=letter.tags,
+        keys=list(letter.keys) or None,
+        properties=user_properties(letter),
+        flag=letter.flag,
+        sharding_key=properties.get(_SHARDING_KEY),
+    )

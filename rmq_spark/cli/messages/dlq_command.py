@@ -1,0 +1,136 @@
+"""``rocketpoll dlq``: dead letters, the messages that a group has failed to consume too often.
+
+They are read and resent in `dead_letters`, by the console as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import Final
+
+import click
+
+from rmq_spark.cli.cluster.topic_command import confirm
+from rmq_spark.cli.messages.dead_letters import (
+    Resent,
+    groups_with_letters,
+    letters,
+    named,
+    original,
+    resend_letters,
+)
+from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer
+from rmq_spark.cli.messages.message_text import show as show_messages
+from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.output import output_option, show_rows, time_of
+from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import counted
+
+
+@click.group(cls=Noun)
+def dlq() -> None:
+    """List, show and resend dead letters: what a group has failed to consume too often."""
+
+
+@dlq.command("list", example="rocketpoll dlq list")
+@output_option
+@connected
+def list_letters(output: str, access: Access) -> None:
+    """List the groups that have dead letters."""
+    with access.admin() as admin:
+        rows = [
+            {"group": each.group, "dead_letters": each.messages, "last": time_of(each.last_ms)}
+            for each in groups_with_letters(admin)
+        ]
+    show_rows(rows, ["group", "dead_letters", "last"], output, none="no dead letters")
+
+
+@dlq.command(example="rocketpoll dlq show billing -n 10")
+@click.argument("group", metavar="GROUP")
+@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Stop behind N.")
+@click.option("-f", "--format", "text_format", metavar="FORMAT", help="As for rocketpoll consume.")
+@click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT, show_default=True,
+              help="As for rocketpoll consume.")  # fmt: skip
+@connected
+def show(
+    group: str, count: int | None, text_format: str | None, output: str, access: Access
+) -> None:
+    """Print a group's dead letters, the oldest first."""
+    render = renderer(output, text_format)
+    with access.admin() as admin:
+        show_messages(islice(letters(admin, group), count), render)
+
+
+@dlq.command(example="rocketpoll dlq resend billing --all --yes")
+@click.argument("group", metavar="GROUP")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "is_all", is_flag=True, help="All dead letters of the group.")
+@click.option("--yes", is_flag=True, help="Do not ask before --all.")
+@click.option("--dry-run", is_flag=True, help="Show what it would send, and send nothing.")
+@output_option
+@connected
+def resend(
+    group: str,
+    ids: tuple[str, ...],
+    output: str,
+    *,
+    is_all: bool,
+    yes: bool,
+    dry_run: bool,
+    access: Access,
+) -> None:
+    """Send dead letters to the topics that they came from, and show what was sent.
+
+    All groups of that topic get them. The dead letters stay, and can be sent once more: mend what
+    made the group fail first.
+    """
+    if bool(ids) == is_all:
+        raise click.UsageError("name dead letters by their ids, or all by --all")
+    with access.admin() as admin:
+        held = list(letters(admin, group))
+        chosen = held if is_all else named(held, ids, group)
+        if is_all and not dry_run and chosen:
+            confirm(f"send {counted(len(chosen), 'message')} again", yes=yes)
+        rows: list[dict[str, object]] = []
+        try:
+            if dry_run:
+                rows += (_planned(letter, group) for letter in chosen)
+            else:
+                rows += map(_row, resend_letters(admin, group, chosen))
+        finally:  # whatever ends it, what was sent is told
+            show_rows(rows, _COLUMNS, output, none=f"{group} has no dead letters")
+    sent = sum(row["fault"] is None for row in rows)
+    if dry_run:
+        sys.stderr.write("nothing was sent: a dry run\n")
+    elif sent < len(chosen):
+        tried = counted(len(chosen), "dead letter was", "dead letters were")
+        raise Failure(
+            f"{sent} of {tried} sent again: name the others by their ids when what is in their way "
+            "is mended"
+        )
+
+
+_COLUMNS: Final = ["dead_letter", "topic", "sent_as", "broker", "queue", "fault"]
+
+
+def _planned(letter: MessageExt, group: str) -> dict[str, object]:
+    try:
+        topic = original(letter, group).topic
+    except Failure as error:
+        return _row(Resent(letter, None, error.message))
+    return _row(Resent(letter, None)) | {"topic": topic}
+
+
+def _row(resent: Resent) -> dict[str, object]:
+    letter, result, fault = resent
+    return {
+        "dead_letter": letter.message_id,
+        "topic": letter.real_topic if result is None else result.queue.topic,
+        "sent_as": None if result is None else result.message_id,
+        "broker": None if result is None else result.queue.broker_name,
+        "queue": None if result is None else result.queue.queue_id,
+        "fault": fault,
+    }

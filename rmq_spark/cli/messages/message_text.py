@@ -1,0 +1,211 @@
+r"""Messages as text: a line for people, a format like kcat's, JSON lines, bodies raw or in hex.
+
+    %t topic   %b broker   %p queue   %o offset   %T stored (ms)   %k keys   %g tags   %i id
+    %s body    %S its size in bytes   %h properties of the user   %% percent   \n \t \r \0 \\ \xHH
+
+What others have written may hold escapes that steer a terminal: in a terminal they are shown
+instead; programs get every byte. Each message that cannot be read is named on stderr; JSON has its
+stored body and the fault, and what prints bodies alone leaves it out. This module must not know
+where messages come from.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import click
+
+from rmq_spark.cli.shell.failures import Failure, complain
+from rmq_spark.cli.shell.output import cell, json_line, printable, time_of, write_text
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import counted
+from rmq_spark.wire.properties import RESERVED_NAMES
+
+TEXT: Final = "text"
+BODY_FORMATS: Final = (TEXT, "json", "raw", "hex")
+
+Renderer = Callable[[MessageExt], bytes]
+
+_PIECE: Final = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|%$|\\$", re.DOTALL)
+_ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_FIELDS: Final[Mapping[str, Callable[[MessageExt], bytes]]] = {
+    "t": lambda message: message.topic.encode(),
+    "b": lambda message: message.queue.broker_name.encode(),
+    "p": lambda message: b"%d" % message.queue.queue_id,
+    "o": lambda message: b"%d" % message.queue_offset,
+    "T": lambda message: b"%d" % message.store_timestamp,
+    "k": lambda message: _bytes(" ".join(message.keys)),
+    "g": lambda message: _bytes(message.tags or ""),
+    "i": lambda message: _bytes(message.message_id),
+    "s": lambda message: message.body,
+    "S": lambda message: b"%d" % len(message.body),
+    "h": lambda message: _bytes(
+        ",".join(f"{name}={value}" for name, value in user_properties(message).items())
+    ),
+}
+
+
+def renderer(output: str, text_format: str | None) -> Renderer:
+    """Return what makes text of a message, for this output or kcat-like format.
+
+    Raises:
+        click.UsageError: The format means nothing.
+    """
+    if text_format is not None:
+        return _formatted(text_format)
+    return {TEXT: _line, "json": _json, "raw": _of_body(_raw), "hex": _of_body(_hex)}[output]
+
+
+def show(messages: Iterable[MessageExt], render: Renderer, *, at_once: bool = False) -> None:
+    """Write messages to stdout, and name on stderr those that cannot be read.
+
+    Args:
+        messages: The messages.
+        render: What makes text of each.
+        at_once: Whether to flush stdout after each message.
+
+    Raises:
+        Failure: Messages that cannot be read were left out, as the output has bodies alone.
+    """
+    left_out = 0
+    for message in messages:
+        text = render(message)
+        if message.fault is not None:
+            complain("rocketpoll", f"{place_of(message)} cannot be read: {message.fault}")
+            left_out += not text
+        write(text)
+        if at_once:
+            sys.stdout.flush()
+    if left_out:
+        raise Failure(
+            f"{counted(left_out, 'message')} left out, as named above: their bodies cannot be "
+            "read; use -o json to print their stored bytes"
+        )
+
+
+def place_of(message: MessageExt) -> str:
+    """Return the place and the id of a message, in words."""
+    queue = message.queue
+    return (
+        f"the message of {queue.topic} at {queue.broker_name}:{queue.queue_id}"
+        f"@{message.queue_offset} ({message.message_id})"
+    )
+
+
+def write(data: bytes) -> None:
+    """Write to stdout; in a terminal, show what would steer it."""
+    if sys.stdout.isatty():
+        write_text(data.decode(errors="backslashreplace"))
+    else:
+        binary = getattr(sys.stdout, "buffer", None)
+        if binary is None:  # a stdout that a program has put in place
+            sys.stdout.write(data.decode(errors="backslashreplace"))
+        else:
+            binary.write(data)
+
+
+def user_properties(message: MessageExt) -> dict[str, str]:
+    """Return the properties that the sender gave, without RocketMQ's own."""
+    return {name: value for name, value in message.properties.items() if name not in RESERVED_NAMES}
+
+
+def json_of(message: MessageExt) -> dict[str, object]:
+    """Return a message as JSON has it; ``produce --json`` takes it again."""
+    body: dict[str, object] = {"body_base64": base64.b64encode(message.body).decode()}
+    if message.fault is not None:
+        body["fault"] = message.fault
+    else:
+        with suppress(UnicodeDecodeError):
+            body = {"body": message.body.decode()}
+    sharding_key = message.properties.get("__SHARDINGKEY")
+    return {
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.queue_offset,
+        "id": message.message_id,
+        "stored": time_of(message.store_timestamp),
+        "born": time_of(message.born_timestamp),
+        "born_host": message.born_host,
+        "reconsume_times": message.reconsume_times,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "properties": user_properties(message),
+        "sharding_key": sharding_key,
+        "flag": message.flag,
+        **body,
+    }
+
+
+def _line(message: MessageExt) -> bytes:
+    """Return a line for people: when, where, tags, keys, body."""
+    marks = [f"tags={printable(message.tags)}"] if message.tags else []
+    marks += [f"keys={printable(','.join(message.keys))}"] if message.keys else []
+    head = (
+        f"{cell(time_of(message.store_timestamp))}  {printable(message.topic)} "
+        f"{printable(message.queue.broker_name)}:{message.queue.queue_id}@{message.queue_offset}"
+    )
+    if message.fault is not None:
+        body = f"cannot be read: {printable(message.fault)}"
+    else:
+        try:
+            body = printable(message.body.decode())
+        except UnicodeDecodeError:
+            body = repr(message.body)
+    return _bytes("  ".join([head, *marks, body]) + "\n")
+
+
+def _json(message: MessageExt) -> bytes:
+    return json_line(json_of(message))
+
+
+def _raw(message: MessageExt) -> bytes:
+    return message.body + b"\n"
+
+
+def _hex(message: MessageExt) -> bytes:
+    return message.body.hex().encode() + b"\n"
+
+
+def _of_body(render: Renderer) -> Renderer:
+    """Return a renderer of bodies; it gives nothing for a message whose body cannot be read."""
+    return lambda message: render(message) if message.fault is None else b""
+
+
+def _formatted(text_format: str) -> Renderer:
+    pieces: list[bytes | Callable[[MessageExt], bytes]] = []
+    at = 0
+    for found in _PIECE.finditer(text_format):
+        pieces.append(_bytes(text_format[at : found.start()]))
+        pieces.append(_meant(found))
+        at = found.end()
+    pieces.append(_bytes(text_format[at:]))
+
+    def render(message: MessageExt) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in pieces)
+
+    has_body = _FIELDS["s"] in pieces or _FIELDS["S"] in pieces
+    return _of_body(render) if has_body else render
+
+
+def _meant(found: re.Match[str]) -> bytes | Callable[[MessageExt], bytes]:
+    field, digits, escape = found.groups()
+    if field == "%":
+        return b"%"
+    if field in _FIELDS:
+        return _FIELDS[field]
+    if digits is not None:
+        return bytes.fromhex(digits)
+    if escape in _ESCAPES:
+        return _ESCAPES[escape]
+    fields = " ".join(f"%{each}" for each in _FIELDS)
+    raise click.UsageError(f"-f: {found[0]!r} means nothing; there are {fields} %% \\n \\t \\xHH")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")

@@ -1,0 +1,142 @@
+"""The way of a message: found by either id, and what the groups of its topic have made of it.
+
+Ids of brokers name the place. Those of producers are looked up in the index of a topic, or in those
+of all. ``rocketpoll message`` and the console share this; it must not know how a message is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.client.errors import BrokerRefused, ConnectionFailed, NotFound, RouteNotFound
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, is_system_group, retry_topic
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+
+
+class Fate(Enum):
+    """Outcomes of a message with a group."""
+
+    CONSUMED = "consumed"
+    WAITING = "waiting"
+    UNTOUCHED = "untouched"
+    DEAD = "dead"
+
+
+class Delivery(NamedTuple):
+    """One group's part in the way of a message.
+
+    Attributes:
+        group: Name of the group.
+        fate: What the group has made of the message, by its offset.
+        committed: Offset that the group has committed in the message's queue, or None.
+        before: Number of messages before this one that the group has yet to consume.
+        retries: Number of times that the message was given back for another delivery.
+    """
+
+    group: str
+    fate: Fate
+    committed: int | None
+    before: int
+    retries: int
+
+
+def copies_of(
+    admin: Admin,
+    message_id: str,
+    topic: str | None,
+    tell_count: Callable[[int], object] | None = None,
+) -> Sequence[MessageExt]:
+    """Find a message by its producer's or its broker's id, and return its copies, the first first.
+
+    Args:
+        admin: An administration object that has been started.
+        message_id: The id.
+        topic: Topic to look in; None searches all.
+        tell_count: Function that is told how many topics are to be searched, if that is needed.
+
+    Raises:
+        Failure: There are none.
+    """
+    if topic is not None:
+        try:
+            return admin.messages_by_unique_id(topic, message_id)
+        except NotFound:
+            found = by_offset_id(admin, message_id)
+            if found is None or found.topic != topic:
+                raise Failure(
+                    f"{topic} has no message {message_id}; without --topic all topics are searched"
+                ) from None
+            return [found]
+    found = by_offset_id(admin, message_id)
+    if found is not None:
+        return [found]
+    topics = sorted(each for each in admin.topics() if not each.startswith(RETRY_PREFIX))
+    if tell_count is not None:
+        tell_count(len(topics))
+    for each in topics:
+        try:
+            return admin.messages_by_unique_id(each, message_id)
+        except (NotFound, RouteNotFound):  # noqa: PERF203  # it is in another topic
+            continue
+    raise Failure(
+        f"no topic has a message {message_id}: it was deleted since, or the id is another one's"
+    )
+
+
+def by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
+    """Return the message at the place that an id names; None if it is no broker's, or is gone."""
+    try:
+        host, _ = decode_offset_message_id(message_id)
+    except RecordError:
+        return None
+    if str(host) not in admin.masters().values():
+        return None  # an id of a producer has the same form
+    try:
+        return admin.message_by_offset_id(message_id)
+    except (BrokerRefused, ConnectionFailed):
+        return None
+
+
+def deliveries(admin: Admin, found: MessageExt) -> list[Delivery]:
+    """Return what each group of a message's topic has made of it.
+
+    A group has consumed it if it has committed an offset behind it. One that filters the message
+    away passes over it, and counts as well.
+    """
+    return [
+        _delivery(admin, name, found)
+        for name in sorted(admin.groups_of_topic(found.topic))
+        if not is_system_group(name)  # tools that look, and consume nothing
+    ]
+
+
+def _delivery(admin: Admin, name: str, found: MessageExt) -> Delivery:
+    lags = {lag.queue: lag for lag in admin.lag(name, found.topic)}
+    committed = lags[found.queue].consumer_offset if found.queue in lags else None
+    before, retries = 0, 0
+    if committed is None:
+        fate = Fate.UNTOUCHED
+    elif committed > found.queue_offset:
+        fate = Fate.CONSUMED
+        given_back = _copies(admin, retry_topic(name), found)
+        retries = max((each.reconsume_times for each in given_back), default=0)
+    else:
+        fate, before = Fate.WAITING, found.queue_offset - committed
+    if not found.topic.startswith(DLQ_PREFIX) and _copies(admin, dlq_topic(name), found):
+        fate = Fate.DEAD
+    return Delivery(name, fate, committed, before, retries)
+
+
+def _copies(admin: Admin, topic: str, found: MessageExt) -> Sequence[MessageExt]:
+    try:
+        return admin.messages_by_unique_id(topic, found.message_id)
+    except (NotFound, RouteNotFound):
+        return ()

@@ -1,0 +1,375 @@
+"""The connection of a command to a cluster: options, environment and profiles.
+
+    --namesrv and the like  >  --profile NAME  >  environment  >  127.0.0.1:9876
+
+A profile is a section of an INI file, with the options' names as keys. (INI, as Python 3.10 reads
+no TOML by itself.) A profile that is named goes before the environment, as it is named on purpose.
+This module must not know what a command asks of the cluster.
+"""
+
+from __future__ import annotations
+
+import configparser
+import functools
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from rmq_spark.cli.shell.failures import Failure, line_of
+from rmq_spark.cli.shell.tree import ConnectionOption
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    RouteNotFound,
+    TlsRejected,
+    TopicNotFound,
+    TopicNotUsable,
+)
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.instance.instance import ClientInstance
+    from rmq_spark.client.transport.tls.settings import TlsSettings
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:9876"
+PROFILES_VARIABLE: Final = "ROCKETPOLL_PROFILES"
+_PROFILES_FILE: Final = Path("rocketpoll") / "profiles.ini"
+_VARIABLES: Final = {
+    "namesrv": "NAMESRV_ADDR",
+    "access-key": "ROCKETPOLL_ACCESS_KEY",
+    "secret-key": "ROCKETPOLL_SECRET_KEY",
+    "tls-key-password": "ROCKETPOLL_TLS_KEY_PASSWORD",
+}
+_BOOLEANS: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_BODY_BYTES: Final = click.IntRange(1, PLAIN_BYTES_LIMIT_MAX)
+_option: Final = functools.partial(click.option, cls=ConnectionOption)
+
+_OPTIONS: Final = (
+    _option("--namesrv", metavar="HOST:PORT", help="Name servers, with ; between them "
+                 f"(NAMESRV_ADDR, else {DEFAULT_ADDRESS})."),
+    _option("--access-key", metavar="NAME", help="Account, where brokers have access lists "
+                 "(ROCKETPOLL_ACCESS_KEY)."),
+    _option("--secret-key", metavar="KEY", help="Its key; rather in ROCKETPOLL_SECRET_KEY or "
+                 "a profile, as others see command lines."),
+    _option("--tls/--no-tls", default=None, help="Speak TLS with name servers and brokers."),
+    _option("--tls-ca-file", metavar="FILE", help="Authorities to trust (PEM)."),
+    _option("--tls-cert-file", metavar="FILE", help="Certificate of this client (PEM)."),
+    _option("--tls-key-file", metavar="FILE", help="Its private key, if in another file."),
+    _option("--tls-verify/--no-tls-verify", default=None,
+                 help="Check the brokers' certificates (they are)."),
+    _option("--tls-server-name", metavar="NAME",
+                 help="Name that the certificates bear, if not the address."),
+    _option("--max-body-bytes", type=_BODY_BYTES, metavar="N",
+                 help="Most bytes that a compressed body may inflate to (16 MiB)."),
+    _option("--profile", metavar="NAME", help="Section of the file of settings "
+                 f"({PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
+)  # fmt: skip
+_NUMBERS: Final = {"max-body-bytes": _BODY_BYTES}
+_FLAGS: Final = frozenset({"tls", "tls-verify"})
+_FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
+_SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
+_CREDENTIALS: Final = _SECRETS | {"access-key"}
+_MENTIONED: Final = re.compile(
+    r"\brocketpoll ((?:cluster|dlq|group|sink|topic) [a-z]+"
+    r"|(?:bench|console|consume|exporter|message|produce|tail|top)\b)"
+)
+"""A command within a sentence that acts on a cluster."""
+
+_OTHERS_MAY_READ: Final = stat.S_IRGRP | stat.S_IROTH
+_PROFILES_CHARACTERS_MAX: Final = 1 << 20
+KEYS: Final = (
+    *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
+    *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes"),
+)
+"""The settings of a profile: the options, and the password of a key, which is no option."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """The way to a cluster.
+
+    Attributes:
+        settings: What options, environment and profile say, by the names of the options.
+        options: The options that lead another command to the same cluster, without credentials.
+        profiles_file: The file of profiles, if a variable names it and a profile is used.
+        needs_keys: Whether commands need credentials that neither these options nor the profile
+            give.
+    """
+
+    settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
+    options: tuple[str, ...] = ()
+    profiles_file: str | None = None
+    needs_keys: bool = False
+
+    @property
+    def name_servers(self) -> str:
+        """Addresses of the name servers, as ``host:port;host:port``."""
+        return str(self.settings.get("namesrv") or DEFAULT_ADDRESS)
+
+    def command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
+        """Return a command line, quoted for a shell, that acts on this cluster wherever it is run.
+
+        Args:
+            verb: The words that name the command, such as ``group seek``.
+            arguments: Its arguments, as they are.
+            options: Its own options, as they are.
+        """
+        words = ["rocketpoll", *verb.split()]
+        if any(each.startswith("-") for each in arguments):  # a name, and no option
+            words += [*options, *self.options, "--", *arguments]
+        else:
+            words += [*arguments, *options, *self.options]
+        line = shlex.join(words)
+        if self.profiles_file is None:
+            return line
+        return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
+
+    def completed(self, text: str) -> str:
+        """Return a sentence, with the options of this cluster in each command that it names."""
+        return _MENTIONED.sub(lambda found: self.command(found[1]), text)
+
+    def instance(self) -> ClientInstance:
+        """Return a client for this cluster, which is not started."""
+        from rmq_spark.client.instance.instance import ClientInstance  # noqa: PLC0415
+        from rmq_spark.client.transport.remoting_client import Credentials  # noqa: PLC0415  # not for help
+
+        given = self.settings
+        credentials = None
+        if "access-key" in given or "secret-key" in given:
+            for name in ("access-key", "secret-key"):
+                if name not in given:
+                    raise click.UsageError(f"--{name} is missing: the keys belong together")
+            credentials = Credentials(given["access-key"], given["secret-key"])
+        try:
+            tls = self._tls()
+        except TlsRejected as error:
+            option = f"--tls-{error.setting.replace('_', '-')}"
+            raise click.UsageError(f"{option}: {error.problem}") from error
+        limits = {"max_body_bytes": given["max-body-bytes"]} if "max-body-bytes" in given else {}
+        return ClientInstance(
+            self.name_servers, credentials=credentials, tls=tls, request_timeout_ms=5_000, **limits
+        )
+
+    def _tls(self) -> TlsSettings | None:
+        given = {
+            name.removeprefix("tls-"): value
+            for name, value in self.settings.items()
+            if name.startswith("tls-")
+        }
+        password = given.pop("key-password", None)
+        is_wanted = self.settings.get("tls")
+        if is_wanted is None:
+            is_wanted = bool(given)  # certificates without TLS would mean nothing
+        if not is_wanted:
+            return None
+        from rmq_spark.client.transport.tls.settings import TlsSettings  # noqa: PLC0415  # seldom used
+
+        return TlsSettings.of_files(
+            ca_file=given.get("ca-file"),
+            cert_file=given.get("cert-file"),
+            key_file=given.get("key-file"),
+            key_password=password if "cert-file" in given else None,  # it may be another cluster's
+            verify=given.get("verify", True),
+            server_name=given.get("server-name"),
+        )
+
+    @contextmanager
+    def admin(self) -> Iterator[Admin]:
+        """Yield an `Admin` of the cluster; a topic that is not there is told with the nearest.
+
+        Raises:
+            Failure: The cluster has no topic of a name.
+        """
+        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not for help
+
+        with Admin(instance=self.instance()) as admin, explained(admin):
+            yield admin
+
+
+@contextmanager
+def explained(admin: Admin) -> Iterator[None]:
+    """Tell of a topic that is not there with the nearest that is.
+
+    Name servers forget the topics of brokers that are away: where there is no broker, the topic may
+    well be there, and nobody should be told to make it.
+
+    Raises:
+        Failure: The cluster has no topic of a name.
+        BrokerNotFound: It has no broker.
+    """
+    try:
+        yield
+    except TopicNotUsable:
+        raise
+    except RouteNotFound as error:
+        _check_has_brokers(admin, error)
+        near = get_close_matches(error.topic, _topics_of(admin), 1)
+        what = f"did you mean {near[0]}? " if near else ""
+        raise Failure(
+            f"there is no topic {error.topic}: {what}rocketpoll topic list shows all, "
+            f"rocketpoll topic create {error.topic} makes it"
+        ) from error
+    except TopicNotFound as error:
+        raise Failure(
+            f"{line_of(error)}; rocketpoll topic describe shows which brokers have it"
+        ) from error
+
+
+def connected(function: _Function) -> _Function:
+    """Add the options of a connection to a command, which gets them as its argument ``access``."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **given: Any) -> Any:
+        of_connection = {name: given.pop(name.replace("-", "_"), None) for name in KEYS}
+        access = _access(of_connection, given.pop("profile"))
+        return function(*arguments, access=access, **given)
+
+    decorated: Any = run
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # it is called as the function was
+
+
+def _access(options: Mapping[str, Any], profile: str | None) -> Access:
+    of_environment = {
+        name: os.environ[variable]
+        for name, variable in _VARIABLES.items()
+        if os.environ.get(variable)
+    }
+    if options["namesrv"] == "":  # an unset variable in a script must not lead to this machine
+        raise click.UsageError("--namesrv: needed HOST:PORT, found nothing")
+    of_profile = {} if profile is None else read_profile(profile)
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = {**of_environment, **of_profile, **given}
+    shown = [] if profile is None else ["--profile", profile]
+    for name in KEYS:
+        is_implied = profile is not None and name in of_profile and name not in given
+        if is_implied or name in _CREDENTIALS:
+            continue
+        if name == "namesrv":
+            shown += ["--namesrv", settings.get(name) or DEFAULT_ADDRESS]
+        elif name in _FLAGS and name in given:
+            shown.append(f"--{name}" if given[name] else f"--no-{name}")
+        elif name in given:
+            shown += [f"--{name}", os.path.abspath(given[name]) if name in _FILES else given[name]]  # noqa: PTH100  # as text
+    file = os.environ.get(PROFILES_VARIABLE) if profile is not None else None
+    return Access(
+        settings,
+        tuple(shown),
+        None if not file else os.path.abspath(file),  # noqa: PTH100  # as text
+        any(settings[name] != of_profile.get(name) for name in _CREDENTIALS & settings.keys()),
+    )
+
+
+def read_profile(name: str) -> Mapping[str, Any]:
+    """Return the settings of a profile, by the names of the options.
+
+    Raises:
+        click.UsageError: There is no such file or section, or it has something else in it.
+    """
+    path = _profiles_file(name)
+    section, others_may_read = _section(name, path)
+    found: dict[str, Any] = {}
+    for key, text in section.items():
+        if not text:
+            raise click.UsageError(f"--profile {name}: {path} has {key} without a value")
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(KEYS)}"
+            raise click.UsageError(f"--profile {name}: {path} has {key}, which is none: {hint}")
+        if key in _FLAGS:
+            if text.lower() not in _BOOLEANS:
+                raise click.UsageError(f"--profile {name}: {key} is true or false, not {text!r}")
+            found[key] = _BOOLEANS[text.lower()]
+        elif key in _NUMBERS:
+            try:
+                found[key] = _NUMBERS[key](text)
+            except click.BadParameter as error:
+                raise click.UsageError(
+                    f"--profile {name}: {path} has {key} = {text}: {error.message}"
+                ) from error
+        else:
+            found[key] = _at_home(text) if key in _FILES else text
+    if others_may_read and not _SECRETS.isdisjoint(found):
+        click.echo(
+            f"rocketpoll: {path} holds secrets, and other users can read it: chmod 600 {path}",
+            err=True,
+        )
+    return found
+
+
+def _section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
+    """Return a section of the file of profiles, and whether other users can read the file."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
+            text = file.read(_PROFILES_CHARACTERS_MAX)
+            mode = os.fstat(file.fileno()).st_mode
+        if len(text) == _PROFILES_CHARACTERS_MAX:
+            raise click.UsageError(f"--profile {name}: {path} is too large for a file of profiles")
+        parser.read_string(text, str(path))
+    except OSError as error:
+        raise click.UsageError(
+            f"--profile {name}: {path} cannot be read: {error.strerror}; make it, [{name}] with "
+            "namesrv = HOST:PORT"
+        ) from error
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--profile {name}: {path} is no INI file: {error}") from error
+    if not parser.has_section(name):
+        there = ", ".join(parser.sections()) or "none"
+        raise click.UsageError(f"--profile {name}: {path} has no such section; there is {there}")
+    return dict(parser.items(name)), bool(mode & _OTHERS_MAY_READ)
+
+
+def _at_home(path: str) -> str:
+    """Return a path with the user's directory in the place of ~, as shells have it."""
+    return os.path.expanduser(path)  # noqa: PTH111  # where there is none, it stays as it is
+
+
+def _profiles_file(name: str) -> Path:
+    named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
+    if named:
+        return Path(named)
+    try:
+        return Path(configured or Path.home() / ".config") / _PROFILES_FILE
+    except RuntimeError as error:  # an account of no name, as containers have
+        raise click.UsageError(
+            f"--profile {name}: this account has no home directory; {PROFILES_VARIABLE} names the "
+            "file of profiles"
+        ) from error
+
+
+def _check_has_brokers(admin: Admin, missing: RouteNotFound) -> None:
+    try:
+        admin.masters()
+    except BrokerNotFound as error:
+        raise error from missing
+    except RocketPollError:  # the first error tells more
+        return
+
+
+def _topics_of(admin: Admin) -> list[str]:
+    try:
+        return sorted(admin.topics())
+    except RocketPollError:  # the first error tells more
+        return []

@@ -1,0 +1,129 @@
+"""Failures of commands: one line each, which says what is wrong and what to do, and exit codes.
+
+    0 done   1 failed   2 wrong usage   10 looked, and found something unhealthy   130 interrupted
+
+Errors of the client name the place and the reason; what a user of the command line can do about
+them is added here. This module must not ask a broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+import click
+
+from rmq_spark.cli.shell.output import printable
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    BrokerRefused,
+    ConnectionClosed,
+    ConnectionFailed,
+    NoNameServer,
+    NoPermission,
+    NotSupported,
+    ProtocolError,
+    RequestTimeout,
+    SendFailed,
+    SubscriptionRejected,
+    SystemBusy,
+    TlsFailed,
+)
+from rmq_spark.errors import RocketPollError
+
+FAILED: Final = 1
+USAGE: Final = 2
+UNHEALTHY: Final = 10
+INTERRUPTED: Final = 130
+
+_BROKERS: Final = "rocketpoll cluster health shows which brokers answer"
+_KEYS: Final = "take keys that may (--access-key, --profile), or change the topic's --perm"
+_ACCESS_LIST: Final = "AclException"
+"""A word in what RocketMQ 4.9 says where its access list forbids something; the code is 1."""
+
+_OTHER_PROGRAMS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed)
+"""Errors of a name server's address at which something else listens."""
+
+_REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
+    (NoNameServer, "name another by --namesrv, or start one: rocketpoll broker"),
+    (TlsFailed, "--tls-ca-file names the authority to trust; leave --tls out if it speaks none"),
+    (ConnectionFailed, _BROKERS),
+    (ConnectionClosed, "is it the port of a name server? Does it speak TLS (--tls)?"),
+    (RequestTimeout, "is it the port of a name server or broker? Does it speak TLS (--tls)?"),
+    (ProtocolError, "give the port of a name server, as --namesrv localhost:9876"),
+    (BrokerNotFound, "start one that registers there, or see rocketpoll cluster info"),
+    (NoPermission, _KEYS),
+    (NotSupported, "rocketpoll cluster info shows the brokers' versions"),
+    (SubscriptionRejected, "conditions in SQL92 need enablePropertyFilter=true at the broker"),
+    (SystemBusy, "try again later, or slower"),
+)
+
+
+class Failure(click.ClickException):
+    """A reason to stop, worded for the user."""
+
+    exit_code = FAILED
+
+
+def line_of(error: RocketPollError) -> str:
+    """Return an error of the client on one line, with what to do about it."""
+    text = " ".join(str(error).split())
+    remedy = _BROKERS if isinstance(error, ConnectionClosed) else _remedy_of(_cause_of(error))
+    return f"{text}; {remedy}" if remedy else text
+
+
+def complain(program: str, message: str) -> None:
+    """Write one line to stderr, in the name of a command; where there is no room, none."""
+    sys.stdout.flush()
+    try:
+        sys.stderr.write(f"{program}: {printable(' '.join(message.split()))}\n")
+        sys.stderr.flush()
+    except OSError:
+        forget(sys.stderr)
+
+
+def forget(stream: TextIO) -> None:
+    """Have what is still to be written go nowhere, so that the end of Python is quiet."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+@contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Show on stderr what the client warns of, while it goes on: outages, above all."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("rocketpoll: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    log = logging.getLogger("rmq_spark")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+class _OneLine(logging.Formatter):
+    """A formatter that escapes what would steer a terminal: names and ids are others' texts."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        return printable(super().formatMessage(record))
+
+
+def _cause_of(error: RocketPollError) -> RocketPollError:
+    """Return the error that tells most, of one that holds several."""
+    if isinstance(error, SendFailed) and error.tries:
+        return error.tries[-1]
+    if isinstance(error, NoNameServer):
+        return next((each for each in error.tries if isinstance(each, _OTHER_PROGRAMS)), error)
+    return error
+
+
+def _remedy_of(error: RocketPollError) -> str | None:
+    if isinstance(error, BrokerRefused) and _ACCESS_LIST in (error.remark or ""):
+        return _KEYS
+    return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), None)

@@ -1,0 +1,88 @@
+"""A bounded HTTP server on the standard library's: a port, and a thread for each client on it.
+
+Clients that are slow cost a thread each, for a few seconds, and there are only so many. It must not
+know what is answered: that is its handler's.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any, Final
+
+from rmq_spark.cli.shell.failures import Failure
+
+CLIENTS_MAX: Final = 32
+CLIENT_SECONDS: Final = 10.0
+
+
+@contextmanager
+def port_explained(host: str, port: int) -> Iterator[None]:
+    """Tell of a port that cannot be opened within, and what to do about it.
+
+    Raises:
+        Failure: The port is in use, or the address is not this machine's.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Failure(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port or "
+            "--host"
+        ) from error
+
+
+class BoundedHttpServer(ThreadingHTTPServer):
+    """A port, and a thread for each client on it."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        """Listen.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+        """
+        self._room = threading.BoundedSemaphore(CLIENTS_MAX)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), handler)
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self.server_address[1]}"
+
+    def server_bind(self) -> None:
+        """Take the port, without a look for the host's name, which takes long without a network."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def serve_until_told(self, say: Callable[[], object]) -> None:
+        """Serve until SIGTERM or SIGINT; ``say`` is called once clients are answered."""
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        name = type(self).__name__
+        threading.Thread(target=self.serve_forever, name=name, daemon=True).start()
+        say()
+        stop.wait()
+        self.shutdown()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client in a thread, or turn it away if there are too many."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a client, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Let a client go that breaks off: nobody can mend that."""

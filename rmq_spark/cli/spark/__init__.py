@@ -1,0 +1,1 @@
+"""Commands about Spark: checkpoints, sinks, archives, Java."""

@@ -1,0 +1,83 @@
+"""``rocketpoll archive FILE.zip``: the modules that Spark's workers need, for ``--py-files``.
+
+Made of the modules that are installed where the command runs. The broker, the command line and
+whatever is compiled stay out: numpy, pyarrow and orjson have to be on the cluster. On the driver
+the archive has to be on PYTHONPATH, too, as Spark does not look for sources in what --py-files
+names.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.output import Bytes
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+
+_HERE: Final = Path(__file__).resolve().parents[3]
+_LEFT_OUT: Final = _HERE / "rmq_spark" / "cli"
+_NAMES: Final = ("__init__.py", "errors.py")
+"""Modules of ``rocketpoll`` in the archive: ``rocketpoll.Producer`` works on a cluster, too."""
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+
+
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll archive dist/rocketpoll.zip",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+def archive(file: Path) -> None:
+    """Write an archive of the Spark source and sink, for --py-files, and say how to use it.
+
+    FILE is where to write it, as dist/rocketpoll.zip. Directories that are missing are made, and
+    named.
+    """
+    if file.suffix != ".zip":
+        raise click.UsageError(
+            f"the name has to end with .zip, or Spark does not take it for an archive: {file}"
+        )
+    missing = [each for each in reversed(file.parents) if not each.exists()]
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_archive(file)
+    except OSError as error:
+        raise Failure(str(error)) from error
+    for directory in missing:
+        sys.stderr.write(f"made the directory {directory}\n")
+    sys.stderr.write(f"wrote {file}, {Bytes(file.stat().st_size)}\n")
+    quoted = shlex.quote(str(file))
+    sys.stdout.write(f"PYTHONPATH={quoted} spark-submit --py-files {quoted} PROGRAM.py\n")
+
+
+def write_archive(path: Path) -> None:
+    """Write it, whole or not at all; the same modules give the same bytes."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for module in _modules():
+            entry = zipfile.ZipInfo(module.relative_to(_HERE).as_posix(), _EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(held.getvalue())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _modules() -> Iterator[Path]:
+    yield _HERE / "pyspark_rocketpoll.py"
+    yield from (_HERE / "rocketpoll" / name for name in _NAMES)
+    for module in sorted((_HERE / "rmq_spark").rglob("*.py")):
+        if _LEFT_OUT not in module.parents:
+            yield module

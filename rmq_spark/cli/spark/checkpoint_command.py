@@ -1,0 +1,254 @@
+"""``rocketpoll checkpoint DIR``: a query's batches, its lag, and how others go on from there.
+
+Files of this machine are read without pyspark and Java, those of other file systems by a Spark of
+its own, with the settings that Spark finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlparse
+
+import click
+
+from rmq_spark.cli.groups.group_command import moving
+from rmq_spark.cli.groups.group_seek import carry_out
+from rmq_spark.cli.groups.group_state import is_unknown
+from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.output import output_option, show_document, show_rows, time_of, write_text
+from rmq_spark.cli.shell.positions import Kind, Place
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.spark.checkpoint_lag import (
+    QueryPlace,
+    last_written,
+    moves_of,
+    places_of,
+    total_behind,
+)
+from rmq_spark.cli.spark.spark import INSTALL, has_pyspark
+from rmq_spark.errors import counted
+from rmq_spark.spark.checkpoint import (
+    CheckpointedBatch,
+    numbered,
+    read_checkpoint,
+    starting_offsets,
+)
+from rmq_spark.spark.errors import SparkError
+from rmq_spark.spark.plan.source_offset import QueuePosition
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmq_spark.client.admin.admin import Admin
+
+_SHOWN: Final = 10
+_COLUMNS: Final = (
+    *("batch", "committed", "source", "topic", "broker", "queue", "next", "last_read_was_stored"),
+)
+
+
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll checkpoint ~/checkpoints/orders --lag\n"
+    "rocketpoll checkpoint ~/checkpoints/orders --to-group billing --dry-run\n"
+    "rocketpoll checkpoint ~/checkpoints/orders --start",
+)
+@click.argument("directory")
+@click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_SHOWN}.")
+@click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
+@click.option("--to-group", "group", metavar="GROUP",
+              help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="With --to-group: show it, and change nothing.")
+@click.option("--yes", is_flag=True, help="With --to-group: do not ask.")
+@click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
+              "and no more.")  # fmt: skip
+@click.option("--batch", type=int, metavar="N", help="That batch (the last that was committed).")
+@click.option("--source", metavar="N",
+              help="Source of the query, by its number or name, if it has several.")  # fmt: skip
+@output_option
+@connected
+def checkpoint(directory: str, *, output: str, access: Access, **how: Any) -> None:
+    """Show what a streaming query's checkpoint says, and have others go on from it.
+
+    DIRECTORY is the query's checkpointLocation: a local directory, or a URL that Spark can read.
+    Only --lag and --to-group ask the cluster.
+    """
+    ways = [name for name in ("is_all", "lag", "group", "start") if how[name]]
+    if len(ways) > 1:
+        raise click.UsageError("--all, --lag, --to-group and --start: one at a time")
+    if not {"group", "start"} & {*ways} and (how["batch"], how["source"]) != (None, None):
+        raise click.UsageError("--batch and --source are for --start and --to-group")
+    if how["dry_run"] and not how["group"]:
+        raise click.UsageError("--dry-run is for --to-group")
+    if how["yes"] and not how["group"]:
+        raise click.UsageError("--yes is for --to-group")
+    source = None if how["source"] is None else _source(how["source"])
+    try:
+        if how["start"]:
+            write_text(f"{_start(directory, how['batch'], source or 0)}\n")
+        elif how["lag"]:
+            _show_lag(_read(directory), access, output)
+        elif how["group"]:
+            batch = _chosen(directory, how["batch"])
+            _move(
+                batch, how["group"], source, access, output, is_dry=how["dry_run"], yes=how["yes"]
+            )
+        else:
+            _list(_read(directory), output, is_all=how["is_all"])
+    except BrokenPipeError:
+        raise
+    except (SparkError, OSError) as error:
+        raise Failure(str(error)) from error
+
+
+def _source(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
+def _start(directory: str, batch: int | None, source: int | str) -> str:
+    with _reader(directory) as spark:
+        return starting_offsets(directory, batch_id=batch, source=source, spark=spark)
+
+
+@contextmanager
+def _reader(location: str) -> Iterator[SparkSession | None]:
+    """Yield a session for a remote location, or None for a local one."""
+    if urlparse(location).scheme in ("", "file"):
+        yield None
+        return
+    if not has_pyspark():
+        raise SparkError(f"{location} is read by Spark, and this Python has no pyspark: {INSTALL}")
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # brings Java
+
+    spark = SparkSession.builder.appName("rocketpoll checkpoint").master("local[1]").getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _read(directory: str) -> list[CheckpointedBatch]:
+    with _reader(directory) as spark:
+        return read_checkpoint(directory, spark)
+
+
+def _chosen(directory: str, batch_id: int | None) -> CheckpointedBatch:
+    batches = _read(directory)
+    return last_written(batches) if batch_id is None else numbered(directory, batches, batch_id)
+
+
+def _places(admin: Admin, batch: CheckpointedBatch) -> list[QueryPlace]:
+    """Return the places of a query, of which some may be gone.
+
+    Raises:
+        RouteNotFound: Its topics are no more, or it is another cluster's.
+    """
+    places = places_of(admin, batch)
+    if places and all(each.end is None for each in places):
+        admin.route(places[0].queue.topic)
+    return places
+
+
+def _show_lag(batches: Sequence[CheckpointedBatch], access: Access, output: str) -> None:
+    batch = last_written(batches)
+    with access.admin() as admin:
+        places = _places(admin, batch)
+    document = {
+        "batch": batch.batch_id,
+        "began": None if batch.timestamp_ms is None else time_of(batch.timestamp_ms),
+        "committed": batch.is_committed,
+        "behind": total_behind(places),
+        "queues": [
+            {
+                "source": each.source,
+                **_queue(each.queue),
+                "next": each.next_offset,
+                "end": "gone" if each.end is None else each.end,
+                "behind": each.behind,
+                "last_read_was_stored": time_of(each.stored_ms or 0),
+            }
+            for each in places
+        ],
+    }
+    show_document(document, output)
+
+
+def _move(
+    batch: CheckpointedBatch,
+    group: str,
+    source: int | str | None,
+    access: Access,
+    output: str,
+    *,
+    is_dry: bool,
+    yes: bool,
+) -> None:
+    with access.admin() as admin:
+        moves = moves_of(admin, group, _places(admin, batch), source)
+        with moving(group, moves, output, is_dry=is_dry, yes=yes):
+            if is_dry:
+                return
+            if is_unknown(admin, group):  # 5.x stores no offsets of a group that was never made
+                admin.create_group(group)
+            carry_out(admin, group, moves, Place(Kind.OFFSET), is_all=False)
+
+
+def _list(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) -> None:
+    shown = batches if is_all else batches[-_SHOWN:]
+    if output != "table":
+        rows = [_row(batch, *each) for batch in shown for each in _positions(batch)]
+        show_rows(rows, _COLUMNS, output, none="no source of it is rocketpoll's")
+        return
+    if len(shown) < len(batches):
+        hidden = counted(len(batches) - len(shown), "earlier batch is", "earlier batches are")
+        write_text(f"{hidden} not shown: --all\n")
+    for batch in shown:
+        write_text("".join(f"{line}\n" for line in _lines_of(batch)))
+
+
+def _positions(batch: CheckpointedBatch) -> Iterator[tuple[int | str, MessageQueue, QueuePosition]]:
+    for source, offset in batch.offsets.items():
+        for queue, position in sorted(offset.positions.items()):
+            yield source, queue, position
+
+
+def _row(
+    batch: CheckpointedBatch, source: int | str, queue: MessageQueue, at: QueuePosition
+) -> dict[str, object]:
+    return {
+        "batch": batch.batch_id,
+        "committed": batch.is_committed,
+        "source": source,
+        **_queue(queue),
+        "next": at.next_offset,
+        "last_read_was_stored": time_of(at.stored_ms or 0),
+    }
+
+
+def _queue(queue: MessageQueue) -> dict[str, object]:
+    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
+
+
+def _lines_of(batch: CheckpointedBatch) -> Iterator[str]:
+    state = "committed" if batch.is_committed else "not committed"
+    yield f"batch {batch.batch_id}  {_time(batch.timestamp_ms)}  {state}"
+    if not batch.offsets:
+        yield "  no source of it is rocketpoll's"
+    for source, queue, position in _positions(batch):
+        stored = "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
+        name = f"{queue.topic} > {queue.broker_name} > {queue.queue_id}"
+        yield f"  source {source}  {name}  next {position.next_offset}{stored}"
+
+
+def _time(ms: int | None) -> str:
+    if ms is None:
+        return "at an unknown time"
+    return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(
+        sep=" ", timespec="milliseconds"
+    )

@@ -1,0 +1,96 @@
+"""The lag of a streaming query, by its checkpoint: where it is in each queue, and where these end.
+
+    checkpoint ──> last batch that was written ──> its places ──> a group's moves to them
+
+The command line and the console show it alike. A queue of a topic that is no more has no end. This
+module must not know how any of it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq_spark.cli.groups.group_seek import Move
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.spark.checkpoint import CheckpointedBatch
+
+
+class QueryPlace(NamedTuple):
+    """A query's place in one queue; ``end`` is None if the queue is no more."""
+
+    source: int | str
+    queue: MessageQueue
+    next_offset: int
+    stored_ms: int | None
+    end: int | None
+
+    @property
+    def behind(self) -> int | None:
+        """Number of messages that the query has before it; None if that is not known."""
+        return None if self.end is None else max(self.end - self.next_offset, 0)
+
+
+def last_written(batches: Sequence[CheckpointedBatch]) -> CheckpointedBatch:
+    """Return the last batch that was committed; the last of all if none was."""
+    return next((each for each in reversed(batches) if each.is_committed), batches[-1])
+
+
+def places_of(admin: Admin, batch: CheckpointedBatch) -> list[QueryPlace]:
+    """Return the places at the end of a batch, each with the end of its queue as it is now."""
+    topics = {queue.topic for offset in batch.offsets.values() for queue in offset.positions}
+    ends: dict[MessageQueue, int] = {}
+    for topic in sorted(topics):
+        try:
+            found = admin.topic_offsets(topic)
+        except RouteNotFound:  # of this one topic
+            continue
+        ends.update({queue: offset.max_offset for queue, offset in found.items()})
+    return [
+        QueryPlace(source, queue, at.next_offset, at.stored_ms, ends.get(queue))
+        for source, offset in batch.offsets.items()
+        for queue, at in sorted(offset.positions.items())
+    ]
+
+
+def total_behind(places: Sequence[QueryPlace]) -> int:
+    """Return the number of messages that a query has before it, as far as it is known."""
+    return sum(each.behind or 0 for each in places)
+
+
+def moves_of(
+    admin: Admin, group: str, places: Sequence[QueryPlace], source: int | str | None
+) -> list[Move]:
+    """Work out how a group gets to the places of a query's source.
+
+    Raises:
+        Failure: There is no such source, or several and none is named, or its queues are no more.
+    """
+    sources = dict.fromkeys(each.source for each in places)
+    there = ", ".join(map(str, sources)) or "none"
+    if source is None and len(sources) > 1:
+        raise Failure(f"the query has the sources {there}: name one by --source")
+    if source is not None and source not in sources:
+        raise Failure(f"source {source} is none of rocketpoll's; these are: {there}")
+    chosen = [each for each in places if source is None or each.source == source]
+    committed = {
+        lag.queue: lag.consumer_offset
+        for topic in sorted({each.queue.topic for each in chosen if each.end is not None})
+        for lag in admin.lag(group, topic)
+    }
+    moves = [
+        Move(each.queue, committed.get(each.queue), min(each.next_offset, each.end), each.end)
+        for each in chosen
+        if each.end is not None
+    ]
+    if not moves:
+        raise Failure(
+            "none of the checkpoint's queues is there: rocketpoll checkpoint DIR --lag shows them, "
+            "rocketpoll cluster info the brokers"
+        )
+    return moves

@@ -1,0 +1,232 @@
+"""Committed reads: the rows of a topic that sinks have committed, as one Arrow table.
+
+    commits topic (`manifest`) ──> manifests that count ──> their spans ──> bulk pulls
+        ──> are these the rows that were committed? ──> record batches ──> a table
+
+The Spark source reads the same rows with ``isolation=committed``. This module must not know what a
+table is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import dropwhile
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rmq_spark.client.admin.reads.arrow_reads import (
+    DEFAULT_COLUMNS,
+    PULL_TIMEOUT_MS,
+    checked_columns,
+    refuse_left_out,
+    schema_of,
+)
+from rmq_spark.client.arguments import check_text, check_topic
+from rmq_spark.client.errors import ManifestError, MessageRejected
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.manifest import (
+    CommitState,
+    CommittedSpan,
+    Manifest,
+    ManifestId,
+    added,
+    commits_topic,
+    decoded,
+)
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.read_bounds import (
+    EARLIEST,
+    LATEST,
+    READER_GROUP,
+    Bound,
+    Span,
+    spans_to_read,
+)
+from rmq_spark.client.reading.readable_chunks import readable_chunks
+from rmq_spark.client.reading.record_batches import RecordBatches
+from rmq_spark.client.reading.stored_messages import stored_messages
+from rmq_spark.client.reading.taken_back import left_out
+from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.message_queue import MessageQueue
+
+_RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
+
+
+class SinkBatch(NamedTuple):
+    """A batch that a sink has committed to a topic, as its manifest says.
+
+    Attributes:
+        id: The query and batch, or the batch write.
+        row_count: Number of rows.
+        body_bytes: Bytes of their bodies; None if that takes reading the parts of its manifest.
+        stored_ms: Milliseconds since the epoch at which the manifest was stored.
+        counts: False for a repeat, which readers pass over.
+    """
+
+    id: ManifestId
+    row_count: int
+    body_bytes: int | None
+    stored_ms: int
+    counts: bool
+
+
+def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
+    """Return all batches that sinks have committed to a topic, in the order of their manifests.
+
+    Raises:
+        RouteNotFound: Nothing was committed to the topic yet.
+        ManifestError: A manifest is damaged, or is of a newer release.
+    """
+    found: list[SinkBatch] = []
+    for place in spans_to_read(instance, commits_topic(topic), EARLIEST, LATEST):
+        for message, manifest in _manifests(instance, place):
+            rows = manifest.stated[0] if manifest.parts else manifest.row_count
+            size = None if manifest.parts else manifest.body_bytes
+            stored_ms = message.store_timestamp
+            found.append(SinkBatch(manifest.id, rows, size, stored_ms, counts=False))
+    _, counting = CommitState().take((at, batch.id) for at, batch in enumerate(found))
+    for at in counting:
+        found[at] = found[at]._replace(counts=True)
+    return found
+
+
+def committed_table_of(
+    instance: ClientInstance,
+    topic: str,
+    start: Bound,
+    end: Bound,
+    columns: Iterable[str] | None,
+    tags: str | None,
+) -> pa.Table:
+    """Read the committed rows of a topic; what `Admin.read_committed` does."""
+    schema = schema_of(DEFAULT_COLUMNS if columns is None else checked_columns(columns))
+    if tags is not None:
+        tags = check_text("tags", tags, "created || paid")
+    topic = check_topic(topic)
+    wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
+    places = spans_to_read(instance, commits_topic(topic), start, end)
+    if not places:
+        queue = f"one for the queue of {commits_topic(topic)}, or a text or a time"
+        raise MessageRejected("start and end", queue, "bounds of no queue")
+    if len(places) > 1:
+        raise ManifestError(
+            f"topic {commits_topic(topic)} has {len(places)} queues, and batches are in order in "
+            "one only: delete those that no sink writes to"
+        )
+    instance.routes.refresh(topic)
+    batches: list[pa.RecordBatch] = []
+    for manifest in _counting(instance, places[0]):
+        for span in manifest.spans:
+            batches += _rows_of(instance, span, schema, wanted)
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def _counting(instance: ClientInstance, place: Span) -> list[Manifest]:
+    """Return the manifests between two places that count, from the first of which all is there."""
+    first = min(instance.api.min_offset(place.address, place.queue), place.start)
+    ids: list[tuple[int, ManifestId]] = []
+    stored: dict[int, Manifest] = {}
+    for message, manifest in _manifests(instance, place._replace(start=first)):
+        ids.append((message.queue_offset, manifest.id))
+        if message.queue_offset >= place.start:
+            stored[message.queue_offset] = manifest
+    whole: list[Manifest] = []
+    for at in filter(stored.__contains__, CommitState().take(ids)[1]):
+        manifest, parts = stored[at], {}
+        for part in manifest.parts:
+            for each in _messages(instance, place._replace(start=part, end=part + 1)):
+                parts[each.queue_offset] = bytes(each.body)
+        whole.append(manifest.whole(parts) if manifest.parts else manifest)
+    begins: dict[MessageQueue, int] = {}
+
+    def is_begun(manifest: Manifest) -> bool:
+        """Return whether retention has taken rows of a batch."""
+        return any(
+            span.queue_offset < _begin(instance, span.queue, begins) for span in manifest.spans
+        )
+
+    return [*dropwhile(is_begun, whole)]
+
+
+def _begin(instance: ClientInstance, queue: MessageQueue, known: dict[MessageQueue, int]) -> int:
+    if queue not in known:
+        address = instance.routes.address_for_read(queue.broker_name)
+        known[queue] = instance.api.min_offset(address, queue)
+    return known[queue]
+
+
+def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[MessageExt, Manifest]]:
+    for message in _messages(instance, place):
+        try:
+            manifest = decoded(bytes(message.body))
+        except ManifestError as error:
+            at = f"offset {message.queue_offset} of {place.queue.topic}"
+            raise ManifestError(f"{at}: {error}") from error
+        if manifest is not None:
+            yield message, manifest
+
+
+def _messages(instance: ClientInstance, place: Span) -> Iterator[MessageExt]:
+    at = place.start
+    try:
+        for message in stored_messages(instance.api, place, _RULES):
+            if message.fault is not None:
+                raise ManifestError(
+                    f"the message at offset {message.queue_offset} of {place.queue} "
+                    f"({message.message_id}) cannot be read: {message.fault}"
+                )
+            if message.queue_offset > at:
+                refuse_left_out(instance, place, left_out((), at, message.queue_offset))
+            at = message.queue_offset + 1
+            yield message
+    except RecordError as error:
+        raise ManifestError(f"offsets from {at} of {place.queue.topic}: {error}") from error
+    refuse_left_out(instance, place, left_out((), at, place.end))
+
+
+def _rows_of(
+    instance: ClientInstance, span: CommittedSpan, schema: pa.Schema, tags: frozenset[str]
+) -> list[pa.RecordBatch]:
+    """Return the rows of a span, if they are those that were committed."""
+    address = instance.routes.address_for_read(span.queue.broker_name)
+    place = Span(span.queue, address, span.queue_offset, span.queue_offset + span.message_count)
+    bad = _Damaged()
+    rows = RecordBatches(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
+    batches: list[pa.RecordBatch] = []
+    count = crc = 0
+    for records, next_offset, fault, _ in readable_chunks(
+        _pull(instance, place), place.queue, place.start, is_filtered=False
+    ):
+        count += len(records)
+        crc = added(crc, int(records.head["body_crc"].astype("int64").sum()))
+        batches += rows.of(records, span.queue)
+        if fault is not None:
+            bad.met(span.queue, next_offset, fault)
+    if (count, crc) != (span.message_count, span.crc):
+        raise ManifestError(
+            f"{span.queue} has other messages at offsets {place.start} to {place.end - 1} than "
+            "those that were committed, or not all of them"
+        )
+    return batches
+
+
+class _Damaged:
+    """Ends a read with the first message of committed rows that cannot be read."""
+
+    are_kept = False
+
+    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+        """End the read with the name of the message."""
+        raise ManifestError(
+            f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
+            f"cannot be read: {problem}; so these rows are damaged, or are others by now"
+        )
+
+
+def _pull(instance: ClientInstance, place: Span) -> BulkPull:
+    return BulkPull(
+        instance.api, place.address, READER_GROUP, place.queue, place.start, place.end, _RULES
+    )

@@ -1,0 +1,270 @@
+"""MessageLookups: messages of a topic by key or id, or all as a table, of all brokers that have it.
+
+`Admin` adds to this what an operator does with topics and groups. No consumer group takes
+part, and nothing is changed; this module must not know offsets of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.arguments import (
+    INT32_MAX,
+    check_offset,
+    check_queue,
+    check_range,
+    check_text,
+    check_timestamp_ms,
+)
+from rmq_spark.client.errors import NotFound, ProtocolError, RouteNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.routes import MASTER_ID
+from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
+from rmq_spark.client.results import PullStatus
+from rmq_spark.errors import WireError, legible
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import UNIQ_KEY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ADMIN_TIMEOUT_MS: Final = 5_000
+FOREVER_MS: Final = (1 << 63) - 1
+QUERY_MESSAGES_MAX: Final = 64
+
+
+class MessageLookups:
+    """Looks up messages, in all brokers that have a topic."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self.instance = instance
+        self._api = BrokerApi(instance.connections, ADMIN_TIMEOUT_MS, instance.api.max_body_bytes)
+
+    def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        messages_max: int = QUERY_MESSAGES_MAX,
+    ) -> tuple[MessageExt, ...]:
+        """Return the newest messages of a topic that have a key.
+
+        A message that cannot be read has a ``fault``, and its body as it is stored.
+
+        Args:
+            topic: Name of the topic.
+            key: One of the message's keys.
+            begin_ms: Earliest store time, in milliseconds since the epoch.
+            end_ms: Latest store time, in milliseconds since the epoch.
+            messages_max: Most messages to return of each broker.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+            MessageRejected: A time is before 1970, or must be seconds, or a number is out of range.
+            ProtocolError: The broker's answer is not stored messages; the error names the broker.
+            ClientError: A broker does not answer, or refuses.
+            TypeError: An argument has the wrong type.
+        """
+        topic = check_text("topic", topic, "orders")
+        key = check_text("key", key, "order-42")
+        check_timestamp_ms("begin_ms", begin_ms)
+        check_timestamp_ms("end_ms", end_ms)
+        check_range("messages_max", messages_max, 1, INT32_MAX)
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=messages_max,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+            unique_key_query=False,
+        )
+        found = self._query(header, self._brokers_of(topic))
+        return tuple(message for message in found if key in message.keys)
+
+    def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
+        """Return the messages with an id given by their producer; several, if one was resent.
+
+        A message that cannot be read has a ``fault``, and its body as it is stored.
+
+        Args:
+            topic: Name of the topic.
+            message_id: The id that ``SendResult.message_id`` has.
+
+        Raises:
+            NotFound: There are none.
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+            ProtocolError: The broker's answer is not stored messages; the error names the broker.
+            ClientError: A broker does not answer, or refuses.
+            TypeError: An argument has the wrong type.
+        """
+        topic = check_text("topic", topic, "orders")
+        message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=message_id,
+            max_num=QUERY_MESSAGES_MAX // 2,
+            begin_timestamp=0,
+            end_timestamp=FOREVER_MS,
+            unique_key_query=True,
+        )
+        brokers = self._brokers_of(topic)
+        found = tuple(
+            m for m in self._query(header, brokers) if m.properties.get(UNIQ_KEY) == message_id
+        )
+        if not found:
+            asked = ", ".join(address for _, address in brokers)
+            raise NotFound(22, f"no message of {topic} has the id {legible(message_id)}", asked, 12)
+        return found
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at an offset of a queue; None where the queue holds none.
+
+        A message that cannot be read has a ``fault``, and its body as it is stored.
+
+        Args:
+            queue: The queue.
+            queue_offset: Offset at which to look, from the first that the queue holds.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+            BrokerNotFound: The topic is not on that broker.
+        """
+        check_queue("queue", queue)
+        check_offset("queue_offset", queue_offset)
+        self.instance.routes.refresh(queue.topic)
+        address = self.instance.routes.address_for_read(queue.broker_name)
+        pulled = self._api.peek(address, READER_GROUP, queue, queue_offset)
+        if pulled.pull_status is not PullStatus.FOUND:
+            return None
+        limit = self._api.max_body_bytes
+        found = _decoded(
+            address,
+            decode_pulled(pulled.records, queue, max_body_bytes=limit, with_faults=True),
+        )
+        if not found:
+            return None
+        if found[0].fault is None:
+            return found[0]
+        return replace(found[0], topic=queue.topic, queue=queue, queue_offset=queue_offset)
+
+    def read_table(
+        self,
+        topic: str,
+        *,
+        start: Bound = EARLIEST,
+        end: Bound = LATEST,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+        on_bad_record: str = "fail",
+    ) -> pa.Table:
+        """Return the messages of a topic as a pyarrow Table; no group's offsets change.
+
+        Names and types of the columns are those of the Spark source. Rows come queue by queue, in
+        the order of their offsets. The whole table is held in memory: choose ``columns`` and a
+        range where a topic is large.
+
+        Args:
+            topic: The topic to read.
+            start: ``"earliest"``, ``"latest"``, a time (a datetime with a zone, or milliseconds
+                since 1970) from which messages were stored, or ``{queue: offset}``, which also says
+                which queues are read.
+            end: A bound of the same kinds, before which to end. Brokers are asked for ``"latest"``
+                once, when the read begins: so it ends on a topic that others write to.
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
+                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+                storeTimestamp.
+            tags: ``"a || b"`` for messages with one of these tags.
+            on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
+                ``"null"`` gives a row without its body, ``"skip"`` leaves it out. The last two log
+                a warning with its place. Of a broken record nothing but the place is known, and
+                its other columns are null.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+            MessageRejected: An argument means nothing.
+            OffsetOutOfRange: A queue does not hold an offset that is given for it.
+            OffsetMoved: The broker has deleted messages before they were read.
+            MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``; the
+                error has its place.
+            ProtocolError: The broker leaves out messages that it should hold.
+        """
+        from rmq_spark.client.admin.reads.arrow_reads import table_of  # noqa: PLC0415  # brings pyarrow
+
+        return table_of(self.instance, topic, start, end, columns, tags, on_bad_record)
+
+    def read_committed(
+        self,
+        topic: str,
+        *,
+        start: Bound = EARLIEST,
+        end: Bound = LATEST,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+    ) -> pa.Table:
+        """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
+
+        Each row of a batch that was written with ``delivery=exactly_once`` is there once; rows of
+        other producers, and of batches that do not count, are left out.
+
+        Args:
+            topic: The topic to read.
+            start: ``"earliest"``, ``"latest"`` or a time (a datetime with a zone, or milliseconds
+                since 1970), from which batches were committed. Batches at the beginning of which
+                retention has taken rows are left out.
+            end: A bound of the same kinds, before which to end.
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
+                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+                storeTimestamp.
+            tags: ``"a || b"`` for messages with one of these tags.
+
+        Raises:
+            RouteNotFound: There is no such topic, or nothing was committed to it yet.
+            MessageRejected: An argument means nothing.
+            ManifestError: A manifest cannot be read, or rows are not those that were committed.
+            OffsetMoved: The broker has deleted messages before they were read.
+            ProtocolError: A message cannot be read; the error names it.
+        """
+        from rmq_spark.client.admin.reads.committed_reads import committed_table_of  # noqa: PLC0415  # brings pyarrow
+
+        return committed_table_of(self.instance, topic, start, end, columns, tags)
+
+    def _query(
+        self, header: QueryMessageRequestHeader, brokers: Iterable[tuple[str, str]]
+    ) -> Iterator[MessageExt]:
+        for name, address in brokers:
+            records = self._api.admin.query_message(address, header)
+            found = self._messages(address, records, name)
+            yield from (message for message in found if message.topic == header.topic)
+
+    def _messages(self, address: str, records: Buffer, broker_name: str) -> list[MessageExt]:
+        limit = self._api.max_body_bytes
+        return _decoded(
+            address, decode_messages(records, broker_name, max_body_bytes=limit, with_faults=True)
+        )
+
+    def _brokers_of(self, topic: str) -> list[tuple[str, str]]:
+        """Return the names and addresses of a topic's masters, after asking for its route again."""
+        route = self.instance.routes.refresh(topic)
+        found = [
+            (name, broker.broker_addrs[MASTER_ID])
+            for name, broker in sorted(route.brokers.items())
+            if MASTER_ID in broker.broker_addrs
+        ]
+        if not found:
+            raise RouteNotFound(topic, "none of its brokers has a master")
+        return found
+
+
+def _decoded(address: str, messages: Iterator[MessageExt]) -> list[MessageExt]:
+    try:
+        return list(messages)
+    except WireError as error:
+        raise ProtocolError(address, str(error)) from error

@@ -1,0 +1,353 @@
+"""AdminCalls: requests of operators to a broker, a method each; typed headers in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.errors import ConsumerNotOnline
+from rmq_spark.client.transport.typed_requests import Calls, body_of, checked, command_of, header_of
+from rmq_spark.wire.bodies.client_info import (
+    Connection,
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProducerConnection,
+    ProducerTableInfo,
+)
+from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from rmq_spark.wire.bodies.lists import GroupList, KVTable
+from rmq_spark.wire.bodies.staged_batches import (
+    AbortBatchRequestBody,
+    CommitBatchRequestBody,
+    CommittedBatch,
+    SinksBody,
+    SinkState,
+    StagedAttempt,
+)
+from rmq_spark.wire.bodies.stats import (
+    BrokerStatsData,
+    ConsumeStats,
+    QueryConsumeQueueResponseBody,
+    ResetOffsetBody,
+    TopicStatsTable,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader
+from rmq_spark.wire.headers.operators import (
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    ResetOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rmq_spark.wire.headers.staging import (
+    BatchRequestHeader,
+    ForgetSinkRequestHeader,
+    LastBatchRequestHeader,
+    StageChunkRequestHeader,
+)
+from rmq_spark.wire.headers.topics import (
+    CreateTopicRequestHeader,
+    TopicRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.transport.remoting_client import Connections
+
+RELAY_TIMEOUT_MS: Final = 15_000
+"""Milliseconds to wait where the broker asks a consumer, for which it waits ten seconds itself."""
+
+_FOUND_OR_NOT: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
+
+
+class AdminCalls:
+    """The requests of operators to a broker, a method each; the address comes first."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+
+    # ---- messages
+
+    def queue_entries(
+        self, address: str, queue: MessageQueue, start: int, count: int
+    ) -> QueryConsumeQueueResponseBody:
+        """Return entries of a queue from an offset on, blank ones among them."""
+        header = QueryConsumeQueueRequestHeader(queue.topic, queue.queue_id, start, count)
+        code = RequestCode.QUERY_CONSUME_QUEUE
+        return self.calls.body(QueryConsumeQueueResponseBody, address, code, header)
+
+    def view_message(self, address: str, commit_log_offset: int) -> Buffer:
+        """Return the record at a position of the commit log."""
+        header = ViewMessageRequestHeader(commit_log_offset)
+        return self.calls.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header).body
+
+    def query_message(self, address: str, header: QueryMessageRequestHeader) -> Buffer:
+        """Return the records with a key, back to back; empty if there are none."""
+        return self.calls.call(
+            address, RequestCode.QUERY_MESSAGE, header, accepted=_FOUND_OR_NOT
+        ).body
+
+    # ---- sinks
+
+    def sinks(self, address: str) -> Mapping[str, SinkState]:
+        """Return what each sink has committed last on a broker of ours, by the sink's name."""
+        answer = self.calls.call(address, RequestCode.ALL_SINKS)
+        return body_of(address, SinksBody, answer).sinks
+
+    def forget_sink(self, address: str, sink: str) -> bool:
+        """Have a broker of ours forget a sink; return whether it knew it."""
+        answer = self.calls.call(
+            address,
+            RequestCode.FORGET_SINK,
+            ForgetSinkRequestHeader(sink),
+            accepted=_FOUND_OR_NOT,
+        )
+        return answer.code == ResponseCode.SUCCESS
+
+    # ---- topics
+
+    def create_topic(self, address: str, config: TopicConfig) -> None:
+        """Create a topic on a broker, or change it."""
+        attributes = ",".join(
+            f"+{name}={value}" for name, value in (config.attributes or {}).items()
+        )
+        header = CreateTopicRequestHeader(
+            topic=config.topic_name,
+            default_topic="TBW102",
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type.name,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            attributes=attributes or None,
+        )
+        self.calls.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    def delete_topic(self, address: str, topic: str) -> None:
+        """Delete a topic of a broker, with its messages."""
+        self.calls.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
+
+    def topic_configs(self, address: str) -> Mapping[str, TopicConfig]:
+        """Return the settings of all topics of a broker, by name."""
+        code = RequestCode.GET_ALL_TOPIC_CONFIG
+        return self.calls.body(TopicConfigSerializeWrapper, address, code).topic_config_table
+
+    def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
+        """Return the offsets that the queues of a topic hold on a broker."""
+        header = TopicRequestHeader(topic)
+        return self.calls.body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+
+    def groups_of_topic(self, address: str, topic: str) -> frozenset[str]:
+        """Return the names of the groups that consume a topic, or have consumed it."""
+        header, code = TopicRequestHeader(topic), RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        return self.calls.body(GroupList, address, code, header).group_list
+
+    # ---- groups
+
+    def create_group(self, address: str, config: SubscriptionGroupConfig) -> None:
+        """Create a consumer group on a broker, or change it."""
+        self.calls.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
+
+    def delete_group(self, address: str, group: str, *, with_offsets: bool = False) -> None:
+        """Delete a consumer group, and its offsets if asked for."""
+        header = DeleteSubscriptionGroupRequestHeader(group, with_offsets, with_offsets)
+        self.calls.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    def group_configs(self, address: str) -> Mapping[str, SubscriptionGroupConfig]:
+        """Return the settings of all consumer groups of a broker, by name."""
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return self.calls.body(SubscriptionGroupWrapper, address, code).subscription_group_table
+
+    def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
+        """Return a group's progress, in one topic or in all that it has offsets for."""
+        header = GetConsumeStatsRequestHeader(group, topic)
+        return self.calls.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
+
+    def all_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
+        """Return the offsets of all groups, by ``topic@group`` and queue.
+
+        RocketMQ refuses (1) where there are none.
+        """
+        code = RequestCode.GET_ALL_CONSUMER_OFFSET
+        return self.calls.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
+
+    def reset_offset(
+        self, address: str, header: ResetOffsetRequestHeader
+    ) -> Mapping[MessageQueue, int]:
+        """Have an online group go to a time, or, on 5.x and rocketpoll, to an offset of one queue.
+
+        Raises:
+            ConsumerNotOnline: No member is online; its offsets can be stored directly.
+        """
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        return self.calls.body(ResetOffsetBody, address, code, header).offset_table
+
+    def clone_group_offset(self, address: str, header: CloneGroupOffsetRequestHeader) -> None:
+        """Give one group the offsets of another."""
+        self.calls.call(address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    # ---- clients
+
+    def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
+        """Return the online members of a consumer group.
+
+        Raises:
+            ConsumerNotOnline: There are none.
+        """
+        header, code = ConsumerGroupRequestHeader(group), RequestCode.GET_CONSUMER_CONNECTION_LIST
+        return self.calls.body(ConsumerConnection, address, code, header)
+
+    def online_members(self, address: str, group: str) -> tuple[Connection, ...]:
+        """Return the online members of a consumer group, as one broker knows them; maybe none."""
+        try:
+            return tuple(self.consumer_connection(address, group).connection_set)
+        except ConsumerNotOnline:
+            return ()
+
+    def producer_connection(self, address: str, group: str) -> ProducerConnection:
+        """Return the online members of a producer group; refused (1) if there are none."""
+        header, code = (
+            GetProducerConnectionListRequestHeader(group),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        )
+        return self.calls.body(ProducerConnection, address, code, header)
+
+    def producers(self, address: str) -> ProducerTableInfo:
+        """Return all producers of a broker, by group."""
+        return self.calls.body(ProducerTableInfo, address, RequestCode.GET_ALL_PRODUCER_INFO)
+
+    def consumer_running_info(
+        self, address: str, group: str, client_id: str
+    ) -> ConsumerRunningInfo:
+        """Return a consumer's report on itself, for which the broker asks it.
+
+        Raises:
+            ConsumerNotOnline: The consumer does not answer.
+        """
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        header = GetConsumerRunningInfoRequestHeader(group, client_id)
+        calls = Calls(self.calls.ask, RELAY_TIMEOUT_MS)
+        return calls.body(ConsumerRunningInfo, address, code, header)
+
+    def consume_message_directly(
+        self, address: str, header: ConsumeMessageDirectlyResultRequestHeader
+    ) -> ConsumeMessageDirectlyResult:
+        """Have a consumer consume one message now, which the broker asks it to."""
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        calls = Calls(self.calls.ask, RELAY_TIMEOUT_MS)
+        return calls.body(ConsumeMessageDirectlyResult, address, code, header)
+
+    # ---- the broker
+
+    def runtime_info(self, address: str) -> Mapping[str, str]:
+        """Return a broker's report on itself."""
+        return self.calls.body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO).table
+
+    def broker_config(self, address: str) -> Mapping[str, str]:
+        """Return a broker's settings."""
+        answer = self.calls.call(address, RequestCode.GET_BROKER_CONFIG)
+        header_of(address, RequestCode.GET_BROKER_CONFIG, answer)
+        lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
+        pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    def broker_stats(self, address: str, stats_name: str, stats_key: str) -> BrokerStatsData:
+        """Return one counter of a broker; refused (1) if nothing has been counted."""
+        header = ViewBrokerStatsDataRequestHeader(stats_name, stats_key)
+        return self.calls.body(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+
+
+# ---- StagingCalls: requests about staged batches, which rocketpoll's brokers know, a method
+# each.
+
+
+class StagingCalls:
+    """The requests about staged batches, a method each; the broker's address comes first."""
+
+    def __init__(self, connections: Connections, timeout_ms: int) -> None:
+        """Make calls over connections; ``timeout_ms`` is how long each may take by default."""
+        self._connections = connections
+        self._timeout_ms = timeout_ms
+
+    def stage_chunk(
+        self,
+        address: str,
+        header: StageChunkRequestHeader,
+        sized_records: Buffer,
+        timeout_ms: int | None = None,
+    ) -> Future[bool]:
+        """Stage encoded records, their sizes in front.
+
+        Returns a future that is True if the batch is committed already, and nothing was staged.
+        """
+        code = RequestCode.STAGE_CHUNK
+        command = command_of(code, header, sized_records)
+
+        def interpret(answer: RemotingCommand) -> bool:
+            checked(address, code, answer)
+            is_committed: bool = header_of(address, code, answer).is_committed
+            return is_committed
+
+        return self._connections.request_async(address, command, self._time(timeout_ms), interpret)
+
+    def commit_batch(
+        self,
+        address: str,
+        batch: BatchRequestHeader,
+        attempts: Sequence[StagedAttempt],
+        timeout_ms: int | None = None,
+    ) -> CommittedBatch:
+        """Make all rows of these attempts visible; return the last batch that is committed then.
+
+        One that was committed before is returned as it was committed then. The broker goes on when
+        nobody waits for it any more: who asks again hears what it has come to.
+        """
+        code, body = RequestCode.COMMIT_BATCH, CommitBatchRequestBody(attempts=tuple(attempts))
+        answer = self._ask(address, command_of(code, batch, body), timeout_ms)
+        return body_of(address, CommittedBatch, checked(address, code, answer))
+
+    def abort_batch(
+        self,
+        address: str,
+        batch: BatchRequestHeader,
+        attempts: Sequence[str],
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Forget what these attempts have staged, unless the batch is committed."""
+        code, body = RequestCode.ABORT_BATCH, AbortBatchRequestBody(attempts=tuple(attempts))
+        checked(address, code, self._ask(address, command_of(code, batch, body), timeout_ms))
+
+    def last_batch(self, address: str, sink: str) -> CommittedBatch | None:
+        """Return the last batch that a sink has committed, or None."""
+        code = RequestCode.LAST_BATCH
+        answer = self._ask(address, command_of(code, LastBatchRequestHeader(sink)), None)
+        checked(address, code, answer, _FOUND_OR_NOT)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        return body_of(address, CommittedBatch, answer)
+
+    def _ask(
+        self, address: str, command: RemotingCommand, timeout_ms: int | None
+    ) -> RemotingCommand:
+        return self._connections.request(address, command, self._time(timeout_ms))
+
+    def _time(self, timeout_ms: int | None) -> int:
+        return self._timeout_ms if timeout_ms is None else timeout_ms

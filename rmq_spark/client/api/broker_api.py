@@ -1,0 +1,404 @@
+"""BrokerApi: requests that clients make of brokers, a method each; typed headers in, values out.
+
+Every method takes the broker's address first, and raises `BrokerRefused` of the fitting kind where
+the broker refuses, or one of `CONNECTION_FAULTS`. It tries nothing twice. The requests of operators
+are in `admin_calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.api.responses import pulled, sent
+from rmq_spark.client.results import AppendResult, PullResult, SendResult
+from rmq_spark.client.subscriptions import ALL
+from rmq_spark.client.transport.connection_pool import Agreement
+from rmq_spark.client.transport.pending_requests import Answer, Waiter
+from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, Connections
+from rmq_spark.client.transport.typed_requests import Calls, body_of, checked, command_of, header_of
+from rmq_spark.wire.bodies.clients import (
+    TAG_EXPRESSION,
+    CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from rmq_spark.wire.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.send import (
+    AppendChunkRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.api.admin_api import AdminCalls, StagingCalls
+    from rmq_spark.client.transport.connection import Connection
+
+HOLD_MARGIN_MS: Final = 10_000
+"""Milliseconds that the answer to a pull is waited for beyond the time that it may be held."""
+
+LOCK_TIMEOUT_MS: Final = 1_000
+
+_NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
+_NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
+_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
+_SUSPEND: Final = PullSysFlag.SUSPEND.value
+
+
+class BrokerApi:
+    """The requests that clients make of brokers, one method each, as in RocketMQ's protocol.
+
+    Every method takes the broker's address (``host:port``) first. It raises `BrokerRefused` of the
+    fitting kind if the broker refuses, or one of ConnectionFailed, ConnectionClosed, RequestTimeout
+    and ProtocolError if there is no response; nothing is tried twice. Methods may be called from
+    any thread.
+
+    Args:
+        connections: The connections that requests go over.
+        timeout_ms: Milliseconds to wait for a response, unless a method says otherwise.
+        max_body_bytes: Most bytes that a compressed body may inflate to; readers of the records in
+            a response apply it.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        max_body_bytes: int = PLAIN_BYTES_MAX,
+    ) -> None:
+        self.calls = Calls(connections.request, timeout_ms)
+        self.connections = connections
+        self.timeout_ms = timeout_ms
+        self.max_body_bytes = max_body_bytes
+
+    @cached_property
+    def admin(self) -> AdminCalls:
+        """Requests of operators; a program that only sends or consumes never loads them."""
+        from rmq_spark.client.api.admin_api import AdminCalls  # noqa: PLC0415  # for operators only
+
+        return AdminCalls(self.calls)
+
+    @cached_property
+    def staging(self) -> StagingCalls:
+        """Requests about staged batches; only who writes exactly once loads them."""
+        from rmq_spark.client.api.admin_api import StagingCalls  # noqa: PLC0415
+
+        return StagingCalls(self.connections, self.timeout_ms)
+
+    def agreement(self, address: str) -> Agreement:
+        """Return the extensions that a broker and this client share, connecting if need be."""
+        return self.connections.agreement(address)
+
+    # ---- sending
+
+    def send(
+        self,
+        address: str,
+        header: SendMessageRequestHeader,
+        body: Buffer,
+        message_id: str,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message, or a batch if the header says so, and wait until it is stored.
+
+        Args:
+            address: The broker.
+            header: The request's header.
+            body: Body of the message, or the encoded batch.
+            message_id: Id that the sender gave the message; it is returned in the result.
+            timeout_ms: Milliseconds to wait for the response.
+        """
+        command = send_command(header, body)
+        answer = self.connections.request(address, command, self._timeout(timeout_ms))
+        return sent(address, command.code, answer, header, message_id)
+
+    def send_async(
+        self,
+        address: str,
+        header: SendMessageRequestHeader,
+        body: Buffer,
+        message_id: str,
+        timeout_ms: int | None = None,
+    ) -> Future[SendResult]:
+        """Send a message, or a batch, and return a future of the result; see `send`."""
+        command = send_command(header, body)
+
+        def interpret(answer: RemotingCommand) -> SendResult:
+            return sent(address, command.code, answer, header, message_id)
+
+        timeout_ms = self._timeout(timeout_ms)
+        return self.connections.request_async(
+            address, command, timeout_ms, interpret, may_gather=True
+        )
+
+    def send_to(
+        self, waiter: Waiter, address: str, header: SendMessageRequestHeader, body: Buffer
+    ) -> None:
+        """Send a message, or a batch, and have the waiter told the response, for `answers.sent`."""
+        self.connections.ask(address, waiter, send_command(header, body))
+
+    def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
+        """Send a message, or a batch, without a response."""
+        self.connections.send_one_way(address, send_command(header, body), self.timeout_ms)
+
+    def append_chunk(
+        self,
+        address: str,
+        header: AppendChunkRequestHeader,
+        sized_records: Buffer,
+        timeout_ms: int | None = None,
+    ) -> Future[AppendResult]:
+        """Append encoded records, their sizes in front, and return a future of the result.
+
+        The broker's `agreement` must have APPEND_CHUNK.
+        """
+        command = command_of(RequestCode.APPEND_CHUNK, header, sized_records)
+
+        def interpret(answer: RemotingCommand) -> AppendResult:
+            checked(address, RequestCode.APPEND_CHUNK, answer)
+            found = header_of(address, RequestCode.APPEND_CHUNK, answer)
+            return AppendResult(found.queue_offset, found.message_count, found.store_timestamp)
+
+        return self.connections.request_async(
+            address, command, self._timeout(timeout_ms), interpret
+        )
+
+    def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
+        """Have a message that was not consumed delivered again later, or made a dead letter."""
+        self.calls.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+    # ---- pulling
+
+    def pull(
+        self, address: str, header: PullMessageRequestHeader, timeout_ms: int | None = None
+    ) -> PullResult:
+        """Pull messages of a queue; if the header allows it, the broker waits for some.
+
+        Args:
+            address: The broker.
+            header: The request's header.
+            timeout_ms: Milliseconds to wait for the response; by default 10 s more than the broker
+                may hold the request.
+        """
+        command, timeout_ms = self._pull_command(header, timeout_ms)
+        answer = self.connections.request(address, command, timeout_ms)
+        return pulled(address, command.code, answer)
+
+    def peek(
+        self, address: str, group: str, queue: MessageQueue, queue_offset: int, count: int = 1
+    ) -> PullResult:
+        """Pull messages from an offset on, whatever their tags, without waiting for any."""
+        header = PullMessageRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=count,
+            sys_flag=_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=ALL,
+            expression_type=TAG_EXPRESSION,
+        )
+        return self.pull(address, header)
+
+    def pull_async(
+        self,
+        address: str,
+        header: PullMessageRequestHeader,
+        timeout_ms: int | None = None,
+        *,
+        is_chunk: bool = False,
+        places_over: Connection | None = None,
+    ) -> Answer[PullResult]:
+        """Pull messages of a queue, and return a future of the result; see `pull`.
+
+        With ``is_chunk``, megabytes are pulled at once; the broker's `agreement` must have
+        PULL_CHUNK. With ``places_over``, the request goes over that connection or fails, and the
+        answer may say where the messages are in the files of the log; the broker must have proven
+        there that these are its own.
+        """
+        code = RequestCode.PULL_CHUNK if is_chunk else RequestCode.PULL_MESSAGE
+        if places_over is not None:
+            code = RequestCode.PULL_PLACES
+        command, timeout_ms = self._pull_command(header, timeout_ms, code)
+
+        def interpret(answer: RemotingCommand) -> PullResult:
+            return pulled(address, command.code, answer)
+
+        return self.connections.request_async(
+            address, command, timeout_ms, interpret, over=places_over
+        )
+
+    def tells_of_deleted_topics(self, address: str) -> bool:
+        """Return whether a connected broker answers a pull that it holds when its topic is deleted.
+
+        RocketMQ's hold it on, and answer it out of a topic of that name that is made meanwhile.
+        """
+        return bool(self.connections.agreed(address).extensions)
+
+    def takes_chunks(self, address: str) -> bool:
+        """Return whether a broker answers pulls in chunks of megabytes."""
+        return Extension.PULL_CHUNK in self.agreement(address).extensions
+
+    def _pull_command(
+        self,
+        header: PullMessageRequestHeader,
+        timeout_ms: int | None,
+        code: RequestCode = RequestCode.PULL_MESSAGE,
+    ) -> tuple[RemotingCommand, int]:
+        if timeout_ms is None:
+            is_held = header.sys_flag & _SUSPEND
+            timeout_ms = (
+                header.suspend_timeout_millis + HOLD_MARGIN_MS if is_held else HOLD_MARGIN_MS
+            )
+        return command_of(code, header), timeout_ms
+
+    # ---- offsets
+
+    def query_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, *, zero_if_young: bool = True
+    ) -> int | None:
+        """Return the offset that a group has stored for a queue, or None.
+
+        A broker returns 0 instead of None for a queue that still has its first message and not many
+        others, unless ``zero_if_young`` is False and the broker is a 5.x or rocketpoll's.
+        """
+        header = QueryConsumerOffsetRequestHeader(
+            group, queue.topic, queue.queue_id, None if zero_if_young else False
+        )
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        answer = self.calls.call(address, code, header, accepted=_NONE_STORED)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        offset: int = header_of(address, code, answer).offset
+        return None if offset < 0 else offset
+
+    def update_consumer_offset(
+        self,
+        address: str,
+        group: str,
+        queue: MessageQueue,
+        commit_offset: int,
+        *,
+        one_way: bool = False,
+    ) -> None:
+        """Store a group's offset, forwards or back; with ``one_way``, without a response."""
+        header = UpdateConsumerOffsetRequestHeader(
+            group, queue.topic, queue.queue_id, commit_offset
+        )
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        if one_way:
+            self.connections.send_one_way(address, command_of(code, header), self.timeout_ms)
+        else:
+            self.calls.call(address, code, header)
+
+    def max_offset(self, address: str, queue: MessageQueue) -> int:
+        """Return the offset that the next message of a queue will get."""
+        header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id)
+        found: int = self.calls.header(address, RequestCode.GET_MAX_OFFSET, header).offset
+        return found
+
+    def min_offset(self, address: str, queue: MessageQueue) -> int:
+        """Return the first offset that a queue still holds; 0 for one that never held any."""
+        header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id)
+        found: int = self.calls.header(address, RequestCode.GET_MIN_OFFSET, header).offset
+        return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
+
+    def search_offset(
+        self, address: str, queue: MessageQueue, timestamp_ms: int, boundary_type: str | None = None
+    ) -> int:
+        """Return the first offset stored at a time or after it (LOWER), or the last before (UPPER).
+
+        ``timestamp_ms`` is in milliseconds since the epoch; RocketMQ 4.9 does not know UPPER.
+        """
+        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, boundary_type)
+        found: int = self.calls.header(
+            address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header
+        ).offset
+        return found
+
+    # ---- groups
+
+    def heartbeat(self, address: str, data: HeartbeatData) -> int:
+        """Tell a broker that this client lives, and its groups; return the broker's version."""
+        return self.calls.call(address, RequestCode.HEART_BEAT, None, data).version
+
+    def unregister(
+        self,
+        address: str,
+        client_id: str,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Tell a broker that this client leaves a group."""
+        header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
+        self.calls.call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
+
+    def consumer_ids(self, address: str, group: str) -> tuple[str, ...]:
+        """Return the client ids of a group's members that are online."""
+        code, header = RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(group)
+        answer = self.calls.call(address, code, header, accepted=_NO_MEMBERS)
+        if answer.code != ResponseCode.SUCCESS:
+            if "no consumer for this group" in (answer.remark or ""):
+                return ()
+            checked(address, code, answer)
+        return body_of(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list
+
+    def check_client_config(self, address: str, body: CheckClientRequestBody) -> None:
+        """Raise an error unless a broker can filter by an expression.
+
+        Raises:
+            BrokerRefused: The broker cannot filter like that, or cannot read the expression.
+        """
+        self.calls.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
+
+    def lock(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> frozenset[MessageQueue]:
+        """Lock queues for 60 s, to be consumed in order, and return those that are locked now."""
+        body = LockBatchRequestBody(
+            consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
+        )
+        code = RequestCode.LOCK_BATCH_MQ
+        answer = self.calls.call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
+        return body_of(address, LockBatchResponseBody, answer).lock_ok_mq_set
+
+    def unlock(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        """Unlock queues that a client has locked; those of others stay as they are."""
+        body = LockBatchRequestBody(
+            consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
+        )
+        self.calls.call(address, RequestCode.UNLOCK_BATCH_MQ, None, body)
+
+    def _timeout(self, timeout_ms: int | None) -> int:
+        return self.timeout_ms if timeout_ms is None else timeout_ms
+
+
+def send_command(header: SendMessageRequestHeader, body: Buffer) -> RemotingCommand:
+    """Return the request that sends a message, or a batch."""
+    code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
+    return command_of(code, header, body)

@@ -1,0 +1,124 @@
+"""NameServers: they know where topics are; if one does not answer, the next is asked.
+
+This module knows no route but the one it is asked for: keeping them is left to `routes`. The
+requests of operators are in `NameServers.admin`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from rmq_spark.client.arguments import check_kind
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    ClientError,
+    MessageRejected,
+    NoNameServer,
+    RouteNotFound,
+    TopicNotFound,
+)
+from rmq_spark.client.transport.address_overrides import NO_DETOURS, Detours
+from rmq_spark.client.transport.typed_requests import Ask, Calls
+from rmq_spark.wire.bodies.routes import TopicRouteData
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
+
+if TYPE_CHECKING:
+    from rmq_spark.client.api.name_server_api import NameServerCalls
+
+_Found = TypeVar("_Found")
+
+
+def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well.
+
+    Raises:
+        MessageRejected: One has a scheme, as ``http://``.
+        TypeError: They are no texts.
+    """
+    texts = (text or "",) if isinstance(text, (str, bytes)) or text is None else text
+    name, needed, example = (
+        "name_servers",
+        "addresses (str, or several; a ClientInstance goes to instance=)",
+        "'localhost:9876;other:9876'",
+    )
+    check_kind(name, texts, Iterable, needed, example)
+    texts = tuple(texts)
+    for each in texts:
+        check_kind(name, each, str, needed, example)
+    found = [address for each in texts for address in re.split(r"[;,\s]+", each) if address]
+    for address in found:
+        _check_without_scheme(name, address)
+    return tuple(dict.fromkeys(found))
+
+
+def _check_without_scheme(name: str, address: str) -> None:
+    scheme, separator, rest = address.partition("://")
+    if separator:
+        raise MessageRejected(
+            name,
+            f"host:port without a scheme ({scheme}://), as name servers are spoken to in "
+            f"RocketMQ's own protocol: write {rest.rstrip('/')}, with the name server's port, as "
+            "localhost:9876",
+            address,
+        )
+
+
+class NameServers:
+    """The name servers of one client; any of them that answers will do."""
+
+    def __init__(
+        self,
+        addresses: str | Iterable[str] | None,
+        ask: Ask,
+        timeout_ms: int,
+        detours: Detours = NO_DETOURS,
+    ) -> None:
+        """Set up the name servers; ``ask`` returns the answer of one of them to a request."""
+        self.detours = detours
+        self.addresses = parse_addresses(addresses)
+        self.calls = Calls(ask, timeout_ms)
+        self._preferred = 0
+
+    def route(self, topic: str) -> TopicRouteData:
+        """Return the brokers and queues of a topic.
+
+        Raises:
+            RouteNotFound: The name servers know no such topic.
+            NoNameServer: None of them answers.
+        """
+        header = GetRouteInfoRequestHeader(topic)
+        try:
+            found = self.ask_any(
+                lambda address: self.calls.body(
+                    TopicRouteData, address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header
+                )
+            )
+        except TopicNotFound as error:
+            raise RouteNotFound(topic) from error
+        return self.detours.route(found)
+
+    @cached_property
+    def admin(self) -> NameServerCalls:
+        """Requests of operators; a program that only sends or consumes never loads them."""
+        from rmq_spark.client.api.name_server_api import NameServerCalls  # noqa: PLC0415  # for operators only
+
+        return NameServerCalls(self)
+
+    def ask_any(self, call: Callable[[str], _Found]) -> _Found:
+        """Return the answer of the first name server that has one; it is asked first next time."""
+        tries: list[ClientError] = []
+        count = len(self.addresses)
+        first = self._preferred
+        for step in range(count):
+            at = (first + step) % count
+            try:
+                return call(self.addresses[at])
+            except CONNECTION_FAULTS as error:
+                tries.append(error)
+                if self._preferred == at:
+                    self._preferred = (at + 1) % count
+        raise NoNameServer(tries)

@@ -1,0 +1,1 @@
+"""Serializers of message bodies: JSON, MessagePack, Avro, and their errors."""

@@ -1,0 +1,135 @@
+"""Mutexes that a signal's exception leaves free, whenever it comes.
+
+A handler may raise in any thread that polls or sends, as Ctrl-C does: behind any call, and where a
+function of Python's begins. Between two such places nothing comes in.
+
+    with lock:                   safe up to Python 3.13. From 3.14 on, taking a lock is such a call:
+                                 it is held for ever. A `mutex` lets go.
+    with Condition():            safe nowhere, as its own ``with`` calls functions of Python's. Use
+                                 the mutex that it was made of, or a `waited_mutex`.
+    lock.acquire(timeout=1)      safe nowhere: do so in ``try`` with a `reentrant_mutex`, and let go
+                                 as the first thing in ``finally``, whether it was taken or not
+
+No mutex is let go of by another thread than its own.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import time
+from _thread import allocate_lock, get_ident
+from typing import Any, Final
+
+from rmq_spark.client.errors import ThreadNotStarted
+
+SIGNALS_SECONDS: Final = 1.0
+"""Longest wait: a signal that comes just before a wait begins is handled when it ends."""
+
+_of_this_python = threading.RLock
+_RLock: Any = type(threading.RLock())
+_is_builtin = _RLock is _thread.RLock
+"""False where gevent has patched the threads: its locks are made of those of greenlets."""
+
+
+if sys.version_info < (3, 14):
+    _Mutex: Any = _RLock
+
+    def mutex() -> threading.Lock:
+        """Return a new mutex."""
+        return threading.Lock()
+
+    def reentrant_mutex() -> threading.RLock:
+        """Return a new mutex that its thread may take again."""
+        return threading.RLock()
+
+else:
+
+    class _Mutex(_RLock):
+        """One of the threads' own: gevent has others."""
+
+        def __enter__(self) -> bool:
+            try:
+                return self.acquire()
+            except BaseException:
+                if self._is_owned():  # it had been taken when the signal came
+                    self.release()
+                raise
+
+    def mutex() -> Any:
+        """Return a new mutex."""
+        return reentrant_mutex()
+
+    def reentrant_mutex() -> Any:
+        """Return a new mutex that its thread may take again."""
+        if threading.RLock is _of_this_python:
+            return _Mutex()
+        return threading.RLock()  # the threads are simulated
+
+
+class _WaitedMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
+    """One of the threads' own. Who waits has taken it once."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[Any] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        seconds = -1 if timeout is None else max(timeout, 0)
+        once = (1, get_ident())
+        notified = allocate_lock()
+        notified.acquire()
+        self._waiting.append(notified)
+        try:
+            self._release_save()
+            return notified.acquire(timeout=seconds)
+        finally:
+            self._acquire_restore(once)  # no signal comes in between, as no call does
+            if notified in self._waiting:
+                self._waiting.remove(notified)
+
+    def notify_all(self) -> None:
+        while self._waiting:
+            self._waiting.pop().release()
+
+
+def waited_mutex() -> Any:
+    """Return a new mutex, in which its holder can wait for others as in a Condition."""
+    if _is_builtin and threading.RLock is _of_this_python:
+        return _WaitedMutex()
+    return threading.Condition()  # the threads are gevent's, or simulated
+
+
+def is_mine(taken: Any) -> bool:
+    """Return whether this thread has taken a reentrant mutex."""
+    return bool(taken._is_owned())
+
+
+def slice_of(deadline: float | None) -> float:
+    """Return the seconds to wait before the next look, at most up to a time of `time.monotonic`."""
+    if deadline is None:
+        return SIGNALS_SECONDS
+    return min(deadline - time.monotonic(), SIGNALS_SECONDS)
+
+
+# ---- Starting a thread while signals may come.
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; what a signal's handler raises meanwhile is raised as it is.
+
+    Raises:
+        ThreadNotStarted: There are as many threads as there may be, or Python ends.
+    """
+    before = sys.exc_info()[1]
+    if sys.is_finalizing():
+        raise ThreadNotStarted("can't start new thread at interpreter shutdown")
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raised = error.__context__
+        if raised is None or raised is before:
+            raise ThreadNotStarted(str(error)) from error
+        raise raised from None

@@ -1,0 +1,99 @@
+"""Lanes: a thread for each broker, so that one that keeps its lane waiting keeps no other waiting.
+
+    broker-a   ──▶ pull, lock, commit ...
+    broker-b   ──▶ a connection that nobody accepts: three seconds each
+    broker-c   ──▶ pull, lock, commit ...
+
+The tasks in a lane of one thread are done in order. Nothing here knows what they are, or where a
+broker is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.concurrency.scheduler import ScheduledTasks, Task, Workers, stop_all
+
+
+class Lanes(ProcessBound):
+    """The lanes of one client, made as they are needed. Methods may be called from any thread."""
+
+    def __init__(
+        self, name: str, threads_max: int = 1, *, make: Callable[[str], Workers] | None = None
+    ) -> None:
+        """Make lanes of up to ``threads_max`` threads for each broker, or those of ``make``."""
+        self._name = name
+        self._threads_max = threads_max
+        self._make = make or self._own
+        self._lock = mutex()
+        self._lanes: dict[str, Workers] = {}
+        self._is_stopped = False
+        ProcessBound.__init__(self)
+
+    def _own(self, broker: str) -> Workers:
+        return ScheduledTasks(f"{self._name} {broker}", self._threads_max)
+
+    def of(self, broker: str) -> Workers:
+        """Return the lane of a broker."""
+        with self._lock:
+            lane = self._lanes.get(broker)
+            if lane is None:
+                lane = self._lanes[broker] = self._make(broker)
+                if self._is_stopped:
+                    lane.stop(0)
+            return lane
+
+    def at_each(
+        self, brokers: Iterable[str], action: Callable[[str], object], wait_ms: int
+    ) -> bool:
+        """Do something for all brokers at once; return whether all of it was done in time.
+
+        Actions that have not begun when the time is over are cancelled.
+        """
+        if self._is_stopped:
+            return False
+        deadline = time.monotonic() + wait_ms / 1000
+        begun = [self._begin(broker, action) for broker in brokers]
+        for _, done in begun:
+            done.wait(max(deadline - time.monotonic(), 0))
+        for task, _ in begun:
+            task.cancel()
+        return all(done.is_set() for _, done in begun)
+
+    def _begin(self, broker: str, action: Callable[[str], object]) -> tuple[Task, threading.Event]:
+        done = threading.Event()
+
+        def act() -> None:
+            try:
+                action(broker)
+            finally:
+                done.set()
+
+        return self.of(broker).schedule(act), done
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if nothing more is begun in any lane."""
+        return self._is_stopped
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads in all lanes."""
+        with self._lock:
+            return sum(lane.thread_count for lane in self._lanes.values())
+
+    def stop(self, wait_ms: int = 0) -> None:
+        """Forget what waits in any of the lanes; wait at most so long for what is under way."""
+        with self._lock:
+            self._is_stopped = True
+            lanes = list(self._lanes.values())
+        stop_all(lanes, wait_ms)
+
+    def _forked(self) -> None:
+        """Stop, if anything has begun; the lanes themselves do the same."""
+        self._lock = mutex()
+        self._is_stopped = self._is_stopped or bool(self._lanes)

@@ -1,0 +1,339 @@
+"""Threads that run tasks when they are due: at once, or after a delay.
+
+They are daemons and made as they are needed, up to a number. Stopping forgets what is not due yet
+and waits for what is under way only as long as it is told to: a listener that never comes back must
+not keep a process from ending. Errors of a task are logged and harm no other task. Nothing here
+knows what the tasks do.
+
+In a process that was forked they are stopped: what was to be done is done by the parent.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex, start_thread, waited_mutex
+from rmq_spark.client.errors import ClientError
+
+# ---- Periodic: a job that a thread of its own does again and again, or at once when it is told
+# to.
+
+_log = logging.getLogger(__name__)
+
+GAP_MS: Final = 1_000
+"""Least milliseconds of rest between two runs, however often the job is hurried."""
+
+
+class Periodic:
+    """Runs a job in a thread of its own, after each period, or sooner when it is told to."""
+
+    def __init__(
+        self, name: str, period_ms: int, job: Callable[[], object], *, gap_ms: int = GAP_MS
+    ) -> None:
+        self._period = period_ms / 1000
+        self._gap = min(gap_ms, period_ms) / 1000
+        self._job = job
+        self._clock = time.monotonic
+        self._changing = (
+            waited_mutex()
+        )  # no Event: a signal's handler may raise in who is in a hurry
+        self._is_wanted = False
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name=f"rocketpoll {name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; the job runs for the first time after a period."""
+        start_thread(self._thread)
+
+    def soon(self) -> None:
+        """Run the job now, or after the gap if it was run only just now."""
+        with self._changing:
+            self._is_wanted = True
+            self._changing.notify_all()
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the thread was started and has not ended."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Run the job no more, without waiting for a run that is under way."""
+        with self._changing:
+            self._is_wanted = self._is_stopped = True
+            self._changing.notify_all()
+
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended, at most so long."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        rested_at = 0.0
+        while True:
+            with self._changing:
+                self._wait(lambda: self._is_wanted, self._clock() + self._period)
+                self._wait(lambda: self._is_stopped, rested_at)
+                if self._is_stopped:
+                    return
+                self._is_wanted = False
+            try:
+                self._job()
+            except ClientError as error:
+                _log.warning("%s: %s", self._thread.name, error)
+            except BaseException:  # noqa: BLE001  # the next run may succeed
+                _log.exception("%s failed", self._thread.name)
+            rested_at = self._clock() + self._gap
+
+    def _wait(self, has_come: Callable[[], bool], deadline: float) -> None:
+        while not has_come() and (seconds := deadline - self._clock()) > 0:
+            self._changing.wait(seconds)
+
+
+Action = Callable[[], object]
+
+
+class Task:
+    """An action to run once; it can be cancelled until it begins."""
+
+    __slots__ = ("_action", "due_s")
+
+    def __init__(self, action: Action, due_s: float) -> None:
+        self._action: Action | None = action
+        self.due_s = due_s
+
+    def cancel(self) -> None:
+        """Do not run the action, unless it has begun."""
+        self._action = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True if there is no action to run (any more)."""
+        return self._action is None
+
+    def run(self) -> None:
+        """Run the action, unless it was cancelled or has run."""
+        action, self._action = self._action, None
+        if action is not None:
+            try:
+                action()
+            except BaseException:  # noqa: BLE001  # what a task raises, sys.exit as well, harms no other
+                _log.exception("a task failed")
+
+
+class Scheduler(Protocol):
+    """Takes tasks to be run."""
+
+    def schedule(self, action: Action, delay_ms: int = 0) -> Task:
+        """Have an action run after a delay in milliseconds, if the scheduler still runs then."""
+
+
+class Workers(Scheduler, Protocol):
+    """A `Scheduler` that can be stopped, with threads that can be counted."""
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads of its own that are alive."""
+
+    def stop(self, wait_ms: int) -> bool:
+        """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
+
+
+class CanStop(Protocol):
+    """Something that ends in its own time, or is waited for."""
+
+    def stop(self, wait_ms: int) -> object:
+        """Begin nothing more, and wait at most so long for what is under way."""
+
+
+def stop_all(several: Collection[CanStop], wait_ms: int) -> None:
+    """Stop several, and then wait for all of them, at most so many milliseconds in sum."""
+    for each in several:
+        each.stop(0)
+    deadline = time.monotonic() + wait_ms / 1000
+    for each in several:
+        each.stop(max(0, int((deadline - time.monotonic()) * 1000)))
+
+
+class ScheduledTasks(ProcessBound):
+    """A `Scheduler` with threads of its own."""
+
+    def __init__(self, name: str, threads_max: int = 1) -> None:
+        self._name = name
+        self._threads_max = threads_max
+        self._changing = reentrant_mutex()
+        self._state = threading.Condition(self._changing)
+        self._tasks: list[tuple[float, int, Task]] = []
+        self._numbers = itertools.count()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._has_leader = False
+        self._is_stopped = False
+        ProcessBound.__init__(self)
+
+    def schedule(self, action: Action, delay_ms: int = 0) -> Task:
+        """Have an action run after a delay in milliseconds; a stopped scheduler forgets it."""
+        task = Task(action, time.monotonic() + delay_ms / 1000)
+        with self._changing:
+            if self._is_stopped:
+                task.cancel()
+                return task
+            heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
+            if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
+                self._state.notify_all()  # the thread that looks at the clock must look again
+            else:
+                self._call_another()
+        return task
+
+    def _call_another(self) -> None:
+        """Wake or start a thread for the tasks that are left.
+
+        An idle thread that was called before wakes the next.
+        """
+        if self._idle:
+            self._state.notify()
+        elif len(self._threads) < self._threads_max:
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            start_thread(thread)
+        except RuntimeError as error:  # at a limit of threads; the next task tries again
+            count = len(self._threads)
+            _log.error(
+                "%s: another thread cannot be started (%s): there are %d", self._name, error, count
+            )
+            return
+        self._threads.append(thread)
+
+    @property
+    def pending(self) -> int:
+        """Number of tasks that wait."""
+        with self._changing:
+            return sum(not task.is_cancelled for _, _, task in self._tasks)
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that are alive."""
+        with self._changing:
+            return sum(thread.is_alive() for thread in self._threads)
+
+    def stop(self, wait_ms: int) -> bool:
+        """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
+        with self._changing:
+            self._is_stopped = True
+            self._tasks.clear()
+            self._state.notify_all()
+            threads = [each for each in self._threads if each is not threading.current_thread()]
+        deadline = time.monotonic() + wait_ms / 1000
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _forked(self) -> None:
+        """Stop, if any thread has begun."""
+        self._changing = reentrant_mutex()
+        self._state = threading.Condition(self._changing)
+        self._is_stopped = self._is_stopped or bool(self._threads)
+        self._tasks = []
+
+    def _work(self) -> None:
+        while (task := self._next_due()) is not None:
+            task.run()
+
+    def _next_due(self) -> Task | None:
+        """Return the next task when it is due; None once stopped.
+
+        One idle thread looks at the clock; the others wait to be called. A thread that takes a task
+        leaves the clock, and may be gone for long: it calls another for what is left.
+        """
+        with self._changing:
+            while not self._is_stopped:
+                wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
+                if wait_s is not None and wait_s <= 0:
+                    task = heapq.heappop(self._tasks)[2]
+                    if self._tasks:
+                        self._call_another()
+                    return task
+                self._wait(None if self._has_leader else wait_s)
+            return None
+
+    def _wait(self, seconds: float | None) -> None:
+        leads = seconds is not None
+        self._has_leader |= leads
+        self._idle += 1
+        self._state.wait(seconds)
+        self._idle -= 1
+        if leads:
+            self._has_leader = False
+
+
+class Repeated:
+    """An action that is run again and again: after each period, or as soon as it is asked for.
+
+    It never runs twice at the same time; asking while it runs means once more after that.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, action: Callable[[], int | None], period_ms: int
+    ) -> None:
+        """Make it; the action returns the milliseconds until the next run; None is the period."""
+        self._scheduler = scheduler
+        self._action = action
+        self._period_ms = period_ms
+        self._mutex = mutex()
+        self._next: Task | None = None
+        self._is_running = False
+        self._is_wanted = False
+        self._is_stopped = False
+
+    def start(self, delay_ms: int) -> None:
+        """Run the action for the first time after a delay in milliseconds; again has no effect."""
+        with self._mutex:
+            if self._next is None:
+                self._next = self._scheduler.schedule(self._run, delay_ms)
+
+    def wake(self) -> None:
+        """Run the action now, or once more if it is under way."""
+        with self._mutex:
+            if self._is_stopped:
+                return
+            if self._is_running:
+                self._is_wanted = True
+                return
+            if self._next is not None:
+                self._next.cancel()
+            self._next = self._scheduler.schedule(self._run)
+
+    def stop(self) -> None:
+        """Run the action no more."""
+        with self._mutex:
+            self._is_stopped = True
+            if self._next is not None:
+                self._next.cancel()
+
+    def _run(self) -> None:
+        with self._mutex:
+            if self._is_stopped or self._is_running:
+                return
+            self._is_running = True
+            self._is_wanted = False
+        delay_ms: int | None = None
+        try:
+            delay_ms = self._action()
+        finally:
+            with self._mutex:
+                self._is_running = False
+                if not self._is_stopped:
+                    delay_ms = self._period_ms if delay_ms is None else delay_ms
+                    self._next = self._scheduler.schedule(
+                        self._run, 0 if self._is_wanted else delay_ms
+                    )

@@ -1,0 +1,504 @@
+"""GroupMember: what both kinds of consumers have in common, behind what users see of them.
+
+It registers with the client's instance, rebalances when a broker says that the group has changed
+and every 20 s, persists offsets every 5 s, and answers what brokers ask of consumers. What it asks
+of them in the background has a lane for each: one that cannot be reached keeps no other's queues
+waiting. What becomes of a share of queues is left to the kinds: `lite_pull_member`, `push_member`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from rmq_spark.client.arguments import check_group, check_topic, wrong_kind
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.lifecycle import Beginning, Ending, do_all
+from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.concurrency.per_broker_executor import Lanes
+from rmq_spark.client.concurrency.scheduler import Repeated, Workers
+from rmq_spark.client.concurrency.worker_threads import Crew, OwnCrew
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
+from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.dispatch.redelivery import DeadLetters
+from rmq_spark.client.consumer.offsets.initial_offset import FirstOffset
+from rmq_spark.client.consumer.offsets.offset_manager import MemberOffsets
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
+from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
+from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
+from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState
+from rmq_spark.client.consumer.settings import ConsumerSettings
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
+from rmq_spark.client.health import ConsumerHealth
+from rmq_spark.client.instance.instance import LAST_MS, SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.instance.require_topics import find_topics
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.subscriptions import (
+    ALL,
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from rmq_spark.wire.command import CURRENT_VERSION
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import (
+        ConsumeMessageDirectlyResult,
+        ConsumerRunningInfo,
+        ProcessQueueInfo,
+    )
+
+_log = logging.getLogger(__name__)
+
+
+class GroupMember(ProcessBound, ABC):
+    """A member of a consumer group: the base class of both kinds.
+
+    Its methods may be called from any thread. Users hold a `GroupConsumer`, and never this.
+    """
+
+    consume_type: ConsumeType
+
+    def __init__(
+        self, group: str, instance: ConsumerInstance | str | None, settings: ConsumerSettings
+    ) -> None:
+        """Check the settings, and make the parts of a consumer that is not started yet.
+
+        Subclasses begin as a `ProcessBound` when they are whole: a fork may come at any moment.
+        ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
+        """
+        self.group = check_group(group)
+        self._given_group = group
+        settings.check()
+        is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
+        if not isinstance(instance, (str, NoneType)) and not is_instance:
+            raise wrong_kind(
+                "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
+            )
+        self._settings = settings
+        self._own_instance: ClientInstance | None = None
+        if instance is None or isinstance(instance, str):
+            instance = self._own_instance = ClientInstance(instance)
+        self._instance: ConsumerInstance = instance
+        self._life = Life()
+        self._ending = self._new_ending()
+        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
+        self._topics_of = self._subscriptions, frozenset[str]()
+        self._changing_subscriptions = mutex()
+        current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
+        self._brokers = GroupBrokers(self._instance, group, current)
+        self._offset_store = self._new_offset_store()
+        rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
+        self._rebalance_service = RebalanceService(self, rule, self._brokers, self._instance)
+        crew = self._crew()
+        self._lanes = crew.lanes(group)
+        first = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
+        self._offsets = MemberOffsets(
+            self._offset_store,
+            self._brokers,
+            self._lanes,
+            first,
+            self._last_known,
+            self.message_at,
+        )
+        self._retry_lanes = crew.retry_lanes(group)  # messages are given back one by one
+        lanes, shared = self._retry_lanes, settings.message_model is MessageModel.CLUSTERING
+        self._dead_letters = DeadLetters(group, self._brokers, lanes, is_clustering=shared)
+        self._services = crew.services(group)
+        rebalance_ms = settings.rebalance_interval_ms
+        self._is_untold = False  # brokers have yet to hear of changed subscriptions
+        self._rebalancing = Repeated(self._services, self._do_rebalance, rebalance_ms)
+        self._persisting = Repeated(self._services, self._persist, settings.persist_interval_ms)
+        self._started_ms = 0
+        self._is_registered = self._has_joined = False
+
+    def _crew(self) -> Crew:
+        return OwnCrew()
+
+    def _new_offset_store(self) -> OffsetStore:
+        if self._settings.message_model is MessageModel.BROADCASTING:
+            from rmq_spark.client.consumer.offsets.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
+                LocalFileOffsetStore,
+                former_name,
+                offset_file,
+            )
+
+            directory = self._settings.local_offset_directory
+            former = former_name(self._given_group)
+            return LocalFileOffsetStore(
+                lambda: offset_file(self._instance.lasting_id, self.group, directory),
+                former=None
+                if former is None
+                else lambda: offset_file(self._instance.lasting_id, former, directory),
+            )
+        return RemoteBrokerOffsetStore(
+            self._brokers.consumer_offset, self._brokers.update_consumer_offset
+        )
+
+    # ---- life
+
+    def _new_ending(self) -> Ending:
+        return Ending(f"{self.group} leaves", self._leave, SHUTDOWN_MS / 1000)
+
+    @property
+    def service_state(self) -> ServiceState:
+        """The state that this consumer is in: created, starting, running, shut down."""
+        return self._life.state
+
+    @property
+    def is_running(self) -> bool:
+        """True if the consumer was started in this process, and it and its instance still run."""
+        return self._life.state is ServiceState.RUNNING and not self._instance.is_shut_down
+
+    def health(self) -> ConsumerHealth:
+        """Return the state of this consumer right now, without asking or waiting for anybody."""
+        queues, caches = sorted(self._queues()), self._process_queues()
+        return ConsumerHealth(
+            is_running=self.is_running,
+            queues=len(queues),
+            unreachable_queues=tuple(each for each in queues if not self._brokers.is_ready(each)),
+            cached_messages=sum(cache.message_count for cache in caches),
+            cached_bytes=sum(cache.body_bytes for cache in caches),
+            threads=sum(each.thread_count for each in self._schedulers()),
+            instance_threads=self._instance.thread_count,
+        )
+
+    def _schedulers(self) -> list[Workers | Lanes]:
+        return [self._services, self._lanes, self._retry_lanes]
+
+    def start(self) -> None:
+        """Join the group. A consumer can be started only once.
+
+        Raises:
+            ClientShutDown: The consumer was started before, or was shut down while it started.
+            RouteNotFound: The name servers do not know a topic that is subscribed to.
+            ClientError: The brokers cannot be reached, or refuse the subscriptions.
+        """
+        if self._life.state is not ServiceState.CREATE_JUST:
+            raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
+        Beginning(f"{self.group} starts", self._start, self.shutdown).run()
+
+    def _start(self) -> None:
+        if not self._life.change(ServiceState.CREATE_JUST, ServiceState.STARTING):
+            raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
+        try:
+            self._offset_store.load()
+            self._instance.start()
+            try:
+                self._join()
+            except BaseException:  # inside, as a failed `start` needs no `stop`
+                if self._is_registered:  # else another consumer may have the group
+                    self._instance.unregister_consumer(self.group)
+                self._instance.stop()
+                raise
+            self._has_joined = True
+        except BaseException:
+            self.end_threads()
+            self._life.change(ServiceState.STARTING, ServiceState.START_FAILED)
+            raise
+        self._started_ms = time.time_ns() // 1_000_000
+        if not self._life.change(ServiceState.STARTING, ServiceState.RUNNING):
+            self._ending.run()
+            raise ClientShutDown("the consumer was shut down while it was being started")
+        self._persisting.start(self._settings.persist_interval_ms)
+        self._rebalancing.start(0)
+
+    def _join(self) -> None:
+        own = [s for s in self._subscriptions.values() if not s.topic.startswith(RETRY_PREFIX)]
+        find_topics(self._instance, (s.topic for s in own))  # a heartbeat creates the retry topic
+        for subscription in own:
+            self._brokers.check_subscription(subscription)
+        self._instance.register_consumer(self.group, self)
+        self._is_registered = True
+        self._is_untold = False
+        self._instance.heartbeat()
+
+    def shutdown(self) -> None:
+        """Leave the group within two seconds, whatever is under way, and store the offsets.
+
+        A queue at which an orderly listener still is goes to nobody else before that has ended.
+        A `start` that is under way, perhaps in the very thread that a signal has interrupted, gives
+        up and raises `ClientShutDown`.
+        """
+        if self._life.change(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
+            if self._own_instance is not None:
+                self._own_instance.shutdown()  # so that `start` does not wait for brokers
+            return
+        self._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+        if self._life.state is ServiceState.SHUTDOWN_ALREADY:
+            self._ending.run()
+
+    def _leave(self) -> None:
+        if not self._has_joined:
+            return
+        self._rebalancing.stop()
+        self._persisting.stop()
+        do_all(
+            self.group,
+            self._stop_consuming,
+            self._persist,
+            self._offsets.leave,
+            lambda: self._instance.unregister_consumer(self.group),
+            self._end_behind_listeners,
+        )
+
+    def _end_behind_listeners(self) -> None:
+        """Have the threads end, and the instance, when no listener needs them any more."""
+        self._end()
+
+    def _end(self) -> None:
+        do_all(self.group, self.end_threads, self._instance.stop)
+        self.end_threads(LAST_MS // 3)
+
+    def end_threads(self, wait_ms: int = 0) -> None:
+        """Have all threads end but those of listeners; the instance has ended, or this member."""
+        for each in (self._services, self._lanes, self._retry_lanes):
+            each.stop(wait_ms)
+
+    def _forked(self) -> None:
+        """Leave a consumer that was started to the parent process; here it is silent."""
+        self._life.forked()
+        self._changing_subscriptions = mutex()
+        # An end that had been asked for, and was not under way yet, is the parent's as well.
+        self._has_joined = False
+        self._ending = self._new_ending()
+
+    def _check_running(self) -> None:
+        if self._life.state is not ServiceState.RUNNING:
+            raise ClientShutDown(f"the consumer {self._life.state.value}")
+        if self._instance.is_shut_down:
+            raise ClientShutDown("the instance of the consumer was shut down: make a new one")
+
+    def _check_not_over(self) -> None:
+        """Raise an error if the consumer neither runs nor can be started any more."""
+        if self._life.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
+            self._check_running()
+
+    # ---- subscriptions
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
+        """Consume a topic together with the group.
+
+        Args:
+            topic: Name of the topic.
+            selector: Tags, as ``"red || blue"``, or what `by_sql` returns; by default all messages.
+
+        Raises:
+            MessageRejected: The topic's name is not valid, or the selector makes no sense.
+            RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
+            BrokerRefused: It is running, and brokers cannot filter like that. Nothing has changed.
+            ClientShutDown: The consumer has ended, or is the parent process's.
+        """
+        self._check_not_over()
+        selector = by_tag(selector) if isinstance(selector, str) else selector
+        check_selector(selector)
+        data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
+        if self.is_running:
+            if not topic.startswith(RETRY_PREFIX):
+                find_topics(self._instance, (topic,))
+            self._brokers.check_subscription(data)
+        with self._changing_subscriptions:
+            before = self._subscriptions.get(topic, data)
+            self._subscriptions = {**self._subscriptions, data.topic: data}
+        self._subscriptions_changed()
+        if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
+            self._pull_anew(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a ``topic``, its assigned queues included, behind a listener that is busy.
+
+        Raises:
+            MessageRejected: The topic's name is not valid, or is that of a retry topic.
+            TypeError: The name is no text.
+            ClientShutDown: The consumer has ended, or is the parent process's.
+        """
+        self._check_not_over()
+        topic = check_topic(topic)
+        if topic.startswith(RETRY_PREFIX):
+            raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
+        with self._changing_subscriptions:
+            known = self._subscriptions.items()
+            self._subscriptions = {name: each for name, each in known if name != topic}
+        self.take_share(topic, Share((), ()))
+        self._subscriptions_changed()
+
+    def _subscriptions_changed(self) -> None:
+        self._is_untold = True
+        if self.is_running:
+            self._rebalancing.wake()
+
+    def _do_rebalance(self) -> int | None:
+        """Share the queues out; first tell brokers of subscriptions, of all that came together."""
+        if self._is_untold and self.is_running:
+            self._is_untold = False
+            self._instance.heartbeat()
+        return self._rebalance_service.do_rebalance()
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are subscribed to."""
+        of, topics = self._topics_of
+        if of is not self._subscriptions:  # a round asks several times for each topic
+            of = self._subscriptions
+            topics = frozenset(of)
+            self._topics_of = of, topics
+        return topics
+
+    def consumer_data(self) -> ConsumerData:
+        """Return the description of this consumer that heartbeats carry."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=self._settings.message_model,
+            consume_from_where=self._settings.consume_from_where,
+            subscription_data_set=tuple(self._subscriptions.values()),
+        )
+
+    # ---- rebalancing and offsets
+
+    def _persist(self) -> int:
+        """Store the offsets; return the milliseconds until the next time, of the whole interval."""
+        began_ms = monotonic_ms()
+        self._offsets.persist(self._queues())
+        return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
+
+    def take_back(self, queue: MessageQueue, offset: int) -> None:
+        """Move the group's offset in a queue that is another one now back to an offset of that."""
+        self._offsets.take_back(queue, offset)
+
+    def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
+        """Return the offset in a queue of the first message stored at ``store_ms`` or later."""
+        return self._brokers.search_offset(queue, store_ms)
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at ``queue_offset`` of a queue, if it is there.
+
+        Where the broker says instead where an operator has moved the group, it goes on there.
+        """
+        try:
+            return self._brokers.message_at(queue, queue_offset)
+        except OffsetMoved as error:
+            moved = {queue: error.next_begin_offset}
+            reset = partial(self.reset_offsets, queue.topic, moved)
+            # Of one that is leaving, the lane may end before.
+            self._lanes.of(queue.broker_name).schedule(reset) if self.is_running else reset()
+            return None
+
+    def topics_of_queues(self) -> Iterable[str]:
+        """Return the topics of queues to give up, should they not be subscribed to any more."""
+        return ()
+
+    @abstractmethod
+    def take_share(self, topic: str, share: Share) -> bool:
+        """Have these queues of a topic, and no others; return False to be called again soon.
+
+        Implementations must not wait for brokers or listeners.
+        """
+
+    @abstractmethod
+    def _pull_anew(self, topic: str) -> None:
+        """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
+
+    @abstractmethod
+    def _queues(self) -> frozenset[MessageQueue]:
+        """Return the queues that this consumer has."""
+
+    @abstractmethod
+    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
+        """Return what is known of each queue that this consumer pulls."""
+
+    @abstractmethod
+    def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
+        """Return the cache of each queue that this consumer has."""
+
+    @abstractmethod
+    def _stop_consuming(self) -> None:
+        """Pull nothing more, and put the last offsets into the store."""
+
+    # ---- what brokers ask
+
+    def rebalance_soon(self) -> None:
+        """Rebalance soon: a broker says that the group has changed."""
+        if self.is_running:
+            self._rebalancing.wake()
+
+    def connection_ended(self, address: str) -> None:
+        """Note that the connection to ``address`` has ended, with all that it has granted."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
+        own = {queue: each for queue, each in offsets.items() if queue.topic == topic and each >= 0}
+        # All, before a broker is waited for.
+        moved = {queue for queue in own if self.is_running and self._go_on_at(queue, own[queue])}
+        for queue, offset in own.items():
+            try:
+                if self._store_reset(queue, offset, is_moved=queue in moved):
+                    _log.warning("%s: %s was reset to %d", self.group, queue, offset)
+                    self._offsets.note_place(queue, offset)
+            except ClientError as error:  # noqa: PERF203  # it is stored with the next offsets
+                _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
+
+    def _store_reset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:
+        if self._life.state is ServiceState.SHUTDOWN_ALREADY:
+            return self._offsets.leave_at(queue, offset)
+        if is_moved:
+            self._offsets.store_moved(queue, offset)
+        elif self.is_running:
+            self._offsets.forget_at(queue, offset)
+        return is_moved
+
+    @abstractmethod
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+        """Drop the messages of a queue and go on at an offset; return False if not assigned."""
+
+    def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets that this consumer has reached in a topic, as they are in memory."""
+        return self._offset_store.offsets(topic)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return the report on this consumer that operators are shown."""
+        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
+
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self._instance.name_servers.addresses),
+                "PROP_CONSUME_TYPE": self.consume_type.name,
+                "PROP_CLIENT_VERSION": f"V{CURRENT_VERSION}",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                **self._more_properties(),
+            },
+            subscription_set=tuple(self._subscriptions.values()),
+            mq_table=self._queue_infos(time.time_ns() // 1_000_000),
+        )
+
+    def consume_directly(
+        self,
+        message: MessageExt,  # noqa: ARG002  # there is no listener to call
+        broker_name: str,  # noqa: ARG002  # the same
+    ) -> ConsumeMessageDirectlyResult:
+        """Refuse an operator's message from ``broker_name``: there is no listener to call."""
+        from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
+
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
+        )
+
+    def _more_properties(self) -> Mapping[str, str]:
+        return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "0"}
+
+    @abstractmethod
+    def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
+        """Return the report on each queue that operators are shown."""

@@ -1,0 +1,1 @@
+"""Handing messages to listeners, and what becomes of those that fail."""

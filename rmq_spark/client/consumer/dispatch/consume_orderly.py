@@ -1,0 +1,187 @@
+"""ConsumeMessageOrderlyService: each queue's messages one after the other, several queues at once.
+
+In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. What fails
+is tried again in place, and nothing behind it comes before it; after enough times it goes to the
+dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from rmq_spark.client.arguments import INT32_MAX
+from rmq_spark.client.concurrency.scheduler import ScheduledTasks
+from rmq_spark.client.consumer.dispatch.consume_concurrently import Acknowledge
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    MessageListenerOrderly,
+    as_delivered,
+    number_of,
+    status_of,
+)
+from rmq_spark.client.consumer.dispatch.redelivery import Retries
+from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import excerpt
+
+CONTINUOUSLY_MS_MAX = 60_000
+YIELD_MS = 10
+NOT_LOCKED_MS = 1_000
+JAVAS_DEFAULT = -1
+"""Stands in Java's context for the consumer's setting, as None does here."""
+
+_log = logging.getLogger(__name__)
+
+
+class Lock(Protocol):
+    """Tells whether a queue is locked for this consumer."""
+
+    def __call__(self, request: PullRequest, /) -> bool:
+        """Return at once; if the queue is not locked, have the broker asked in the background."""
+
+
+class ConsumeMessageOrderlyService:
+    """Calls an orderly listener with the messages of each queue in turn."""
+
+    is_orderly = True
+
+    def __init__(
+        self,
+        listener: MessageListenerOrderly,
+        threads: ScheduledTasks,
+        retries: Retries | None,
+        acknowledge: Acknowledge,
+        lock: Lock | None,
+        ended: Callable[[PullRequest], object],
+        batch_size: int,
+        suspend_ms: int,
+    ) -> None:
+        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it tries forever.
+
+        ``ended`` is told of a queue that is given up when no listener is at it any more.
+        """
+        self._listener = listener
+        self._threads = threads
+        self._retries = retries
+        self._acknowledge = acknowledge
+        self._lock = lock
+        self._ended = ended
+        self._batch_size = batch_size
+        self._suspend_ms = suspend_ms
+
+    def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
+        """Have waiting messages consumed, but not before its time where the queue is suspended."""
+        if not request.is_suspended:
+            self._threads.schedule(lambda: self._consume_queue(request))
+
+    def _later(self, request: PullRequest, delay_ms: int) -> None:
+        def resume() -> None:
+            request.is_suspended = False
+            self._consume_queue(request)
+
+        request.is_suspended = True
+        self._threads.schedule(resume, delay_ms)
+
+    def _consume_queue(self, request: PullRequest) -> None:
+        queue = request.process_queue
+        while queue.has_waiting and _goes_on(request) and not request.is_suspended:
+            if not queue.consuming.acquire(blocking=False):
+                return  # the thread that holds it looks once more afterwards
+            delay_ms = self._suspend_ms  # should anything fail
+            try:
+                delay_ms = self._consume_alone(request)
+            finally:
+                if delay_ms:
+                    self._later(request, delay_ms)
+                queue.consuming.release()
+
+    def _consume_alone(self, request: PullRequest) -> int:
+        """Consume what waits; return a delay while a listener still has older messages."""
+        if not request.holding.listening.acquire(blocking=False):
+            return YIELD_MS
+        try:
+            return self._consume_what_waits(request)
+        finally:
+            request.holding.listening.release()
+            if not _goes_on(request):
+                self._ended(request)
+
+    def _consume_what_waits(self, request: PullRequest) -> int:
+        """Consume until nothing waits; return 0, or the milliseconds after which to go on."""
+        since = time.monotonic()
+        while _goes_on(request):
+            if self._lock is not None and not self._lock(request):
+                return NOT_LOCKED_MS
+            if (time.monotonic() - since) * 1000 > CONTINUOUSLY_MS_MAX:
+                return YIELD_MS
+            batch = request.process_queue.take_messages(self._batch_size)
+            if not batch:
+                break
+            delay_ms = self._consume(request, batch)
+            if delay_ms:
+                return delay_ms
+        return 0
+
+    def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> int:
+        properties = [dict(message.properties) for message in batch]
+        try:
+            status, suspend_ms = self.call(request, batch)
+            if status is not ConsumeOrderlyStatus.SUCCESS:
+                batch = as_delivered(batch, properties)
+                again = [message for message in batch if not self._is_given_up(message)]
+                if again:
+                    request.process_queue.put_back(
+                        [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
+                    )
+                    gone = [message for message in batch if message not in again]
+                    self._acknowledge(request, gone)
+                    return suspend_ms
+            self._acknowledge(request, batch)
+        except BaseException:  # what is not settled waits again, before all behind it
+            request.process_queue.put_back(as_delivered(batch, properties))
+            raise
+        return 0
+
+    def call(
+        self, request: PullRequest, batch: Sequence[MessageExt]
+    ) -> tuple[ConsumeOrderlyStatus, int]:
+        """Call the listener; return its status, and the milliseconds to wait if it failed."""
+        context = ConsumeOrderlyContext(request.queue)
+        status = status_of(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
+        suspend_ms = context.suspend_current_queue_time_ms
+        return (
+            ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,
+            self._suspend_ms if suspend_ms is None else self._suspension(suspend_ms),
+        )
+
+    def _suspension(self, found: object) -> int:
+        """Return the milliseconds that a listener has set; the setting, where these are no time."""
+        name = "suspend_current_queue_time_ms"
+        if isinstance(found, int) and found < 0:
+            if found != JAVAS_DEFAULT:
+                text = (
+                    "the listener set %s to %s: needed a number from %d on, or None for the "
+                    "setting's %d"
+                )
+                _log.error(text, name, excerpt(found), SUSPEND_MS_MIN, self._suspend_ms)
+            return self._suspend_ms
+        return number_of(name, found, self._suspend_ms, SUSPEND_MS_MIN, INT32_MAX)
+
+    def _is_given_up(self, message: MessageExt) -> bool:
+        """Return whether a message was tried often enough, and was sent to the dead letters now."""
+        retries = self._retries
+        return (
+            retries is not None
+            and message.reconsume_times >= retries.max_reconsume_times
+            and retries.give_up(message)
+        )
+
+
+def _goes_on(request: PullRequest) -> bool:
+    return not request.process_queue.is_dropped and not request.process_queue.is_retired

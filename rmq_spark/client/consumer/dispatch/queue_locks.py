@@ -1,0 +1,128 @@
+"""BrokerLocks: the brokers' locks of an orderly member's queues: asked for, renewed and given back.
+
+    asked for    before the first pull of a queue, all queues of a broker at once; again each second
+    renewed      every 20 s; a lock counts for 30 s here, and for 60 s at the broker
+    given back   behind the offset, when no listener has messages of the queue any more
+
+Brokers are asked in their lanes. A queue that a member of this process has had before is asked for
+when that one's listener is through with it. This module knows neither pulls nor listeners.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+from rmq_spark.client.concurrency.per_broker_executor import Lanes
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers, by_broker
+from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.pull.pull_message_service import NOT_LOCKED_MS, PullRequest
+from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+LOCK_INTERVAL_MS: Final = 20_000
+_LOCK_WAIT_MS: Final = 5_000
+
+
+class BrokerLocks:
+    """The locks of one member's queues. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        brokers: GroupBrokers,
+        lanes: Lanes,
+        requests: Callable[[], Iterable[PullRequest]],
+        persist: Callable[[Iterable[MessageQueue]], None],
+        unlocked: Callable[[Sequence[PullRequest]], None],
+        expect: Callable[[Iterable[MessageQueue]], None],
+    ) -> None:
+        """Take what returns a member's queues now.
+
+        ``persist`` stores offsets: the next owners begin there. ``unlocked`` is told of queues that
+        brokers were asked to unlock, whatever came of it; ``expect``, of those of one broker that
+        are locked and begin now.
+        """
+        self._brokers = brokers
+        self._lanes = lanes
+        self._requests = requests
+        self._persist = persist
+        self._unlocked = unlocked
+        self._expect = expect
+
+    def lock_all(self) -> None:
+        """Lock all queues, or prolong their locks."""
+        queues = [request.queue for request in self._requests()]
+        self._lanes.at_each(by_broker(queues), self._lock, _LOCK_WAIT_MS)
+
+    def _lock(self, broker_name: str) -> None:
+        requests = [
+            each
+            for each in self._requests()
+            if each.queue.broker_name == broker_name
+            and not each.process_queue.is_dropped
+            and each.holding.take(self)
+        ]
+        # Counted from the question: when the answer comes, the lock may have expired in part.
+        asked_at_ms = monotonic_ms()
+        for request in requests:
+            request.lock_asked_at_ms = asked_at_ms
+        locked = self._brokers.lock(request.queue for request in requests)
+        for request in requests:
+            request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
+        self._expect(
+            request.queue
+            for request in requests
+            if request.queue in locked and request.next_offset is None
+        )
+
+    def has(self, request: PullRequest) -> bool:
+        """Return whether a queue is locked; its broker is asked first, now and then."""
+        queue, asked_at_ms = request.process_queue, request.lock_asked_at_ms
+        if queue.is_locked:
+            return True
+        if asked_at_ms is None or monotonic_ms() - asked_at_ms >= NOT_LOCKED_MS:
+            self._lock(request.queue.broker_name)
+        return queue.is_locked
+
+    def has_now(self, request: PullRequest) -> bool:
+        """Return whether a queue is locked; if not, have its broker asked in its lane."""
+        if not request.process_queue.is_locked:
+            self._lanes.of(request.queue.broker_name).schedule(lambda: self.has(request))
+        return request.process_queue.is_locked
+
+    def lose(self, address: str) -> None:
+        """Have the queues of the broker at ``address`` locked again, before more is consumed there.
+
+        A broker that is started again knows of no locks, and may give them to others.
+        """
+        for request in self._requests():
+            if self._brokers.may_be_at(request.queue.broker_name, address):
+                request.process_queue.lose_lock()
+                request.lock_asked_at_ms = None
+
+    def unlock(self, requests: Iterable[PullRequest]) -> None:
+        """Unlock queues that are given up, after all earlier requests to their brokers."""
+        given_up = {request.queue: request for request in requests}
+        for broker_name, queues in by_broker(given_up).items():
+            own = [given_up[queue] for queue in queues]
+            self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
+
+    def _unlock_now(self, requests: Sequence[PullRequest]) -> None:
+        try:
+            with ExitStack() as stack:
+                own = [
+                    request.queue
+                    for request in requests
+                    if stack.enter_context(request.holding.kept_by(self))
+                ]
+                self._persist(own)
+                self._brokers.unlock(own)
+        except ClientError as error:
+            _log.warning("queues of %s stay locked for a minute: %s", requests[0].queue, error)
+        finally:
+            self._unlocked(requests)

@@ -1,0 +1,222 @@
+"""Retries: messages that a listener could not consume come again.
+
+    concurrent   given back to their broker (CONSUMER_SEND_MSG_BACK), which delivers them again by
+                 the group's retry topic, later each time, and after enough times puts them among
+                 the dead letters; where the broker does not take them back, sent to the retry topic
+                 of any broker
+    orderly      tried again in place; after enough times sent to the retry topic as used up, which
+                 makes dead letters of them; what is too large for that, with what is added to it,
+                 is given back to its broker, which makes a dead letter of the stored record
+
+Nothing is given up here, whatever is raised on the way: a message that no broker takes stays with
+its consumer. One that was forgotten would keep its queue's offset where it is for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.concurrency.per_broker_executor import Lanes
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
+from rmq_spark.client.errors import BrokerRefused, MessageIllegal
+from rmq_spark.client.instance.routes import Routes
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DEFAULT_TOPIC, dlq_topic, is_system_group, retry_topic
+from rmq_spark.wire.properties import DELAY, UNIQ_KEY, encode_properties
+
+_log = logging.getLogger(__name__)
+
+FIRST_DELAY_LEVEL = 3
+DEAD_LETTER = -1
+"""Delay level that makes a dead letter of a message at once."""
+
+CONCURRENT_TIMES_MAX = 16
+ORDERLY_TIMES_MAX = (1 << 31) - 1
+_COMPRESSED = MessageSysFlag.COMPRESSED
+_TYPE = MessageSysFlag.COMPRESSION_MASK
+_DROPPED = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET")
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Gives the failed messages of one group back to brokers."""
+
+    group: str
+    brokers: GroupBrokers
+    api: BrokerApi
+    routes: Routes
+    max_reconsume_times: int
+
+    def give_back(self, message: MessageExt, delay_level: int) -> bool:
+        """Have a message delivered again; return whether any broker has taken it."""
+        try:
+            self.brokers.send_back(message, delay_level, self.max_reconsume_times)
+        except Exception as error:  # noqa: BLE001  # as above
+            why = _why(error)
+            _log.warning("%s was not taken back (%s); sending it again", message.message_id, why)
+            return self.send_again(message)
+        return True
+
+    def send_again(self, message: MessageExt) -> bool:
+        """Send a message to the group's retry topic; return whether any broker has taken it."""
+        try:
+            self._send(message)
+        except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
+            _log.warning("%s cannot be sent again now: %s", message.message_id, _why(error))
+            return False
+        return True
+
+    def give_up(self, message: MessageExt) -> bool:
+        """Make a dead letter of a used-up message; return whether any broker has taken it."""
+        try:
+            try:
+                self._send(message)
+            except MessageIllegal as refused:
+                _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
+                self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
+        except Exception as error:  # noqa: BLE001  # as above
+            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, _why(error))
+            return False
+        return True
+
+    def _send(self, message: MessageExt) -> None:
+        queues = self.routes.publish_queues(retry_topic(self.group))
+        reachable = [queue for queue in queues if not self._is_silent(queue)]
+        queue = random.choice(reachable or queues)  # noqa: S311  # any will do
+        compression, body = _as_sent(message)
+        header = self._header(message, queue.queue_id, compression)
+        address = self.routes.master_address(queue.broker_name)
+        self.api.send(address, header, body, message.message_id)
+
+    def _is_silent(self, queue: MessageQueue) -> bool:
+        return self.api.connections.is_silent(self.routes.master_address(queue.broker_name))
+
+    def _header(
+        self, message: MessageExt, queue_id: int, compression: int
+    ) -> SendMessageRequestHeader:
+        properties = {
+            name: text for name, text in message.properties.items() if name not in _DROPPED
+        }
+        properties["RETRY_TOPIC"] = message.real_topic
+        properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
+        properties.setdefault(UNIQ_KEY, message.message_id)
+        properties[DELAY] = str(FIRST_DELAY_LEVEL + message.reconsume_times)
+        return SendMessageRequestHeader(
+            producer_group=self.group,
+            topic=retry_topic(self.group),
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=queue_id,
+            sys_flag=compression,
+            born_timestamp=message.born_timestamp,
+            flag=message.flag,
+            properties=encode_properties(properties),
+            reconsume_times=message.reconsume_times + 1,
+            unit_mode=False,
+            max_reconsume_times=self.max_reconsume_times,
+            batch=False,
+        )
+
+
+def _why(error: Exception) -> str:
+    """Return what an error says, and the name of one that is not ours."""
+    is_ours = isinstance(error, RocketPollError)
+    return str(error) if is_ours else f"{type(error).__name__}: {error}"
+
+
+def _as_sent(message: MessageExt) -> tuple[int, bytes]:
+    """Return a body as its sender compressed it, with the bits that say how; plain, with 0.
+
+    The limit of brokers is one of bytes as they are stored, so that the shorter one is returned.
+    """
+    if not message.sys_flag & _COMPRESSED:
+        return 0, message.body
+    found = MessageSysFlag(message.sys_flag) & _TYPE
+    body = compress_body(message.body, found or MessageSysFlag.COMPRESSION_ZLIB)
+    if len(body) >= len(message.body):
+        return 0, message.body
+    return int(found | _COMPRESSED), body
+
+
+# ---- DeadLetters: the fate of messages that cannot be read, each of which says why (`fault`).
+
+AGAIN_MS = 5_000
+REMEMBERED_MAX = 10_000
+"""Messages that a member remembers to have made dead letters of."""
+
+
+class DeadLetters:
+    """Buries the unreadable messages of one consumer."""
+
+    def __init__(
+        self, group: str, brokers: GroupBrokers, lanes: Lanes, *, is_clustering: bool
+    ) -> None:
+        self._group = group
+        self._brokers = brokers
+        self._lanes = lanes
+        self._makes_letters = is_clustering and not is_system_group(group)
+        self._taken: dict[tuple[MessageQueue, int, str], None] = {}
+
+    def bury(
+        self, message: MessageExt, is_wanted: Callable[[], bool], done: Callable[[], object]
+    ) -> None:
+        """Make a dead letter of a message, trying until a broker takes it, and then call ``done``.
+
+        Each try asks ``is_wanted`` first, and gives up if it returns False.
+        """
+        if _key(message) not in self._taken:
+            letters = dlq_topic(self._group)
+            becomes = f"it goes to {letters}" if self._makes_letters else "it is passed over"
+            place = (message.queue_offset, message.queue, message.message_id)
+            _log.error(
+                "the message at offset %d of %s (%s) cannot be read, and %s: %s",
+                *(*place, becomes, message.fault),
+            )
+        self._later(message, is_wanted, done, 0)
+
+    def _later(
+        self,
+        message: MessageExt,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], object],
+        delay_ms: int,
+    ) -> None:
+        def bury() -> None:
+            if is_wanted():
+                if self._is_taken(message):
+                    done()
+                else:
+                    self._later(message, is_wanted, done, AGAIN_MS)
+
+        self._lanes.of(message.queue.broker_name).schedule(bury, delay_ms)
+
+    def _is_taken(self, message: MessageExt) -> bool:
+        if not self._makes_letters or _key(message) in self._taken:
+            return True
+        try:
+            try:
+                self._brokers.send_back(message, DEAD_LETTER, 0)
+            except BrokerRefused as error:
+                _log.info("%s is sent to the dead letters: %s", message.message_id, error)
+                self._brokers.send_dead_letter(message)
+        except Exception as error:  # noqa: BLE001  # one that was forgotten would keep its queue's offset for ever
+            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, error)
+            return False
+        while len(self._taken) >= REMEMBERED_MAX:
+            del self._taken[next(iter(self._taken))]
+        self._taken[_key(message)] = None
+        return True
+
+
+def _key(message: MessageExt) -> tuple[MessageQueue, int, str]:
+    """Return the place of a message, with its id: a topic that is made again has other messages."""
+    return message.queue, message.queue_offset, message.offset_message_id

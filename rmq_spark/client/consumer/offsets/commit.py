@@ -1,0 +1,153 @@
+"""Commits: offsets of a member stored at once, where the queues are still the ones that were read.
+
+A queue that is another one now, as its topic was made again, has had none of what was read: an
+offset of the old one would pass over as many of its messages. What is stored now and then is not
+decided here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.concurrency.parallel import for_each, raise_first
+from rmq_spark.client.consumer.brokers.broker_client import by_broker
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
+from rmq_spark.client.errors import CONNECTION_FAULTS
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- AutoCommit: counts what `poll` has returned as consumed, as soon as it is called again.
+
+
+class AutoCommit:
+    """The messages that one consumer has returned lately. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        all_assigned: Callable[[], Iterable[AssignedQueue]],
+        store: OffsetStore,
+        *,
+        is_enabled: bool,
+    ) -> None:
+        """Take the queues and where their offsets go."""
+        self._all_assigned = all_assigned
+        self._store = store
+        self._is_enabled = is_enabled
+        self._mutex = mutex()
+        self._returned: dict[AssignedQueue, None] = {}
+
+    def returned(self, assigned: AssignedQueue) -> None:
+        """Note that `poll` returns messages of a queue, or that one was made a dead letter."""
+        if self._is_enabled:
+            with self._mutex:
+                self._returned[assigned] = None
+
+    def more_is_wanted(self) -> None:
+        """Count what was returned before as consumed, as the caller of `poll` says."""
+        if not self._is_enabled:
+            return
+        with self._mutex:
+            for assigned in list(self._returned):
+                assigned.confirm_delivered()
+                del self._returned[assigned]
+
+    def publish(self) -> None:
+        """Put the offset of each queue into the store, from which it is persisted next."""
+        if self._is_enabled:
+            update = partial(self._store.update_offset, increase_only=False)
+            with self._mutex:
+                for assigned in self._all_assigned():
+                    assigned.publish_consumed(update)
+
+    def leave(self, assigned: AssignedQueue) -> None:
+        """Give a queue up, and have the offset that it has come to stored with the last ones."""
+        consumed = assigned.drop()
+        if self._is_enabled and consumed is not None:
+            self._store.update_offset(assigned.queue, consumed, increase_only=False)
+
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE_MAX: Final = 16
+"""Most brokers, and most queues of a broker, whose offsets are stored at a time."""
+
+_QUEUES_OF_A_THREAD: Final = 4
+"""So few are stored one after the other, sooner than another thread is started."""
+
+
+class Commit(NamedTuple):
+    """Offsets that a user wants stored, and how often operators had moved each queue by then."""
+
+    offsets: Mapping[MessageQueue, int]
+    moves: Mapping[MessageQueue, int]
+
+    @classmethod
+    def of_all_returned(cls, all_assigned: Iterable[AssignedQueue]) -> Commit:
+        """Return how far each queue has come with all that was returned, which is dealt with."""
+        offsets: dict[MessageQueue, int] = {}
+        moves = {assigned.queue: assigned.moves for assigned in all_assigned}
+        for assigned in all_assigned:
+            assigned.confirm_delivered()
+            assigned.publish_consumed(offsets.__setitem__)
+        return cls(offsets, moves)
+
+    def still_wanted(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
+        """Return the offsets of queues but for those that an operator has moved since."""
+        moved = {each.queue for each in all_assigned if each.moves > self.moves.get(each.queue, 0)}
+        return {queue: offset for queue, offset in self.offsets.items() if queue not in moved}
+
+
+def store_offsets(
+    store: OffsetStore,
+    commit: Commit,
+    offsets: Mapping[MessageQueue, int],
+    moves_of: Callable[[MessageQueue], int],
+    is_known: Callable[[MessageQueue], bool],
+) -> None:
+    """Wait until all brokers have the offsets; one that fails keeps none from the others.
+
+    They are remembered by the store already. Where an operator moves a queue meanwhile, while its
+    broker is waited for, what he has the store remember is told behind it, as it may have been
+    undone just now. Any other change does not matter: it is stored with the next offsets.
+
+    Brokers are told at once, and of each some queues at a time, as its network may take
+    milliseconds for each.
+
+    Args:
+        store: Where offsets are kept.
+        commit: What was asked for.
+        offsets: Those of its offsets that are still wanted.
+        moves_of: Returns how often operators have moved a queue by now.
+        is_known: Returns whether a queue is still the one that was read, after a look at it.
+
+    Raises:
+        RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.
+    """
+
+    def persist(queue: MessageQueue) -> None:
+        if not is_known(queue):
+            _log.warning("%s is another queue now: no offset is stored for it", queue)
+            return
+        offset, before = offsets[queue], commit.moves.get(queue, 0)
+        while True:
+            moves = moves_of(queue)
+            if moves > before:
+                moved_to = store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+                offset = offset if moved_to is None else moved_to
+            store.keep(queue, offset)
+            if moves_of(queue) <= moves:
+                return
+
+    queues = by_broker(offsets)
+
+    def persist_at(broker_name: str) -> None:
+        own = queues[broker_name]
+        most = max(1, min(len(own) // _QUEUES_OF_A_THREAD, AT_ONCE_MAX))
+        found = for_each(own, persist, most=most, name="commits", last=CONNECTION_FAULTS)
+        raise_first(found.values())
+
+    raise_first(for_each(queues, persist_at, most=AT_ONCE_MAX, name="commits").values())

@@ -1,0 +1,250 @@
+"""LocalFileOffsetStore: offsets in a file of this machine, for consumers in BROADCASTING.
+
+    ~/.rocketmq_offsets/<lasting id>/<group>/offsets.json     {"offsetTable":{{"brokerName":...}:1},
+                                                               "lastMessages":{{...}:{...}}}
+                                             offsets.json.bak the state before that
+
+Java's consumers read the same file, and write it, without the last messages: by these a topic that
+was deleted and made again while nobody consumed it here is told from the one that it was.
+
+Each write goes to a new file, which takes the old one's place when it is on the disk: whenever the
+power fails, one of the two is whole. If both are damaged that is an error: without it, everything
+would quietly be consumed again, or nothing. While a file cannot be written, consuming goes on, and
+the next time says the same or more. Several consumers may have the same file, as processes of one
+machine and group have: each writes a new file of its own name, so that what is read is whole, and
+the last one's. A new file that was left by one that was killed is taken away by the next one that
+starts while nobody writes: who writes holds a lock of the directory, shared with the others, which
+ends with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.consumer.offsets.offset_store import OffsetTable, ReadOffsetType
+from rmq_spark.client.consumer.queues.queue_identity import LastMessage
+from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.message_queue import MessageQueue
+
+DIRECTORY = Path(".rocketmq_offsets")
+"""Directory of the offset files below the home directory, unless another is set."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSerializeWrapper:
+    """Content of the file, as Java writes it, and what it passes over."""
+
+    offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
+    last_messages: Mapping[MessageQueue, LastMessage] | None = None
+
+
+def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> Path:
+    """Return the path of a consumer's offset file, by its client's `lasting_id`."""
+    return (directory or Path.home() / DIRECTORY) / lasting_id / group / "offsets.json"
+
+
+def former_name(group: str) -> str | None:
+    """Return the other name under which a group's directory may be, None if there is none.
+
+    A group that is an enum of texts had a directory with the name of the enum's member, such as
+    ``Groups.BILLING``, on Python 3.10 and 3.11.
+    """
+    formatted = str(group)
+    return None if formatted == group or "/" in formatted else formatted
+
+
+class LocalFileOffsetStore:
+    """An `OffsetStore` that keeps offsets in a file."""
+
+    def __init__(
+        self, path: Callable[[], Path], *, former: Callable[[], Path] | None = None
+    ) -> None:
+        """Make a store; ``path`` is called each time, as its result may change after a fork.
+
+        Offsets are read from the file ``former`` where ``path`` does not exist yet.
+        """
+        self._path_now = path
+        self._former = former
+        self._table = OffsetTable()
+        self._last_messages: dict[MessageQueue, LastMessage] = {}
+        self._writing = mutex()
+        self._written: OffsetSerializeWrapper | None = None
+        self._is_failing = False
+
+    def load(self) -> None:
+        """Take over the offsets of the file; a missing file counts as an empty one.
+
+        What writers that were killed have left beside it is removed.
+
+        Raises:
+            OffsetFileDamaged: Neither the file nor its backup holds offsets.
+            OffsetFileFailed: The file cannot be read.
+        """
+        kept = self._read()
+        if self._former is not None and not (self._path.exists() or self._backup.exists()):
+            former = self._former()
+            if former.exists():
+                _log.warning("offsets are read from %s, and kept in %s now", former, self._path)
+                kept = self._read(former)
+        self._table.add_missing(kept.offset_table)
+        self._last_messages = {**(kept.last_messages or {}), **self._last_messages}
+        with suppress(OSError), _opened(self._path.parent) as directory:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in self._path.parent.glob(f"{self._path.name}.*.tmp"):
+                left.unlink(missing_ok=True)
+
+    def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Remember an offset until it is persisted."""
+        self._table.update(queue, offset, increase_only=increase_only)
+
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Remember where a queue begins, unless its offset is known by now."""
+        self._table.begin_at(queue, offset)
+
+    def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
+        """Return an offset from memory or from the file."""
+        return self._table.read(queue, kind, self._kept)
+
+    def stored_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the file has, or None."""
+        return self._table.read(queue, ReadOffsetType.READ_FROM_STORE, self._kept)
+
+    def _kept(self, queue: MessageQueue) -> int | None:
+        return self._read().offset_table.get(queue)
+
+    def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
+        """Write the file, if there is anything new; log it once if that fails."""
+        try:
+            self._save()
+            self._is_failing = False
+        except OffsetFileFailed as error:
+            if not self._is_failing:
+                _log.warning("offsets are not kept for now: %s", error)
+            self._is_failing = True
+
+    def persist(self, queue: MessageQueue, offset: int) -> None:
+        """Remember an offset and write the file, if there is anything new.
+
+        Raises:
+            OffsetFileFailed: The file cannot be written.
+        """
+        self._table.update(queue, offset, increase_only=False)
+        self._save()
+
+    def keep(
+        self,
+        queue: MessageQueue,  # noqa: ARG002  # the file holds all
+        offset: int,  # noqa: ARG002  # nothing that was remembered is forgotten here
+    ) -> None:
+        """Write the file, if there is anything new.
+
+        Raises:
+            OffsetFileFailed: The file cannot be written.
+        """
+        self._save()
+
+    def _save(self) -> None:
+        with self._writing:
+            content = OffsetSerializeWrapper(
+                offset_table=self._table.all(), last_messages=dict(self._last_messages) or None
+            )
+            if content != self._written:
+                try:
+                    self._write(content)
+                except OSError as error:
+                    raise OffsetFileFailed(str(self._path), "written", why_of(error)) from error
+                self._written = content
+
+    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+        """Remember the last message that came of a queue: it is written with the next offsets."""
+        if message is not None:
+            self._last_messages[queue] = message
+
+    def last_message(self, queue: MessageQueue) -> LastMessage | None:
+        """Return the last message that came of a queue, from memory, where the file's are, too."""
+        return self._last_messages.get(queue)
+
+    def leave(self) -> None:
+        """Do nothing: nobody else moves these offsets."""
+
+    def remove_offset(self, queue: MessageQueue) -> None:
+        """Do nothing: in BROADCASTING a queue comes back to the consumer that had it."""
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets of a topic that are in memory."""
+        return self._table.of_topic(topic)
+
+    def _write(self, content: OffsetSerializeWrapper) -> None:
+        path = self._path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        with _opened(path.parent) as directory:
+            with suppress(OSError):  # where there are no locks, nobody takes anything away
+                fcntl.flock(directory, fcntl.LOCK_SH)
+            try:
+                with new.open("xb") as file:
+                    file.write(encode_body(content))
+                    file.flush()
+                    os.fsync(file.fileno())
+                with suppress(FileNotFoundError):  # there is none yet, or another has replaced it
+                    path.replace(self._backup)
+                new.replace(path)
+            except BaseException:
+                with suppress(OSError):  # what has failed is said
+                    new.unlink(missing_ok=True)
+                raise
+            os.fsync(directory)
+
+    def _read(self, former: Path | None = None) -> OffsetSerializeWrapper:
+        why = ""
+        for path in (self._path, self._backup) if former is None else (former,):
+            try:
+                content = decode_body(OffsetSerializeWrapper, path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise OffsetFileFailed(str(path), "read", why_of(error)) from error
+            except BodyError as error:
+                why = why or str(error)
+                continue
+            if why:
+                _log.warning("%s is damaged (%s); its backup is taken", self._path, why)
+            return content
+        if why:
+            raise OffsetFileDamaged(str(self._path), why)
+        return OffsetSerializeWrapper()
+
+    @property
+    def _path(self) -> Path:
+        return self._path_now()
+
+    @property
+    def _backup(self) -> Path:
+        return self._path.with_name(self._path.name + ".bak")
+
+
+def why_of(error: OSError) -> str:
+    """Return the system's message about an error, with the file that it concerns."""
+    of = f" ({error.filename})" if error.filename else ""
+    return f"{error.strerror or error}{of}"
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,143 @@
+"""Offsets of a group by queue, in memory; and the methods that all offset stores have.
+
+A table moves forward unless it is told explicitly to go back. This module knows no broker and no
+file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
+from typing import Protocol
+
+from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.consumer.queues.queue_identity import LastMessage
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class ReadOffsetType(Enum):
+    """Place to read an offset from."""
+
+    READ_FROM_MEMORY = 0
+    READ_FROM_STORE = 1
+    MEMORY_FIRST_THEN_STORE = 2
+
+
+class OffsetStore(Protocol):
+    """Keeps a group's offsets. Errors are raised: an error is never an offset."""
+
+    def load(self) -> None:
+        """Read the offsets that were kept, if they are kept here."""
+
+    def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Remember an offset; with ``increase_only``, ignore one that is not greater."""
+
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Remember where a queue begins, unless its offset is known by now."""
+
+    def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
+        """Return the group's offset in a queue, or None if it has none."""
+
+    def stored_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset that is kept for good, or None; nothing remembered here changes."""
+
+    def persist_all(self, queues: Collection[MessageQueue]) -> None:
+        """Keep the offsets of these queues for good; a failure of one does not stop the others.
+
+        Raises:
+            ClientShutDown: The client has ended, and with it the way to keep any.
+        """
+
+    def persist(self, queue: MessageQueue, offset: int) -> None:
+        """Remember an offset, keep it for good, and wait until it is kept."""
+
+    def keep(self, queue: MessageQueue, offset: int) -> None:
+        """Keep an offset for good that was remembered before, and wait until it is kept."""
+
+    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+        """Keep with a queue's offset the last message that came of it, if it is kept here."""
+
+    def last_message(self, queue: MessageQueue) -> LastMessage | None:
+        """Return the last message that came of a queue whose offset is kept here, if known."""
+
+    def leave(self) -> None:
+        """Store nothing more where somebody else has stored another offset meanwhile."""
+
+    def remove_offset(self, queue: MessageQueue) -> None:
+        """Drop a queue's offset from memory: another member has the queue."""
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets of a topic that are in memory."""
+
+
+class OffsetTable:
+    """Offsets by queue. Methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._mutex = mutex()
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def get(self, queue: MessageQueue) -> int | None:
+        """Return the offset of a queue, or None."""
+        return self._offsets.get(queue)
+
+    def read(
+        self,
+        queue: MessageQueue,
+        kind: ReadOffsetType,
+        stored: Callable[[MessageQueue], int | None],
+    ) -> int | None:
+        """Return an offset from here or, by ``stored``, from where it is kept, as ``kind`` says.
+
+        What is read from there is not remembered here, else it would be stored again, though the
+        queue may be another one by then.
+        """
+        if kind is not ReadOffsetType.READ_FROM_STORE:
+            known = self.get(queue)
+            if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
+                return known
+        kept = stored(queue)
+        return None if kept is None or kept < 0 else kept
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Set an offset; with ``increase_only``, ignore one that is not greater."""
+        _check(queue, offset)
+        with self._mutex:
+            known = self._offsets.get(queue)
+            if known is None or not increase_only or offset > known:
+                self._offsets[queue] = offset
+
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Set an offset, unless the queue's is known."""
+        _check(queue, offset)
+        with self._mutex:
+            self._offsets.setdefault(queue, offset)
+
+    def add_missing(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Take over the offsets of queues that are not known here."""
+        with self._mutex:
+            self._offsets = {**offsets, **self._offsets}
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Drop the offset of a queue."""
+        with self._mutex:
+            self._offsets.pop(queue, None)
+
+    def of(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the offsets of some queues, where known."""
+        with self._mutex:
+            return {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
+
+    def all(self) -> dict[MessageQueue, int]:
+        """Return a copy of all offsets."""
+        with self._mutex:
+            return dict(self._offsets)
+
+    def of_topic(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the offsets of one topic."""
+        return {queue: offset for queue, offset in self.all().items() if queue.topic == topic}
+
+
+def _check(queue: MessageQueue, offset: int) -> None:
+    if offset < 0:
+        raise ValueError(f"offset of {queue}: needed 0 or more, found {offset}")

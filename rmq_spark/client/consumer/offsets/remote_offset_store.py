@@ -1,0 +1,139 @@
+"""RemoteBrokerOffsetStore: a group's offsets, kept by the brokers, for groups in CLUSTERING.
+
+It is given the two questions that it asks of brokers as callables; which broker that is, it does
+not know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from rmq_spark.client.consumer.brokers.broker_client import Outages
+from rmq_spark.client.consumer.offsets.offset_store import OffsetTable, ReadOffsetType
+from rmq_spark.client.consumer.queues.queue_identity import LastMessage
+from rmq_spark.client.errors import ClientShutDown
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+
+class UpdateOffset(Protocol):
+    """Tells a queue's broker the offset of the group."""
+
+    def __call__(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
+        """Store the offset; with ``one_way``, nobody learns whether it has arrived."""
+
+
+class RemoteBrokerOffsetStore:
+    """An `OffsetStore` that keeps offsets with the brokers."""
+
+    def __init__(self, query: Callable[[MessageQueue], int | None], update: UpdateOffset) -> None:
+        """Make a store; ``query`` returns None without an offset, and raises without an answer."""
+        self._query = query
+        self._update = update
+        self._table = OffsetTable()
+        self._last_stored: dict[MessageQueue, int | None] = {}
+        self._has_left = False
+        self._outages = Outages("cannot have its offset stored yet")
+
+    def load(self) -> None:
+        """Do nothing: the brokers keep the offsets."""
+
+    def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Remember an offset until it is persisted."""
+        self._table.update(queue, offset, increase_only=increase_only)
+
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Remember where a queue begins, unless its offset is known by now."""
+        self._table.begin_at(queue, offset)
+
+    def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
+        """Return an offset from memory or from the broker."""
+        return self._table.read(queue, kind, self._ask)
+
+    def stored_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the broker has stored, or None.
+
+        An operator's move that it shows is still noticed by `leave`.
+        """
+        stored = self._query(queue)
+        return None if stored is None or stored < 0 else stored
+
+    def _ask(self, queue: MessageQueue) -> int | None:
+        self._last_stored[queue] = stored = self._query(queue)
+        return stored
+
+    def persist_all(self, queues: Collection[MessageQueue]) -> None:
+        """Tell the brokers, one-way: the next time comes soon, and says the same or more.
+
+        Raises:
+            ClientShutDown: There is no next time. It concerns all queues, and is logged once.
+        """
+        for queue, offset in self._table.of(queues).items():
+            self._tell(queue, offset)
+
+    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+        """Do nothing: a broker keeps a group's offset in a queue, and nothing beside it."""
+
+    def last_message(
+        self,
+        queue: MessageQueue,  # noqa: ARG002  # as above
+    ) -> LastMessage | None:
+        """Return None: nothing of that is kept."""
+        return None
+
+    def leave(self) -> None:
+        """Note that brokers will tell this member no more where an operator moves the group."""
+        self._has_left = True
+
+    def _tell(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            if self._has_left and self._is_moved(queue):
+                return
+            self._update(queue, offset, one_way=True)
+            self._last_stored[queue] = offset
+        except ClientShutDown:
+            raise
+        except RocketPollError as error:
+            self._outages.failed(queue, error)
+        else:
+            self._outages.went_well(queue)
+
+    def persist(self, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker, and wait until it has stored the offset.
+
+        It is told this very offset: whoever begins the queue may forget it here meanwhile.
+        """
+        self._table.update(queue, offset, increase_only=False)
+        self._update(queue, offset, one_way=False)
+        self._last_stored[queue] = offset
+
+    def keep(self, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker, and wait until it has stored the offset, whatever is remembered by now.
+
+        Whoever has moved the group meanwhile, or begins the queue, may remember something else.
+        """
+        self._update(queue, offset, one_way=False)
+        self._last_stored[queue] = offset
+
+    def _is_moved(self, queue: MessageQueue) -> bool:
+        """Return whether the broker has another offset by now than was last known here."""
+        if queue not in self._last_stored:
+            return False
+        before, now = self._last_stored[queue], self._query(queue)
+        if now == before:
+            return False
+        _log.warning("%s was moved behind this member, from %s to %s", queue, before, now)
+        return True
+
+    def remove_offset(self, queue: MessageQueue) -> None:
+        """Drop an offset here; the broker keeps it."""
+        self._last_stored.pop(queue, None)
+        self._table.remove(queue)
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets of a topic that are in memory."""
+        return self._table.of_topic(topic)

@@ -1,0 +1,1 @@
+"""Pulling: tasks, queues of pulled messages, and decoding."""

@@ -1,0 +1,336 @@
+"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request a queue.
+
+    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into lane
+                                                                          │        now or later
+                                                                          └──▶ process queue
+
+Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue
+is retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected
+offset, after a failure or with a full cache after a while. This module knows no listener: messages
+are handed to its consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.concurrency.scheduler import Scheduler
+from rmq_spark.client.consumer.brokers.broker_client import Outages, Pulled
+from rmq_spark.client.consumer.pull.pull_task import (
+    BROKER_BUSY_MS,
+    FLOW_CONTROL_MS,
+    PAUSED_MS,
+    Abandon,
+    PullLimits,
+    Then,
+)
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_ownership import Holding
+from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.results import PullStatus
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+NOT_LOCKED_MS = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class PullRequest:
+    """The state of pulling one queue."""
+
+    queue: MessageQueue
+    process_queue: ProcessQueue[MessageExt]
+    next_offset: int | None = None
+    """Offset of the next pull; None if the first is yet to be found out."""
+
+    is_throttled: bool = field(default=False)
+    """True while the request waits for listeners to make room."""
+
+    is_suspended: bool = field(default=False)
+    """True while an orderly listener wants the queue only after a while."""
+
+    last_known: LastKnown = field(default_factory=LastKnown)
+    """The last message that came, which a request that begins the queue again knows as well."""
+
+    lock_asked_at_ms: int | None = field(default=None)
+    """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
+
+    holding: Holding = field(default_factory=Holding)
+    """State that is shared with other requests of the queue, earlier ones and other members'."""
+
+    turn: int = field(default=0)
+    """Counts puts and takes: a request that was put in during an earlier turn does not count."""
+
+    pulling: int | None = field(default=None)
+    """The turn in which the pull that is under way was begun; None if there is none."""
+
+    abandon: Abandon | None = field(default=None)
+    """Function that gives up the pull that is under way, once it is known."""
+
+
+class PullingConsumer(Protocol):
+    """The part of a consumer that the service needs."""
+
+    @property
+    def is_paused(self) -> bool:
+        """True while pulling is suspended."""
+
+    def may_pull(self, request: PullRequest) -> bool:
+        """Return whether the queue is locked, where that matters; its broker may be asked."""
+
+    def first_offset(self, request: PullRequest) -> Place:
+        """Return the place at which to begin; raise an error if it cannot be found out."""
+
+    def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
+        """Return the offset of the first message stored at a time or later; or raise an error."""
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at an offset, None if it is not there; or raise an error."""
+
+    @property
+    def cached_bytes(self) -> int:
+        """Number of bytes in the bodies of the cached messages of all queues."""
+
+    def pull(self, request: PullRequest, then: Then) -> Abandon:
+        """Ask the broker; ``then`` gets the outcome. Return a function that abandons the pull."""
+
+    def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
+        """Hand messages, which are in the process queue already, to the listener."""
+
+    def bury(self, request: PullRequest, message: MessageExt) -> None:
+        """Have an unreadable message, which is in the process queue already, made a dead letter."""
+
+    def correct_tags_offset(self, request: PullRequest) -> None:
+        """Count everything before the next offset as consumed: the filter passed over it."""
+
+    def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
+        """Begin the queue again at an offset."""
+
+
+class LaneOf(Protocol):
+    """Finds the lane of each broker."""
+
+    def of(self, broker: str, /) -> Scheduler:
+        """Return the lane of a broker."""
+
+
+class PullMessageService:
+    """Pulls for one consumer. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        consumer: PullingConsumer,
+        lanes: LaneOf,
+        limits: PullLimits,
+        pull_interval_ms: int,
+        failed_ms: int,
+    ) -> None:
+        self._consumer = consumer
+        self._lanes = lanes
+        self._limits = limits
+        self._pull_interval_ms = pull_interval_ms
+        self._failed_ms = failed_ms
+        self._outages = Outages("cannot be pulled")
+        self._mutex = mutex()
+
+    def execute_pull_request_immediately(self, request: PullRequest) -> None:
+        """Put a request into its broker's lane."""
+        self.execute_pull_request_later(request, 0)
+
+    def execute_pull_request_later(
+        self, request: PullRequest, delay_ms: int, *, is_throttled: bool = False
+    ) -> None:
+        """Put a request into its broker's lane after a delay in milliseconds."""
+        with self._mutex:
+            self._put(request, delay_ms, is_throttled=is_throttled)
+
+    def room_was_made(self, request: PullRequest) -> None:
+        """Let a request go on that waits for listeners to make room."""
+        with self._mutex:
+            if request.is_throttled:
+                self._put(request, 0, is_throttled=False)
+
+    def pull_anew(self, request: PullRequest) -> None:
+        """Give up the pull that a broker holds, and pull by the subscription that is now."""
+        with self._mutex:
+            if request.pulling is None:
+                return  # the next one looks at the subscription
+            request.pulling = None
+            abandon, request.abandon = request.abandon, None
+            self._put(request, 0, is_throttled=False)
+        if abandon is not None:
+            abandon()
+
+    def _put(self, request: PullRequest, delay_ms: int, *, is_throttled: bool) -> None:
+        request.turn = turn = request.turn + 1
+        request.is_throttled = is_throttled
+        self._lane(request).schedule(lambda: self._take(request, turn), delay_ms)
+
+    def _lane(self, request: PullRequest) -> Scheduler:
+        return self._lanes.of(request.queue.broker_name)
+
+    def _take(self, request: PullRequest, turn: int) -> None:
+        with self._mutex:
+            if request.turn != turn:
+                return
+            request.turn += 1
+            request.is_throttled = False
+        self.pull_message(request)
+
+    def pull_message(self, request: PullRequest) -> None:
+        """Pull once, or come back later."""
+        queue = request.process_queue
+        if queue.is_dropped or queue.is_retired:
+            return
+        queue.touch_pull()
+        if self._is_full(request):
+            self.execute_pull_request_later(request, FLOW_CONTROL_MS, is_throttled=True)
+        elif self._consumer.is_paused:
+            request.last_known.paused()
+            self.execute_pull_request_later(request, PAUSED_MS)
+        elif not self._consumer.may_pull(request):
+            self.execute_pull_request_later(request, NOT_LOCKED_MS)
+        elif self._has_first_offset(request) and not self._goes_on_elsewhere(request):
+            self._pull(request)
+
+    def _has_first_offset(self, request: PullRequest) -> bool:
+        if request.next_offset is not None:
+            return True
+        try:
+            first = self._consumer.first_offset(request)
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
+            self._outages.failed(request.queue, error)
+            self.execute_pull_request_later(request, self._failed_ms)
+            return False
+        request.process_queue.begin_at(first.offset)
+        request.last_known = first.last_known
+        request.next_offset = first.offset
+        return True
+
+    def _goes_on_elsewhere(self, request: PullRequest) -> bool:
+        """Begin a queue again that is another one now, at the time of the last message of it.
+
+        Its topic was made again, or the broker has lost its end.
+        What came before is consumed first.
+        """
+        asked = request.next_offset or 0
+        try:
+            request.last_known.look(request.queue, self._consumer.message_at)
+            if not request.last_known.must_be_found:
+                return False
+            if request.process_queue.message_count:
+                self.execute_pull_request_later(request, FLOW_CONTROL_MS)
+                return True
+            found = request.last_known.find(request.queue, asked, self._consumer.offset_since)
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
+            self._failed(request, error)
+            return True
+        if found == asked:
+            return False
+        self._consumer.correct_illegal_offset(request, found)
+        return True
+
+    def _pull(self, request: PullRequest) -> None:
+        with self._mutex:
+            request.pulling = turn = request.turn
+
+        def then(outcome: Pulled | BaseException) -> None:
+            last_known = request.last_known
+            if last_known.looks_before(outcome):
+                # It asks brokers, which the thread that reads their answers must not wait for.
+                ask = self._consumer.message_at
+                look = partial(last_known.outcome_behind_look, request.queue, ask, outcome)
+                self._lane(request).schedule(lambda: take_over(look()))
+            else:
+                take_over(outcome)
+
+        def take_over(outcome: Pulled | BaseException) -> None:
+            if not self._is_over(request, turn):
+                return
+            try:
+                self._answered(request, outcome)
+            except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
+                self._failed(request, error)
+
+        try:
+            abandon = self._consumer.pull(request, then)
+        except Exception as error:  # noqa: BLE001  # as above
+            if self._is_over(request, turn):
+                self._failed(request, error)
+            return
+        with self._mutex:
+            if request.pulling == turn:
+                request.abandon = abandon
+                return
+        abandon()  # has no effect if it is answered already
+
+    def _is_over(self, request: PullRequest, turn: int) -> bool:
+        """Note that the pull of that turn is over; return False if another has taken its place."""
+        with self._mutex:
+            if request.pulling != turn:
+                return False
+            request.pulling = request.abandon = None
+            return True
+
+    def _is_full(self, request: PullRequest) -> bool:
+        queue, limits = request.process_queue, self._limits
+        return (
+            queue.message_count >= limits.pull_threshold_for_queue
+            or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
+            or queue.span > limits.consume_max_span
+            or (queue.message_count > 0 and self._consumer.cached_bytes >= limits.bytes_for_all)
+        )
+
+    def _answered(self, request: PullRequest, outcome: Pulled | BaseException) -> None:
+        if request.process_queue.is_dropped or request.process_queue.is_retired:
+            return  # also where the client ends that was kept for a last listener alone
+        if isinstance(outcome, BaseException):
+            self._failed(request, outcome)
+            return
+        self._outages.went_well(request.queue)
+        if request.last_known.must_be_found:
+            self.execute_pull_request_immediately(request)
+        elif outcome.status is PullStatus.OFFSET_ILLEGAL:
+            self._correct(request, outcome)
+        else:
+            self._found(request, outcome)
+
+    def _correct(self, request: PullRequest, outcome: Pulled) -> None:
+        asked = request.next_offset or 0
+        legal = request.last_known.legal_offset(request.queue, asked, outcome)
+        if legal is None:
+            self.execute_pull_request_immediately(request)
+            return
+        # It asks brokers, which the thread that reads their answers must not wait for.
+        self._lane(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
+
+    def _found(self, request: PullRequest, outcome: Pulled) -> None:
+        # In this order: with an empty process queue, the next offset counts as consumed.
+        if not request.process_queue.put_messages(outcome.messages, outcome.unreadable):
+            return
+        request.next_offset = outcome.next_begin_offset
+        request.last_known.came(outcome.messages)
+        for message in outcome.unreadable:
+            self._consumer.bury(request, message)
+        if outcome.messages:
+            self._consumer.consume(request, outcome.messages)
+            self.execute_pull_request_later(request, self._pull_interval_ms)
+        else:
+            self._consumer.correct_tags_offset(request)
+            self.execute_pull_request_immediately(request)
+
+    def _failed(self, request: PullRequest, error: BaseException) -> None:
+        if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
+            self.execute_pull_request_later(request, BROKER_BUSY_MS)
+            return
+        request.last_known.failed(error)
+        self._outages.failed(request.queue, error)
+        self.execute_pull_request_later(request, self._failed_ms)

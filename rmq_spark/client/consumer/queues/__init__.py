@@ -1,0 +1,1 @@
+"""Queues of a member: what it owns, has pulled, and knows of their identity."""

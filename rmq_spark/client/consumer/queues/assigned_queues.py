@@ -1,0 +1,382 @@
+"""The queues that are assigned to a lite pull consumer, and how far each has come.
+
+    pull offset        where the next pull begins
+    delivered offset   behind what `poll` has taken to return it
+    returned offset    behind what it has returned; an exception, out of a signal, may cut it short
+    consume offset     behind what was returned before the last `poll`: that has been dealt with
+
+A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away,
+given back or sought in has another: whatever arrives for an earlier one is passed over, and moves
+no offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
+from rmq_spark.client.consumer.queues.process_queue import Clock, ProcessQueue
+from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
+from rmq_spark.client.message import MessageExt
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class Taking(Enum):
+    """Outcome of taking a request that `poll` would return."""
+
+    TAKEN = 0
+    STALE = 1
+    PAUSED = 2
+
+
+class AssignedQueue:
+    """One queue, for as long as it is assigned. Methods may be called from any thread."""
+
+    def __init__(self, queue: MessageQueue, clock: Clock) -> None:
+        self.queue = queue
+        self._process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
+        self._handout: Handout | None = None
+        self.is_paused = False
+        self.last_known = LastKnown()
+        """Knowledge of the queue since it was begun or sought in."""
+        self._mutex = reentrant_mutex()
+        self._epoch = 0
+        self.moves = 0
+        """Number of times that operators have moved the group in this queue."""
+        self._pull_offset: int | None = None
+        self._delivered_offset: int | None = None
+        self._consume_offset: int | None = None
+        self.returned_offset: int | None = None
+        """Offset behind the messages that its caller has: `poll` sets it, last of all it does."""
+
+    @property
+    def process_queue(self) -> ProcessQueue[MessageExt]:
+        """The messages that were pulled and not taken yet."""
+        if self._handout is not None:
+            with self._mutex:
+                self._count_handed()
+        return self._process_queue
+
+    @property
+    def is_dropped(self) -> bool:
+        """True if the queue is not assigned any more."""
+        return self._process_queue.is_dropped
+
+    @property
+    def consume_offset(self) -> int | None:
+        """Offset before which all has been dealt with; None before any is known."""
+        with self._mutex:
+            self._count_handed()
+            return self._consume_offset
+
+    @property
+    def delivered_offset(self) -> int | None:
+        """Offset behind the messages that `poll` has taken."""
+        with self._mutex:
+            self._count_handed()
+            return self._delivered_offset
+
+    def is_stale(self, epoch: int) -> bool:
+        """Return whether results of that epoch are to be dropped."""
+        return epoch != self._epoch or self.is_dropped
+
+    def begin(self) -> tuple[int, int | None]:
+        """Return the epoch for a pull, and the offset to begin at, if it is known."""
+        with self._mutex:
+            return self._epoch, self._pull_offset
+
+    def set_first_offset(self, epoch: int, first: Place) -> None:
+        """Begin at a place, unless the queue was sought in, or has begun, meanwhile."""
+        with self._mutex:
+            if epoch == self._epoch and self._pull_offset is None:
+                self.last_known = first.last_known
+                self._begin_at(first.offset)
+
+    def seek(self, offset: int) -> None:
+        """Go on at an offset, and drop what was pulled from elsewhere."""
+        with self._mutex:
+            self.last_known = LastKnown()
+            self._go_on_at(offset)
+
+    def move(self, offset: int) -> None:
+        """Go on where an operator moves the group; commits from before count no more."""
+        with self._mutex:
+            self.moves += 1
+            self.seek(offset)
+
+    def _go_on_at(self, offset: int) -> None:
+        self._end_handout()
+        self._epoch += 1
+        self._process_queue.clear()
+        self._begin_at(offset)
+
+    def _begin_at(self, offset: int) -> None:
+        self._pull_offset = self._delivered_offset = self._consume_offset = offset
+        self.returned_offset = offset
+
+    def return_again(self) -> None:
+        """Go on behind what `poll` has returned: what it took since has not reached its caller."""
+        with self._mutex:
+            self._count_handed()
+            if self.returned_offset is not None:
+                self.begin_again(self._epoch, self.returned_offset)
+
+    def pull_anew(self) -> None:
+        """Go on behind what `poll` has taken: what waits was chosen by another subscription."""
+        with self._mutex:
+            self._count_handed()
+            if self._delivered_offset is not None:
+                returned = self.returned_offset  # a `poll` in another thread may be about to return
+                self.begin_again(self._epoch, self._delivered_offset)
+                self.returned_offset = returned
+
+    def begin_again(self, epoch: int, offset: int) -> int:
+        """Go on at an offset of a queue that is another one now; return the epoch that has begun.
+
+        Nothing counts as dealt with that did not before. If it was sought in meanwhile, nothing
+        changes, and ``epoch`` is returned.
+        """
+        with self._mutex:
+            if epoch == self._epoch:
+                self._count_handed()
+                consumed = self._consume_offset
+                self._go_on_at(offset)
+                if consumed is not None:
+                    self._consume_offset = min(consumed, offset)
+                return self._epoch
+            return epoch
+
+    def found(
+        self,
+        epoch: int,
+        messages: Collection[MessageExt],
+        next_offset: int,
+        unreadable: Collection[MessageExt] = (),
+    ) -> bool:
+        """Add the messages that a pull of that epoch has found; return False if it is stale."""
+        with self._mutex:
+            if epoch != self._epoch:
+                return False
+            self._count_handed()
+            if not self._process_queue.put_messages(tuple(messages), tuple(unreadable)):
+                return False
+            self._pull_offset = next_offset
+            if not self._process_queue.message_count:
+                # The filter passed over all messages before.
+                if self._consume_offset == self._delivered_offset:
+                    self._consume_offset = next_offset
+                if self.returned_offset == self._delivered_offset:
+                    self.returned_offset = next_offset
+                self._delivered_offset = next_offset
+            return True
+
+    def take(self, request: ConsumeRequest, *, one_by_one: bool = False) -> Taking:
+        """Take the messages that `poll` is about to return.
+
+        Those that are wanted ``one_by_one`` are taken as the `handout` hands them out.
+        """
+        with self._mutex:
+            if self.is_stale(request.epoch):
+                return Taking.STALE
+            if self.is_paused:
+                return Taking.PAUSED
+            if one_by_one:
+                self._end_handout()
+                self._handout = Handout(request)
+            else:
+                self._done_with(request.messages)
+            return Taking.TAKEN
+
+    @property
+    def handout(self) -> Handout | None:
+        """The messages that are handed out one by one; None without any."""
+        return self._handout
+
+    def end_handout(self) -> ConsumeRequest | None:
+        """Hand out no more of those messages, and return the ones that are left, if any are."""
+        with self._mutex:
+            handout = self._handout
+            self._end_handout()
+            left = () if handout is None else handout.messages[handout.handed :]
+            return ConsumeRequest(self, self._epoch, left) if left else None
+
+    def _end_handout(self) -> None:
+        self._count_handed()
+        if self._handout is not None:
+            self._handout.is_over = True
+            self._handout = None
+
+    def _count_handed(self) -> None:
+        """Take the messages that were handed out since this was last looked at."""
+        handout = self._handout
+        if handout is None or (handed := handout.handed) == handout.counted:
+            return
+        before, last = handout.messages[handout.counted : handed - 1], handout.messages[handed - 1]
+        handout.counted = handed
+        if before:
+            self._done_with(before)
+        if handout.asking_confirms:
+            self._consume_offset = self._delivered_offset
+        self._done_with((last,))
+        self.returned_offset = self._delivered_offset
+
+    def buried(self, epoch: int, message: MessageExt) -> None:
+        """Acknowledge an unreadable message that is a dead letter now."""
+        with self._mutex:
+            if not self.is_stale(epoch):
+                self._count_handed()
+                self._done_with((message,))
+
+    def _done_with(self, messages: Sequence[MessageExt]) -> None:
+        self._process_queue.acknowledge(messages, self._deliver)
+        if not self._process_queue.message_count:
+            self._delivered_offset = self._pull_offset  # the filter passed over the rest before
+
+    def _deliver(self, offset: int) -> None:
+        self._delivered_offset = offset
+
+    def confirm_delivered(self) -> None:
+        """Count all that `poll` has returned as dealt with, as its caller says."""
+        with self._mutex:
+            self._count_handed()
+            if not self.is_dropped:
+                self._consume_offset = self._delivered_offset
+
+    def publish_consumed(self, publish: Callable[[MessageQueue, int], object]) -> None:
+        """Call a function with the queue and its consume offset, if that is known and counts.
+
+        Nobody seeks in the queue meanwhile: what is published then comes behind this.
+        """
+        with self._mutex:
+            self._count_handed()
+            if self._consume_offset is not None and not self.is_dropped:
+                publish(self.queue, self._consume_offset)
+
+    def drop(self) -> int | None:
+        """Give the queue up and return its consume offset, which nothing moves from now on."""
+        with self._mutex:
+            self._end_handout()
+            self._process_queue.drop()
+            return self._consume_offset
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConsumeRequest:
+    """The messages that one pull has found, waiting for `poll`."""
+
+    assigned: AssignedQueue
+    epoch: int
+    messages: tuple[MessageExt, ...]
+
+    @property
+    def is_stale(self) -> bool:
+        """True if the messages are to be dropped."""
+        return self.assigned.is_stale(self.epoch)
+
+
+class Handout:
+    """The messages of a request that are handed out one by one, all in one thread.
+
+    That takes no lock, and moves no offset: the queue looks how far it has come whenever it has to
+    know. A message that is handed out in the midst of that counts with the next look. With
+    ``asking_confirms``, asking for one says that those before are dealt with.
+    """
+
+    __slots__ = (
+        "_assigned",
+        "_count",
+        "asking_confirms",
+        "counted",
+        "handed",
+        "is_over",
+        "messages",
+    )
+
+    def __init__(self, request: ConsumeRequest) -> None:
+        self._assigned = request.assigned
+        self.messages, self._count = request.messages, len(request.messages)
+        self.asking_confirms = False
+        self.handed = self.counted = 0
+        self.is_over = False
+
+    def next(self) -> MessageExt | None:
+        """Return the next message; None behind the last, and while the queue is paused.
+
+        None comes as well if the queue was given up, or sought in.
+        """
+        at = self.handed
+        if at == self._count or self.is_over or self._assigned.is_paused:
+            return None
+        message = self.messages[at]
+        self.handed = at + 1  # last of all: no exception of a signal's comes in behind this
+        return message
+
+
+class AssignedQueues:
+    """All queues that a consumer is assigned. Methods may be called from any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = mutex()
+        self._queues: dict[MessageQueue, AssignedQueue] = {}
+        self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
+
+    def forked(self) -> AssignedQueues:
+        """Return the same queues for a forked process, of a consumer that was not started yet."""
+        own = AssignedQueues(self._clock)
+        own.replace(list(self._queues))
+        return own
+
+    def get(self, queue: MessageQueue) -> AssignedQueue | None:
+        """Return the state of a queue, or None if it is not assigned."""
+        return self._queues.get(queue)
+
+    def all(self) -> list[AssignedQueue]:
+        """Return the states of all assigned queues."""
+        with self._mutex:
+            return list(self._queues.values())
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages that wait in queues that are not paused."""
+        return sum(each.process_queue.message_count for each in self.all() if not each.is_paused)
+
+    @property
+    def body_bytes(self) -> int:
+        """Number of bytes in the bodies of the messages of all queues."""
+        return sum(each.process_queue.body_bytes for each in self.all())
+
+    @property
+    def queues(self) -> frozenset[MessageQueue]:
+        """The queues that are assigned."""
+        with self._mutex:
+            return frozenset(self._queues)
+
+    def replace(
+        self, queues: Iterable[MessageQueue], topic: str | None = None
+    ) -> tuple[list[AssignedQueue], list[AssignedQueue]]:
+        """Assign these queues, of one topic or of all; return the new ones and those now gone.
+
+        The caller has to `drop` those that have gone: it may want to keep their offsets.
+        """
+        wanted = frozenset(queues)
+        with self._mutex:
+            held = frozenset(self._queues if topic is None else self._by_topic.get(topic, ()))
+            gone = [self._removed(queue) for queue in sorted(held - wanted)]
+            lacking = [queue for queue in wanted if queue not in self._queues]
+            new = [self._added(queue) for queue in sorted(lacking)]
+            return new, gone
+
+    def _added(self, queue: MessageQueue) -> AssignedQueue:
+        assigned = self._queues[queue] = AssignedQueue(queue, self._clock)
+        self._by_topic.setdefault(queue.topic, set()).add(queue)
+        return assigned
+
+    def _removed(self, queue: MessageQueue) -> AssignedQueue:
+        of_topic = self._by_topic[queue.topic]
+        of_topic.remove(queue)
+        if not of_topic:
+            del self._by_topic[queue.topic]
+        return self._queues.pop(queue)

@@ -1,0 +1,339 @@
+"""ProcessQueue: the messages of one queue that a consumer has pulled and not yet acknowledged.
+
+    pulled ──put──▶ waiting ──take──▶ taken ──acknowledge──▶ gone      orderly consumers take,
+                       ▲                │                              concurrent ones acknowledge
+                       └───put back─────┘                              what waits
+
+The smallest offset that is still here may be committed: everything before it is done with. Once the
+queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still
+under way for it moves an offset. One that is retired before begins nothing more, but ends what is
+under way. Each method is safe in any thread. This module knows neither brokers nor listeners.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from rmq_spark.client.concurrency.locks import reentrant_mutex
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
+
+LOCK_EXPIRES_MS = 30_000
+"""Milliseconds that a broker's lock counts here; the broker keeps it for twice as long."""
+
+PULL_EXPIRES_MS = 120_000
+"""Milliseconds without a pull after which a queue's pull request must have been lost."""
+
+_MIB = 1 << 20
+
+Clock = Callable[[], int]
+"""Returns milliseconds of a clock that never goes back."""
+
+
+class CachedMessage(Protocol):
+    """The part of a message that a process queue needs."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Offset of the message in its queue."""
+
+    @property
+    def body(self) -> bytes:
+        """Body, which takes up memory."""
+
+
+Message = TypeVar("Message", bound=CachedMessage)
+
+
+class ProcessQueue(Generic[Message]):
+    """The cached messages of one queue, by offset, for as long as it is assigned."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = reentrant_mutex()
+        self._waiting: dict[int, Message] = {}
+        self._waiting_offsets: list[int] = []  # in order
+        self._taken: dict[int, Message] = {}
+        self._started_ms: dict[int, int] = {}
+        self._bytes = 0
+        self._end_offset: int | None = None  # offset behind the last message that ever came
+        self._is_dropped = False
+        self._is_retired = False
+        self._locked_at_ms: int | None = None
+        self._lock_lost_at_ms: int | None = None
+        self._pulled_at_ms = clock()
+        self._consumed_at_ms = clock()
+        self.consuming = threading.Lock()
+        """Held by the thread that serves this cache to an orderly listener."""
+
+    # ---- what is here
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages that are pulled and not yet acknowledged."""
+        return len(self._waiting) + len(self._taken)
+
+    @property
+    def body_bytes(self) -> int:
+        """Number of bytes in the bodies of these messages."""
+        return self._bytes
+
+    @property
+    def span(self) -> int:
+        """Distance of the first and the last waiting message: filtered queues have gaps."""
+        with self._mutex:
+            return (
+                self._waiting_offsets[-1] - self._waiting_offsets[0] if self._waiting_offsets else 0
+            )
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if there is anything to take."""
+        return bool(self._waiting)
+
+    def waits(self, message: Message) -> bool:
+        """Return whether this message waits, and is not acknowledged yet."""
+        return self._waiting.get(message.queue_offset) is message
+
+    @property
+    def commit_offset(self) -> int | None:
+        """Offset before which all is acknowledged; None if nothing ever came."""
+        with self._mutex:
+            firsts = [*self._waiting_offsets[:1], *self._taken]
+            return min(firsts) if firsts else self._end_offset
+
+    # ---- coming and going
+
+    def begin_at(self, offset: int) -> None:
+        """Set the offset that may be committed before any message has come."""
+        with self._mutex:
+            if self._end_offset is None:
+                self._end_offset = offset
+
+    def put_messages(self, messages: Sequence[Message], unreadable: Sequence[Message] = ()) -> bool:
+        """Add the messages that a pull has found; return False if the queue was dropped.
+
+        Unreadable ones count as taken: no listener gets them, and burying acknowledges them.
+        """
+        with self._mutex:
+            if self._is_dropped:
+                return False
+            if not self._added_behind(messages):
+                for message in messages:
+                    self._add(message)
+            for message in unreadable:
+                if message.queue_offset not in self._taken:
+                    self._taken[message.queue_offset] = message
+                    self._bytes += len(message.body)
+            ends = [message.queue_offset + 1 for message in (*messages, *unreadable)]
+            if self._end_offset is not None:
+                ends.append(self._end_offset)
+            self._end_offset = max(ends, default=None)
+            return True
+
+    def _added_behind(self, messages: Sequence[Message]) -> bool:
+        """Add these at once if they come in order, behind all that are here, as nearly always."""
+        offsets, waiting = [message.queue_offset for message in messages], self._waiting_offsets
+        if self._taken or (offsets and waiting and offsets[0] <= waiting[-1]):
+            return False
+        if offsets != sorted(set(offsets)):
+            return False
+        waiting += offsets
+        self._waiting.update(zip(offsets, messages, strict=True))
+        self._bytes += sum([len(message.body) for message in messages])
+        return True
+
+    def _add(self, message: Message) -> None:
+        at = message.queue_offset
+        if at in self._taken:
+            return
+        known = self._waiting.get(at)
+        if known is None:
+            insort(self._waiting_offsets, at)
+        else:
+            self._bytes -= len(known.body)
+        self._waiting[at] = message
+        self._bytes += len(message.body)
+
+    def acknowledge(self, messages: Sequence[Message], publish: Callable[[int], object]) -> bool:
+        """Remove messages that are done with; return False if the queue was dropped.
+
+        ``publish`` is called with the offset to commit, unless the queue was dropped.
+        """
+        with self._mutex:
+            if self._is_dropped:
+                return False
+            self._remove(messages)
+            if (committed := self.commit_offset) is not None:
+                publish(committed)
+            return True
+
+    def _remove(self, messages: Sequence[Message]) -> None:
+        if messages:  # an answer without any acknowledges none, and says nothing of the listener
+            self._consumed_at_ms = self._clock()
+        if self._were_first(messages):
+            return
+        for message in messages:
+            at = message.queue_offset
+            self._started_ms.pop(at, None)
+            if self._waiting.pop(at, None) is not None:
+                del self._waiting_offsets[bisect_left(self._waiting_offsets, at)]
+            elif self._taken.pop(at, None) is None:
+                continue
+            self._bytes -= len(message.body)
+
+    def _were_first(self, messages: Sequence[Message]) -> bool:
+        """Remove these at once if they are the first that wait, as after each pull of a reader."""
+        offsets = [message.queue_offset for message in messages]
+        if offsets != self._waiting_offsets[: len(offsets)]:
+            return False
+        del self._waiting_offsets[: len(offsets)]
+        for at in offsets:
+            del self._waiting[at]
+            self._started_ms.pop(at, None)
+        self._bytes -= sum([len(message.body) for message in messages])
+        return True
+
+    def take_messages(self, count: int) -> list[Message]:
+        """Take the first waiting messages, in order; they count until they are acknowledged."""
+        with self._mutex:
+            offsets, self._waiting_offsets = (
+                self._waiting_offsets[:count],
+                self._waiting_offsets[count:],
+            )
+            taken = [self._waiting.pop(at) for at in offsets]
+            self._taken.update(zip(offsets, taken, strict=True))
+            if taken:
+                self._consumed_at_ms = self._clock()
+            return taken
+
+    def put_back(self, messages: Collection[Message]) -> None:
+        """Let taken messages wait again, in their old places."""
+        with self._mutex:
+            for message in messages:
+                if self._taken.pop(message.queue_offset, None) is not None:
+                    insort(self._waiting_offsets, message.queue_offset)
+                    self._waiting[message.queue_offset] = message
+
+    def keep(self, messages: Sequence[tuple[Message, Message]]) -> None:
+        """Replace messages that listeners have done with, each by the other of its pair."""
+        with self._mutex:
+            for before, after in messages:
+                at = before.queue_offset
+                if self._waiting.get(at) is before:
+                    self._waiting[at] = after
+                    self._started_ms.pop(at, None)
+
+    def clear(self) -> None:
+        """Drop all messages, as if none had ever come."""
+        with self._mutex:
+            for each in (self._waiting, self._taken, self._started_ms, self._waiting_offsets):
+                each.clear()
+            self._bytes = 0
+            self._end_offset = None
+
+    # ---- listeners that take too long
+
+    def start_consuming(self, messages: Collection[Message]) -> None:
+        """Note that a listener has these messages from now on."""
+        with self._mutex:
+            self._started_ms.update((message.queue_offset, self._clock()) for message in messages)
+
+    def consumed_for_longer_than(self, timeout_ms: int) -> list[Message]:
+        """Return messages that a listener has had for too long: they hold the commit offset back.
+
+        Each is returned once, unless it is started again.
+        """
+        with self._mutex:
+            late = [
+                at for at, since in self._started_ms.items() if self._clock() - since > timeout_ms
+            ]
+            for at in late:
+                del self._started_ms[at]
+            return [self._waiting[at] for at in sorted(late) if at in self._waiting]
+
+    # ---- whose it is
+
+    @property
+    def is_dropped(self) -> bool:
+        """True if the queue was given up, so that nothing moves its offset."""
+        return self._is_dropped
+
+    @property
+    def is_retired(self) -> bool:
+        """True if the queue is to be given up: nothing more of it is begun."""
+        return self._is_retired
+
+    def retire(self) -> None:
+        """Begin nothing from now on; what is under way ends, and moves the offset."""
+        self._is_retired = True
+
+    def drop(self) -> None:
+        """Add nothing from now on, and let nothing move the offset."""
+        with self._mutex:
+            self._is_dropped = True
+
+    def forked(self) -> None:
+        """Drop the queue: its messages are the parent process's."""
+        self._mutex = reentrant_mutex()
+        self._is_dropped = True
+
+    @property
+    def is_locked(self) -> bool:
+        """True if a broker has granted the lock of this queue, and may still know of it.
+
+        A lock of too long ago does not count.
+        """
+        locked_at, lost_at = self._locked_at_ms, self._lock_lost_at_ms
+        if locked_at is None or (lost_at is not None and locked_at <= lost_at):
+            return False
+        return self._clock() - locked_at <= LOCK_EXPIRES_MS
+
+    def set_locked(self, asked_at_ms: int, *, locked: bool) -> None:
+        """Note whether the broker granted the lock that it was asked for at that time."""
+        self._locked_at_ms = asked_at_ms if locked else None
+
+    def lose_lock(self) -> None:
+        """Note that the broker may have forgotten the lock.
+
+        What it was asked for before counts no more.
+        """
+        self._lock_lost_at_ms = self._clock()
+
+    def touch_pull(self) -> None:
+        """Note that the queue is being pulled, or that there is a reason not to."""
+        self._pulled_at_ms = self._clock()
+
+    @property
+    def is_pull_expired(self) -> bool:
+        """True if the queue was not pulled recently, or was dropped."""
+        return self._is_dropped or self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
+
+    def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
+        """Return the report that operators are shown; ``wall_ms`` is ms since the epoch."""
+        from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # rarely needed
+
+        def time_of_day(at_ms: int | None) -> int:
+            return 0 if at_ms is None else wall_ms - (self._clock() - at_ms)
+
+        with self._mutex:
+            waiting, taken = self._waiting_offsets, sorted(self._taken)
+            return ProcessQueueInfo(
+                commit_offset=-1 if commit_offset is None else commit_offset,
+                cached_msg_min_offset=waiting[0] if waiting else 0,
+                cached_msg_max_offset=waiting[-1] if waiting else 0,
+                cached_msg_count=len(waiting),
+                cached_msg_size_in_mi_b=self._bytes // _MIB,
+                transaction_msg_min_offset=taken[0] if taken else 0,
+                transaction_msg_max_offset=taken[-1] if taken else 0,
+                transaction_msg_count=len(taken),
+                locked=self.is_locked,
+                last_lock_timestamp=time_of_day(self._locked_at_ms),
+                droped=self._is_dropped,
+                last_pull_timestamp=time_of_day(self._pulled_at_ms),
+                last_consume_timestamp=time_of_day(self._consumed_at_ms),
+            )

@@ -1,0 +1,298 @@
+"""LastKnown: the last message that came of a queue, by whose time the queue is found again.
+
+    nothing has come yet                         the message before the place to begin counts
+    the broker says that the topic is gone       it may be made again: lost
+    the queue ends before what was asked for     made again, or its end is lost: lost
+    a pull failed, or none was made for a while  in doubt: the last message is looked at again
+    a pull was held for a while by a broker that
+    holds it on whatever becomes of the topic    in doubt, before its answer counts
+    another message stands in its place          made again, or an older copy: lost
+    the queue was left, and is begun again at an
+    offset that stayed here; and its last message
+    is not there                                 lost
+    messages come                                not lost (any more)
+
+It is another message if two of these differ: when it was stored, where it is in the log, and what
+it is. Only one may be an answer that was damaged on its way, and moves nobody.
+
+Nor is an offset stored that may be of another queue (`those_known`): a member that begins there
+would pass over what has come before it in the new one.
+
+Who is lost goes on with the first message stored at the time of the last one, or later, and never
+further on than before: that time may be damaged, too. Without it that is not known: at the first
+message if the topic was gone, or if what ends before the place may be a new queue; else where the
+broker says. Who chooses an offset, a user or an operator, begins with a `LastKnown` of its own.
+This module asks nobody by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rmq_spark.client.consumer.brokers.broker_client import Pulled
+from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.queues.process_queue import Clock
+from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- LastMessage: the marks by which the last message that came of a queue is known again.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastMessage:
+    """A message of a queue, and three marks of it, of which one flipped bit changes one."""
+
+    queue_offset: int
+    store_timestamp: int
+    commit_log_offset: int
+    message_id: str
+    born_timestamp: int
+    body_crc: int
+
+    @classmethod
+    def of(cls, message: MessageExt) -> LastMessage:
+        """Return the marks of a message."""
+        is_unique = message.message_id != message.offset_message_id  # else it is the place again
+        return cls(
+            queue_offset=message.queue_offset,
+            store_timestamp=message.store_timestamp,
+            commit_log_offset=message.commit_log_offset,
+            message_id=message.message_id if is_unique else "",
+            born_timestamp=message.born_timestamp,
+            body_crc=zlib.crc32(message.body),
+        )
+
+    def is_another(self, message: MessageExt) -> bool:
+        """Return whether a message is not the one of these marks, whichever of them is damaged."""
+        pairs = zip(self._marks, LastMessage.of(message)._marks, strict=True)
+        return sum(own != its for own, its in pairs) > 1
+
+    @property
+    def _marks(self) -> tuple[int, int, tuple[str, int, int]]:
+        content = self.message_id, self.born_timestamp, self.body_crc
+        return self.store_timestamp, self.commit_log_offset, content
+
+
+_log = logging.getLogger(__name__)
+
+
+DOUBT_MS: Final = 500
+"""Milliseconds without a pull after which the queue may be another one: nobody has told of it."""
+
+
+MessageAt = Callable[[MessageQueue, int], MessageExt | None]
+"""Returns the message at an offset of a queue, None if it is not there."""
+
+
+class LastKnown:
+    """Knowledge of one queue, for one pull at a time."""
+
+    def __init__(
+        self, clock: Clock = monotonic_ms, last_message: LastMessage | None = None
+    ) -> None:
+        """Begin with what was known before; ``clock`` returns milliseconds that only grow."""
+        self._clock = clock
+        self._offset = last_message.queue_offset if last_message else None
+        self._last_message = last_message
+        self._heard_ms = clock()
+        self._is_doubted = False
+        self._is_missing = False
+        self._is_lost = False
+
+    @property
+    def last_message(self) -> LastMessage | None:
+        """The last message that came, or was there where the queue begins; None without any."""
+        return self._last_message
+
+    @property
+    def must_be_found(self) -> bool:
+        """True while `find` is to tell where the queue goes on."""
+        return self._is_lost
+
+    @property
+    def may_be_another(self) -> bool:
+        """True if the last look did not find the last message: no offset may be stored yet."""
+        return self._is_lost or (self._is_missing and self._offset is not None)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """True if `look` would ask whether the last message is still where it was."""
+        is_late = self._is_doubted or self._clock() - self._heard_ms >= DOUBT_MS
+        return self._offset is not None and is_late
+
+    def begins_at(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
+        """Note what is there where the queue begins, or goes on: nothing has come by which to know.
+
+        That is the message before; where this is gone, the one at the offset. If the broker does
+        not tell, the queue is not known until messages come.
+        """
+        if not offset:
+            return  # whatever queue it is, it begins at its first message
+        try:
+            found = message_at(queue, offset - 1) or message_at(queue, offset)
+        except RocketPollError as error:
+            _log.info("%s is not known until messages come: %s", queue, error)
+            return
+        if found is not None and self._offset is None:
+            self._note(found)
+
+    def begins_again(self, queue: MessageQueue, message_at: MessageAt) -> None:
+        """Look for the last message where a queue is begun at an offset of some time ago.
+
+        Where it is not there, the queue may have been made again, and be further on by now.
+        """
+        self._is_doubted = True
+        self._is_lost = not self.is_known(queue, message_at)
+
+    def _note(self, message: MessageExt) -> None:
+        self._last_message = LastMessage.of(message)
+        self._offset = message.queue_offset
+        self._is_missing = False
+
+    def came(self, messages: Sequence[MessageExt]) -> None:
+        """Note the answer to a pull, with or without messages: the queue is the one that it was."""
+        self._is_lost = self._is_doubted = self._is_missing = False
+        self._heard_ms = self._clock()
+        if messages:
+            self._note(messages[-1])
+
+    def paused(self) -> None:
+        """Note that nothing is asked for: nobody would be told if the topic was made again."""
+        self._is_doubted = True
+
+    def failed(self, error: BaseException) -> None:
+        """Note the failure of a pull."""
+        self._is_doubted = True
+        if isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._is_lost = True
+
+    def looks_before(self, outcome: Pulled | BaseException) -> bool:
+        """Return whether an answer counts only behind a look, as its pull was held for a while.
+
+        The broker may have held it on while the topic was made again, with as many messages.
+        """
+        may_be_of_another = isinstance(outcome, Pulled) and outcome.may_be_of_another
+        return may_be_of_another and self.is_in_doubt
+
+    def outcome_behind_look(
+        self, queue: MessageQueue, message_at: MessageAt, outcome: Pulled | BaseException
+    ) -> Pulled | BaseException:
+        """Look whether the queue is the one that it was; return the outcome, or why there was none.
+
+        If it is another one, it `must_be_found`, and the answer is none of those asked for.
+        """
+        try:
+            self.look(queue, message_at)
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
+            return error
+        return outcome
+
+    def look(self, queue: MessageQueue, message_at: MessageAt) -> None:
+        """Find out whether the queue is the one that it was, if that is in doubt.
+
+        Where the last message is not there, nothing is known until the next answer to a pull: it
+        may have been old enough to go.
+        """
+        if self._offset is None or self._last_message is None or not self.is_in_doubt:
+            return
+        found = message_at(queue, self._offset)
+        self._is_doubted = False
+        self._heard_ms = self._clock()
+        self._is_missing = found is None
+        if found is not None and self._last_message.is_another(found):
+            self._is_lost = True
+
+    def is_known(self, queue: MessageQueue, message_at: MessageAt) -> bool:
+        """Return whether the queue is the one whose messages came, without settling any doubt.
+
+        Unlike `look`, this takes a message that is not there for that of another queue.
+        """
+        if self.may_be_another:
+            return False
+        offset, last_message = self._offset, self._last_message
+        if offset is None or last_message is None or not self.is_in_doubt:
+            return True
+        found = message_at(queue, offset)
+        return found is not None and not last_message.is_another(found)
+
+    def legal_offset(self, queue: MessageQueue, asked: int, outcome: Pulled) -> int | None:
+        """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
+        self._offset = None
+        # Where nothing is known, a queue that still has its first message may be a new one.
+        if asked > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
+            self._is_lost = True
+            return None
+        legal = outcome.legal_offset(asked)
+        _log.warning(
+            "%s has offsets %d to %d, not %d: going on at %d",
+            *(queue, outcome.min_offset, outcome.max_offset, asked, legal),
+        )
+        return legal
+
+    def find(
+        self, queue: MessageQueue, asked: int, offset_since: Callable[[MessageQueue, int], int]
+    ) -> int:
+        """Return the offset to go on at, ``asked`` at most; ``offset_since`` finds it by time."""
+        # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
+        stored_ms = self._last_message.store_timestamp if self._last_message else 0
+        since_ms = max(1, stored_ms) - 1
+        found = min(asked, offset_since(queue, since_ms))
+        self._is_lost = False
+        self._offset = None
+        if found != asked:
+            _log.warning(
+                "%s may be another one now: going on at offset %d, not %d, by the time of the last "
+                "message that is known",
+                *(queue, found, asked),
+            )
+        return found
+
+
+class Place(NamedTuple):
+    """An offset at which a queue begins, and what is known of the queue there."""
+
+    offset: int
+    last_known: LastKnown
+
+    @classmethod
+    def found(
+        cls,
+        queue: MessageQueue,
+        offset: int,
+        message_at: MessageAt,
+        last_message: LastMessage | None = None,
+    ) -> Place:
+        """Return an offset that was found just now, with what its broker tells of the queue.
+
+        ``last_message`` is the last one of that queue that came before it was left.
+        """
+        last_known = LastKnown(last_message=last_message)
+        if last_message is None:
+            last_known.begins_at(queue, offset, message_at)
+        else:
+            last_known.begins_again(queue, message_at)
+        return cls(offset, last_known)
+
+
+def those_known(
+    queues: Mapping[MessageQueue, LastKnown], message_at: MessageAt
+) -> Iterator[MessageQueue]:
+    """Yield the queues that are still the ones they were; where in doubt, after a look at them.
+
+    Those in doubt come last: if their broker cannot be asked, they are left out.
+    """
+    for queue in sorted(queues, key=lambda queue: queues[queue].is_in_doubt):
+        try:
+            is_known = queues[queue].is_known(queue, message_at)
+        except RocketPollError as error:
+            _log.info("no more offsets are stored for now, as %s is in doubt: %s", queue, error)
+            return
+        if is_known:
+            yield queue

@@ -1,0 +1,72 @@
+"""Holdings: which member of this process has an orderly queue, and whether a listener is at it.
+
+A broker locks a queue for a client, whichever member of it asks. One that is made where another of
+the same group has just been shut down gets the lock at once, though a listener of the first may
+still be busy. So the members of a process agree here: a queue is taken over when no listener is at
+it, and who has lost it to another unlocks it no more. A fork leaves all of that to the parent. This
+module knows neither brokers nor members.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import mutex
+
+
+class Holding:
+    """One queue, for all members of this process that may have it, one after the other."""
+
+    def __init__(self) -> None:
+        self.listening = threading.Lock()
+        """Held by an orderly listener that has messages of the queue, and while it is unlocked."""
+
+        self._holder: object = None
+
+    def take(self, member: object) -> bool:
+        """Have a member hold the queue; return False while a listener of another is at it."""
+        if self._holder is not member:
+            if not self.listening.acquire(blocking=False):
+                return False
+            self._holder = member
+            self.listening.release()
+        return True
+
+    def is_of(self, member: object) -> bool:
+        """Return whether the member holds the queue, so that a listener at it is the member's."""
+        return self._holder is member
+
+    @contextmanager
+    def kept_by(self, member: object) -> Iterator[bool]:
+        """Keep all others from taking the queue meanwhile; yield False if another has it."""
+        if self._holder is not member:
+            yield False
+            return
+        with self.listening:
+            yield self._holder is member
+
+
+class Holdings(ProcessBound):
+    """The holdings of a process, each for as long as anybody needs it."""
+
+    def __init__(self) -> None:
+        self._forked()
+        ProcessBound.__init__(self)
+
+    def of(self, key: Hashable) -> Holding:
+        """Return what members of this process share of a queue; ``key`` stands for that alone."""
+        with self._lock:
+            return self._known.setdefault(key, Holding())
+
+    def _forked(self) -> None:
+        """Begin anew: in this process no listener is at anything."""
+        self._lock = mutex()
+        self._known: weakref.WeakValueDictionary[Hashable, Holding] = weakref.WeakValueDictionary()
+
+
+HOLDINGS = Holdings()
+"""Holdings that the members of this process share."""

@@ -1,0 +1,252 @@
+"""SeekableMember: a `LitePullMember` whose user says where each queue goes on, and when it rests.
+
+    commit      the offset of the group goes to its broker
+    seek        messages come from elsewhere; what was pulled ahead is dropped
+    pause       messages stay where they are
+
+This module pulls nothing: that is for the member below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from rmq_spark.client.arguments import (
+    check_kind,
+    check_number,
+    check_offset,
+    check_queue,
+    check_timestamp_ms,
+    checked_queues,
+)
+from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullMember
+from rmq_spark.client.consumer.offsets.commit import Commit, store_offsets
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
+from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class SeekableMember(LitePullMember):
+    """The whole consumer behind a `LitePullConsumer`: places are committed, moved and paused."""
+
+    # ---- offsets
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store the group's offsets, and wait until the brokers have them.
+
+        Args:
+            offsets: The offset to go on at, by queue; by default behind all that `poll` has
+                returned.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            NotAssigned: One of the queues is not this consumer's.
+            MessageRejected: An offset is negative.
+            TypeError: ``offsets`` is no mapping of queues to offsets.
+            ClientError: A broker does not answer. It is told again later; the others have theirs.
+        """
+        self._persist_now(self._wanted_commit(offsets))
+
+    def _wanted_commit(self, offsets: Mapping[MessageQueue, int] | None) -> Commit:
+        self._check_running()
+        if offsets is None:
+            return Commit.of_all_returned(self._assigned.all())
+        check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
+        moves: dict[MessageQueue, int] = {}
+        for queue, offset in offsets.items():
+            moves[queue] = self._checked(queue, "a key of offsets").moves
+            check_offset("offset", offset)
+        return Commit(dict(offsets), moves)
+
+    def _persist_now(self, commit: Commit) -> None:
+        with (
+            self._changing_tasks
+        ):  # a queue is moved before, or what the operator stores comes later
+            offsets = commit.still_wanted(self._assigned.all())
+            for queue, offset in offsets.items():  # remembered, should its broker fail
+                self._offset_store.update_offset(queue, offset, increase_only=False)
+        known = self._last_known()
+        self._offsets.note_last(known)
+
+        def is_known(queue: MessageQueue) -> bool:
+            return queue not in known or known[queue].is_known(queue, self.message_at)
+
+        store_offsets(self._offset_store, commit, offsets, self._moves_of, is_known)
+
+    def _moves_of(self, queue: MessageQueue) -> int:
+        assigned = self._assigned.get(queue)
+        return 0 if assigned is None else assigned.moves
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that this group has stored for a queue, or None.
+
+        Its broker is asked, or in BROADCASTING this member's file is read: what `poll` has returned
+        since the last commit does not count.
+
+        Args:
+            queue: The queue, which may be another member's.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            RouteNotFound, BrokerNotFound: The queue's topic or its broker is not known.
+            ClientError: The queue's broker does not answer, or refuses.
+            TypeError: The queue is no `MessageQueue`.
+        """
+        self._check_running()
+        check_queue("queue", queue)
+        return self._offset_store.stored_offset(queue)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset of a queue; messages pulled from elsewhere are dropped.
+
+        Args:
+            queue: A queue of this consumer.
+            offset: Offset of the next message to return.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            NotAssigned: The queue is not this consumer's.
+            OffsetOutOfRange: The queue has no such offset.
+            ClientError: The queue's broker does not answer, or refuses.
+            TypeError: The queue is no `MessageQueue`, or the offset no int.
+        """
+        self._checked(queue)
+        check_number("offset", offset, 42)
+        least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
+        if not least <= offset <= most:
+            raise OffsetOutOfRange(queue, offset, least, most)
+        self._seek(queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first offset that a queue still holds; what was pulled ahead is dropped.
+
+        Args:
+            queue: A queue of this consumer.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            NotAssigned: The queue is not this consumer's.
+            ClientError: The queue's broker does not answer, or refuses.
+            TypeError: The queue is no `MessageQueue`.
+        """
+        self._checked(queue)
+        self._seek(queue, self._brokers.min_offset(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message of a queue; what was pulled ahead is dropped.
+
+        Args:
+            queue: A queue of this consumer.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            NotAssigned: The queue is not this consumer's.
+            ClientError: The queue's broker does not answer, or refuses.
+            TypeError: The queue is no `MessageQueue`.
+        """
+        self._checked(queue)
+        self._seek(queue, self._brokers.max_offset(queue))
+
+    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on in a queue at the first message stored at a time or later, else at the queue's end.
+
+        Args:
+            queue: A queue of this consumer.
+            timestamp_ms: The time, in milliseconds since 1970.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            NotAssigned: The queue is not this consumer's.
+            MessageRejected: The time is before 1970, or must be seconds.
+            ClientError: The queue's broker does not answer, or refuses.
+            TypeError: The queue is no `MessageQueue`, or the time no int.
+        """
+        self._checked(queue)
+        check_timestamp_ms("timestamp_ms", timestamp_ms)
+        self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset in a queue of the first message stored at a time or later, or its end.
+
+        Args:
+            queue: The queue, which may be another member's.
+            timestamp_ms: The time, in milliseconds since 1970.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            MessageRejected: The time is before 1970, or must be seconds.
+            RouteNotFound: The queue's topic does not exist.
+            BrokerNotFound: The topic is not on the queue's broker.
+            ClientError: The queue's broker does not answer, or refuses.
+            TypeError: The queue is no `MessageQueue`, or the time no int.
+        """
+        self._check_running()
+        check_queue("queue", queue)
+        check_timestamp_ms("timestamp_ms", timestamp_ms)
+        return self._brokers.search_offset(queue, timestamp_ms)
+
+    def _seek(self, queue: MessageQueue, offset: int) -> None:
+        if not self._change_place(queue, lambda assigned: assigned.seek(offset)):
+            raise NotAssigned(queue)
+        self._offsets.note_place(queue, offset)
+
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+        def move(assigned: AssignedQueue) -> None:  # no commit comes in between
+            assigned.move(offset)
+            self._offset_store.update_offset(queue, offset, increase_only=False)
+
+        return self._change_place(queue, move)
+
+    def _change_place(self, queue: MessageQueue, change: Callable[[AssignedQueue], None]) -> bool:
+        with self._changing_tasks:
+            assigned, task = self._assigned.get(queue), self._tasks.get(queue)
+            if assigned is None:
+                return False
+            change(assigned)
+            self._cache.forget_stale()
+            if task is not None:
+                task.wake()
+            return True
+
+    def _checked(self, queue: MessageQueue, name: str = "queue") -> AssignedQueue:
+        self._check_running()
+        check_queue(name, queue)
+        assigned = self._assigned.get(queue)
+        if assigned is None:
+            raise NotAssigned(queue)
+        return assigned
+
+    # ---- pausing
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Return and pull no messages of these queues until `resume`.
+
+        Args:
+            queues: Queues of this consumer.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            NotAssigned: One of the queues is not this consumer's. None is paused.
+            TypeError: ``queues`` is not several queues.
+        """
+        for assigned in [self._checked(queue) for queue in checked_queues("queues", queues)]:
+            assigned.is_paused = True
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Return and pull messages of paused queues again; of others, nothing changes.
+
+        Args:
+            queues: Queues of this consumer.
+
+        Raises:
+            ClientShutDown: The consumer is not running.
+            NotAssigned: One of the queues is not this consumer's.
+            TypeError: ``queues`` is not several queues.
+        """
+        for queue in sorted(checked_queues("queues", queues)):
+            if (task := self._tasks.get(queue)) is not None:
+                task.assigned.last_known.paused()  # its lane may have noticed no pause
+            self._checked(queue).is_paused = False
+            if task is not None:
+                task.wake()
+        self._cache.wake()

@@ -1,0 +1,68 @@
+"""The topics that are to be consumed or read: they have to be there, or what was meant is named.
+
+    name servers ──▶ a route for each topic
+                 ──▶ none: their list of topics, of which the nearest is named in the error
+
+The list is asked for behind a failure alone. This module knows nobody who consumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Protocol
+
+from rmq_spark.client.api.name_servers import NameServers
+from rmq_spark.client.errors import ClientError, RouteNotFound, TopicNotUsable
+from rmq_spark.client.instance.routes import Routes
+from rmq_spark.wire.names import is_system_topic
+
+
+class Instance(Protocol):
+    """The part of a client that finding topics needs."""
+
+    @property
+    def name_servers(self) -> NameServers:
+        """Name servers, which know all topics."""
+
+    @property
+    def routes(self) -> Routes:
+        """The routes of topics."""
+
+
+def find_topics(instance: Instance, topics: Iterable[str]) -> None:
+    """Ask for the routes of topics, where they are not known.
+
+    Raises:
+        RouteNotFound: The name servers do not know one of them; a topic of a similar name is named.
+        NoNameServer: None of them answers.
+    """
+    with nearest_named(instance.name_servers):
+        instance.routes.find(topics)
+
+
+@contextmanager
+def nearest_named(name_servers: NameServers) -> Iterator[None]:
+    """Enter a context in which a topic that is not there is told with the nearest that is.
+
+    Raises:
+        RouteNotFound: As it was raised within, with a topic of a similar name.
+    """
+    try:
+        yield
+    except TopicNotUsable:
+        raise
+    except RouteNotFound as error:
+        near = get_close_matches(error.topic, _all_topics(name_servers), 1)
+        if not near:
+            raise
+        raise RouteNotFound(error.topic, f"{error.why} (did you mean {near[0]}?)") from error
+
+
+def _all_topics(name_servers: NameServers) -> list[str]:
+    try:
+        found = name_servers.admin.topics()
+    except ClientError:  # the first error tells more
+        return []
+    return sorted(topic for topic in found if not is_system_topic(topic))

@@ -1,0 +1,303 @@
+"""Outgoing: a message, or a batch of them, made ready to be sent to whichever queue is chosen.
+
+    Message ──> checked ──> id, properties ──> compressed, if that is shorter ──> header for a queue
+
+A batch is one request for several messages of one topic. This module knows no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from rmq_spark.client.arguments import (
+    INT32_MAX,
+    check_group,
+    check_kind,
+    check_queue,
+    check_range,
+    check_topic,
+    wrong_kind,
+)
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import BODY_BYTES_MAX, Message
+from rmq_spark.client.producer.unique_ids import UniqueIds
+from rmq_spark.errors import BodyError, CodecMissing, Verbatim, excerpt
+from rmq_spark.wire.compression import DEFAULT_LEVEL, LEVELS, PLAIN_BYTES_MAX, compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX
+from rmq_spark.wire.properties import WAIT, encode_properties
+
+COMPRESS_BODY_BYTES: Final = 4_096
+RECORD_OVERHEAD_BYTES: Final = 192
+"""Bytes of a stored message besides body, topic and properties, and what a broker adds to these."""
+
+BATCH_MESSAGES_MAX: Final = 4_000
+"""Most messages of a batch: the response lists their ids in its header (262,144 bytes at most)."""
+
+_OF_A_BATCH: Final = "of a batch"
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """Settings of all messages of a producer.
+
+    Attributes:
+        producer_group: Name of the producer group.
+        create_topic_key: Topic whose settings a broker copies when it creates a missing topic.
+        default_topic_queue_nums: Most queues of a topic that is created by a send.
+        max_message_bytes: Greatest size of a body, before compression, and of a batch, in bytes; up
+            to 16 MiB (16,777,216), which consumers inflate by default.
+        compress_body_bytes: Size, in bytes, from which on bodies are compressed if that makes them
+            shorter.
+        compress_type: Compression of bodies: COMPRESSION_ZLIB, COMPRESSION_LZ4 or COMPRESSION_ZSTD
+            of `MessageSysFlag`.
+        compress_level: Level of the compression: -1 to 9 with zlib, -131,072 to 22 with zstd; lz4
+            has none.
+
+    Raises:
+        MessageRejected: A number is out of range, or a name cannot be one.
+        TypeError: A setting has the wrong type.
+    """
+
+    producer_group: str
+    create_topic_key: str = DEFAULT_TOPIC
+    default_topic_queue_nums: int = 4
+    max_message_bytes: int = BODY_BYTES_MAX
+    compress_body_bytes: int = COMPRESS_BODY_BYTES
+    compress_type: MessageSysFlag = MessageSysFlag.COMPRESSION_ZLIB
+    compress_level: int = DEFAULT_LEVEL
+
+    def __post_init__(self) -> None:
+        check_group(self.producer_group, "producer_group")
+        check_topic(self.create_topic_key, "create_topic_key")
+        check_range("default_topic_queue_nums", self.default_topic_queue_nums, 1, INT32_MAX)
+        check_range("max_message_bytes", self.max_message_bytes)
+        if self.max_message_bytes > PLAIN_BYTES_MAX:
+            raise MessageRejected(
+                "max_message_bytes",
+                f"at most {PLAIN_BYTES_MAX}, to which consumers inflate a body (split larger "
+                "messages, or send a reference to a file)",
+                self.max_message_bytes,
+            )
+        check_range("compress_body_bytes", self.compress_body_bytes, 0)
+        example = "MessageSysFlag.COMPRESSION_LZ4"
+        check_kind("compress_type", self.compress_type, MessageSysFlag, "a MessageSysFlag", example)
+        levels = LEVELS.get(self.compress_type)
+        if levels is None:
+            names = ", ".join(str(kind.name) for kind in LEVELS)
+            raise MessageRejected("compress_type", f"one of {names}", str(self.compress_type.name))
+        check_range("compress_level", self.compress_level, levels[0], levels[-1])
+
+
+class Outgoing(NamedTuple):
+    """One request to send, complete but for the queue."""
+
+    rules: SendRules
+    topic: str
+    body: Buffer
+    message_id: str
+    properties_text: str
+    sys_flag: int
+    flag: int
+    born_timestamp: int
+    is_batch: bool = False
+
+    def header(self, queue: MessageQueue) -> SendMessageRequestHeader:
+        """Return the header of a request that sends this to a queue."""
+        rules = self.rules
+        return SendMessageRequestHeader(
+            rules.producer_group,
+            self.topic,
+            rules.create_topic_key,
+            rules.default_topic_queue_nums,
+            queue.queue_id,
+            self.sys_flag,
+            self.born_timestamp,
+            self.flag,
+            self.properties_text,
+            0,
+            False,  # noqa: FBT003  # unit mode, which is not used
+            None,
+            self.is_batch,
+            queue.broker_name,
+        )
+
+
+def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) -> Outgoing:
+    """Return a message made ready to be sent.
+
+    Raises:
+        MessageRejected: No broker would accept the message.
+    """
+    message = _checked(message, rules)
+    message_id = ids.next()
+    body, sys_flag = message.body, 0
+    if len(body) >= rules.compress_body_bytes:
+        compressed = _compressed(body, rules)
+        if len(compressed) < len(body):  # else it might be over a broker's limit
+            body = compressed
+            sys_flag = MessageSysFlag.COMPRESSED.value | rules.compress_type.value
+    return Outgoing(
+        rules,
+        message.topic,
+        body,
+        message_id,
+        message.properties_text(message_id),
+        sys_flag,
+        message.flag,
+        now_ms,
+    )
+
+
+def _checked(message: Message, rules: SendRules) -> Message:
+    """Return the message, with its body as bytes, or raise an error if no broker would accept it.
+
+    A view may have items of other sizes, or gaps, and the memory below it may change before it is
+    sent.
+    """
+    if not isinstance(message, Message):
+        check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
+    if isinstance(message.body, (bytearray, memoryview)):
+        message = replace(message, body=bytes(message.body))
+    message.check(rules.max_message_bytes)
+    return message
+
+
+def _compressed(body: Buffer, rules: SendRules) -> bytes:
+    try:
+        return compress_body(body, rules.compress_type, rules.compress_level)
+    except CodecMissing:
+        raise
+    except BodyError as error:
+        raise MessageRejected(
+            f"compress_{error.at}", error.needed, Verbatim(error.found)
+        ) from error
+
+
+class BatchPart(NamedTuple):
+    """One message of a batch, checked, with its id and its properties."""
+
+    message: Message
+    message_id: str
+    properties_text: str
+
+    @property
+    def record_bytes(self) -> int:
+        """Most bytes that the message may take in a broker's commit log."""
+        text = self.properties_text
+        text_bytes = len(text) if text.isascii() else len(text.encode())
+        return RECORD_OVERHEAD_BYTES + len(self.message.topic) + len(self.message.body) + text_bytes
+
+
+def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -> list[BatchPart]:
+    """Return messages made ready to be sent together.
+
+    Raises:
+        MessageRejected: No broker would accept one of them, or RocketMQ cannot take them together.
+    """
+    parts: list[BatchPart] = []
+    for message in (_checked(given, rules) for given in messages):
+        first = parts[0].message if parts else message
+        if message.topic != first.topic:
+            raise MessageRejected("topic " + _OF_A_BATCH, f"all of {first.topic}", message.topic)
+        if message.wait_store_ok != first.wait_store_ok:
+            raise MessageRejected("wait_store_ok " + _OF_A_BATCH, "the same for all", "both")
+        if message.delay_level:
+            raise MessageRejected("delay_level " + _OF_A_BATCH, "0", message.delay_level)
+        if message.sharding_key != first.sharding_key:  # they are stored in one queue
+            needed = f"{first.sharding_key!r} for all, or a batch for each"
+            raise MessageRejected("sharding_key " + _OF_A_BATCH, needed, repr(message.sharding_key))
+        check_topic_of_batch(message.topic)
+        message_id = ids.next()
+        parts.append(BatchPart(message, message_id, message.properties_text(message_id)))
+    return parts
+
+
+def check_topic_of_batch(topic: str) -> None:
+    """Raise an error if RocketMQ takes no batches for a topic."""
+    if topic.startswith(RETRY_PREFIX):
+        raise MessageRejected("topic " + _OF_A_BATCH, "no retry topic", topic)
+
+
+def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[BatchPart]]:
+    """Yield the messages in as few batches as brokers take, in their order."""
+    start = size = 0
+    for at, part in enumerate(parts):
+        more = part.record_bytes
+        if at > start and (size + more > bytes_max or at - start == BATCH_MESSAGES_MAX):
+            yield parts[start:at]
+            start, size = at, 0
+        size += more
+    if start < len(parts):
+        yield parts[start:]
+
+
+def batch_of(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> Outgoing:
+    """Return the request that sends these messages as one batch."""
+    first = parts[0].message
+    body = encode_batch(
+        BatchedMessage(bytes(part.message.body), part.properties_text, part.message.flag)
+        for part in parts
+    )
+    ids = [part.message_id for part in parts]
+    return encoded_batch(first.topic, body, ids, rules, now_ms, wait_store_ok=first.wait_store_ok)
+
+
+def encoded_batch(
+    topic: str,
+    body: Buffer,
+    ids: Sequence[str],
+    rules: SendRules,
+    now_ms: int,
+    *,
+    wait_store_ok: bool = True,
+) -> Outgoing:
+    """Return the request that sends messages which are encoded as a batch already."""
+    wait = encode_properties({WAIT: "true" if wait_store_ok else "false"})
+    return Outgoing(
+        rules=rules,
+        topic=topic,
+        body=body,
+        message_id=",".join(ids),
+        properties_text=wait,
+        sys_flag=0,
+        flag=0,
+        born_timestamp=now_ms,
+        is_batch=True,
+    )
+
+
+# ---- Checks of what callers of a producer give it, by the names that they know.
+
+_BULK_SETTINGS: Final = ("queue", "in_flight", "chunk_bytes", "timeout_ms")
+
+
+def check_member(member: object) -> None:
+    """Raise an error if brokers could not ask a member what became of a transaction."""
+    answers = callable(getattr(member, "check_transaction_state", None)) and not isinstance(
+        member, type
+    )
+    if member is not None and not answers:
+        raise wrong_kind(
+            "member", "an object with check_transaction_state", excerpt(member), "None"
+        )
+
+
+def check_bulk_settings(settings: Mapping[str, object]) -> None:
+    """Raise an error if there is a setting that sends of tables do not have."""
+    for name in settings.keys() - _BULK_SETTINGS:
+        raise wrong_kind("settings", f"some of {', '.join(_BULK_SETTINGS)}", name, "in_flight=8")
+
+
+def of_topic(name: str, queue: MessageQueue, topic: str) -> MessageQueue:
+    """Return a queue, or raise an error if it is of another topic."""
+    check_queue(name, queue)
+    if queue.topic != topic:
+        raise MessageRejected(name, f"one of topic {topic}", str(queue))
+    return queue

@@ -1,0 +1,1 @@
+"""Sending Arrow tables and data frames in bulk."""

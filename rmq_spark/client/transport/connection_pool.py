@@ -1,0 +1,296 @@
+"""Lines: a connection to each address, dialled when it is needed and again after it has ended.
+
+    wanted ──▶ one that is there
+         └──▶ a thread dials, and agrees with a broker; callers wait as long as they like
+
+A broker where it took long to find nobody is remembered as silent, for callers who can ask another.
+It is dialled again in the background while somebody asks for it. Nothing here knows what
+connections are used for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.locks import mutex, start_thread
+from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionFailed
+from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.pending_requests import OwnFuture
+from rmq_spark.wire.codes import SerializeType
+from rmq_spark.wire.extensions import Extension
+
+SLOW_SECONDS: Final = 0.5
+"""Dialling that fails sooner has lost no time, and does not make a broker silent."""
+
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""Seconds between two times that a silent broker is dialled, while somebody asks for it."""
+
+_LATE_SECONDS: Final = 1.0
+_SHUT_DOWN: Final = "the client was shut down"
+_IS_SECOND: Final = "another one was made meanwhile"
+
+
+class Agreement(NamedTuple):
+    """The features that a broker and this client may use towards each other.
+
+    Attributes:
+        serialize_type: Encoding of the headers of requests.
+        extensions: Extensions of rocketpoll's brokers that both know.
+        born_host: Host that records must have as their producer's, if the client encodes them.
+        store_host: Host that they must have as their broker's.
+    """
+
+    serialize_type: SerializeType = SerializeType.ROCKETMQ
+    extensions: frozenset[Extension] = frozenset()
+    born_host: str | None = None
+    store_host: str | None = None
+
+
+class Line(NamedTuple):
+    """A connection, and the agreement on it; None before anybody has asked."""
+
+    connection: Connection
+    agreement: Agreement | None = None
+
+
+class Lines(ProcessBound):
+    """The lines of one client. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        connect: Callable[[str, Callable[[Connection], None]], Connection],
+        agree: Callable[[Connection], Agreement],
+        on_ready: Callable[[str], None] | None,
+        on_closed: Callable[[str], None] | None,
+        *,
+        seconds_max: float,
+    ) -> None:
+        """Make lines that wait for a connection for at most ``seconds_max``.
+
+        ``connect`` takes an address, and the function to call when the connection ends.
+        ``on_ready`` is called with the address of each broker that is connected and agreed with,
+        ``on_closed`` with that of each connection that has ended.
+        """
+        self._connect = connect
+        self._agree = agree
+        self._on_ready = on_ready
+        self._on_closed = on_closed
+        self._seconds_max = seconds_max
+        self._lock = mutex()
+        self._lines: dict[str, Line] = {}
+        self._dialled: dict[tuple[str, bool], Future[Line]] = {}
+        self._silent: dict[str, float] = {}  # time at which each may be dialled again
+        self._dialers: list[threading.Thread] = []
+        self._is_shut_down = False
+        ProcessBound.__init__(self)
+
+    # ---- what is there
+
+    def there(self, address: str) -> Line | None:
+        """Return the line to an address, or None."""
+        return self._lines.get(address)
+
+    def is_ready(self, address: str) -> bool:
+        """Return whether a broker is connected and agreed with, so that it can be asked at once."""
+        return self._usable(address, is_broker=True) is not None
+
+    def ready_addresses(self) -> tuple[str, ...]:
+        """Return the addresses of brokers that can be asked at once."""
+        with self._lock:
+            addresses = list(self._lines)
+        return tuple(address for address in addresses if self.is_ready(address))
+
+    def is_silent(self, address: str) -> bool:
+        """Return whether a broker has fallen silent, so that another had better be asked.
+
+        The address is dialled again in the background while this is asked.
+        """
+        again_at = self._silent.get(address)
+        if again_at is None:
+            return False
+        if time.monotonic() >= again_at:
+            with suppress(ClientError):
+                self._dialling(address, is_broker=True)
+        return True
+
+    @property
+    def silent_addresses(self) -> tuple[str, ...]:
+        """The addresses of brokers that have fallen silent."""
+        return tuple(self._silent)
+
+    def connections(self) -> tuple[Connection, ...]:
+        """Return all connections that there are."""
+        with self._lock:
+            return tuple(line.connection for line in self._lines.values())
+
+    @property
+    def dialling_count(self) -> int:
+        """Number of threads that dial."""
+        return len(self._dialled)
+
+    # ---- dialling
+
+    def line(self, address: str, *, is_broker: bool = True, seconds: float | None = None) -> Line:
+        """Return the line to an address, dialling if need be; with a broker it is agreed.
+
+        Raises:
+            ConnectionFailed: No broker answers, or it takes longer; dialling then goes on for
+                others.
+            ClientError: Agreeing has failed.
+        """
+        line = self._lines.get(address)
+        if line is not None:
+            line.connection.notice_end()
+            line = self._usable(address, is_broker=is_broker)
+        if line is not None:
+            return line
+        seconds = self._seconds_max if seconds is None else min(seconds, self._seconds_max)
+        try:
+            return self._dialling(address, is_broker=is_broker).result(seconds)
+        except FutureTimeout as error:
+            why = f"no answer within {int(seconds * 1000)} ms, and there was no more time"
+            raise ConnectionFailed(address, why) from error
+
+    def _usable(self, address: str, *, is_broker: bool) -> Line | None:
+        line = self._lines.get(address)
+        if line is None or line.connection.is_closed or (is_broker and line.agreement is None):
+            return None
+        return line
+
+    def _dialling(self, address: str, *, is_broker: bool) -> Future[Line]:
+        """Return the future of a line; all who want it meanwhile get the same result or failure.
+
+        A thread dials: callers may leave when their time is over, or when the program ends.
+        """
+        key, dialled = (address, is_broker), OwnFuture[Line]()
+        try:
+            with self._lock:
+                if self._is_shut_down:
+                    raise ClientShutDown  # noqa: TRY301  # nobody waits for this one
+                if (under_way := self._dialled.get(key)) is not None:
+                    return under_way
+                line = self._usable(address, is_broker=is_broker)
+                if line is not None:  # dialled by another thread meanwhile
+                    dialled.set_result(line)
+                    return dialled
+                self._dialled[key] = dialled
+                dial = self._dial_broker if is_broker else self._dial
+                name, args = f"rocketpoll dials {address}", (address, dialled)
+                thread = threading.Thread(target=dial, args=args, name=name, daemon=True)
+                self._dialers = [*(each for each in self._dialers if each.is_alive()), thread]
+            start_thread(thread)
+        except RuntimeError as error:  # at a limit of threads
+            failed = ConnectionFailed(address, f"no thread can be started that connects: {error}")
+            self._has_come(key, dialled, failed)
+        except BaseException:  # Ctrl-C, for example: others may wait for this by now
+            self._has_come(key, dialled, ConnectionFailed(address, "interrupted"))
+            raise
+        return dialled
+
+    def _dial(self, address: str, dialled: Future[Line]) -> None:
+        try:
+            if self._is_shut_down:
+                raise ClientShutDown  # noqa: TRY301  # it is told below
+            line: Line | Exception = Line(self._connect(address, self._forget))
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
+            line = error
+        if isinstance(line, Line):
+            # Who was interrupted when a thread had just begun to dial has left that thread alone.
+            with self._lock:
+                is_late = self._is_shut_down
+                other = self._usable(address, is_broker=False)
+                if other is None:
+                    self._lines[address] = line
+            if is_late:
+                line.connection.close(_SHUT_DOWN)
+                line.connection.join(time.monotonic() + _LATE_SECONDS)
+            elif other is not None:
+                line.connection.close(_IS_SECOND)
+                line = other
+        self._has_come((address, False), dialled, line)
+
+    def _dial_broker(self, address: str, dialled: Future[Line]) -> None:
+        began = time.monotonic()
+        try:
+            connection = self.line(address, is_broker=False).connection
+            line: Line | Exception = Line(connection, self._agree(connection))
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
+            line = error
+        ended = time.monotonic()
+        if isinstance(line, Line):
+            self._silent.pop(address, None)
+            with self._lock:
+                if self._lines.get(address) == Line(connection):
+                    self._lines[address] = line
+        elif ended - began >= SLOW_SECONDS:
+            self._silent[address] = ended + LOOK_AGAIN_SECONDS
+        self._has_come((address, True), dialled, line)
+        if self._on_ready is not None and isinstance(line, Line):
+            self._on_ready(address)
+
+    def _has_come(
+        self, key: tuple[str, bool], dialled: Future[Line], line: Line | Exception
+    ) -> None:
+        with self._lock:
+            if self._dialled.get(key) is dialled:
+                del self._dialled[key]
+        _resolve(dialled, line)
+
+    # ---- ends
+
+    def _forget(self, connection: Connection) -> None:
+        address = connection.address
+        with self._lock:
+            line = self._lines.get(address)
+            if line is not None and line.connection is connection:
+                del self._lines[address]
+                if connection.fell_silent and line.agreement is not None:
+                    self._silent[address] = time.monotonic()
+        if self._on_closed is not None:
+            self._on_closed(address)
+
+    def shutdown(self, wait_ms: int = 0) -> None:
+        """Close all lines, fail those who wait for one, and make no others.
+
+        Their threads are waited for at most so long.
+        """
+        with self._lock:
+            self._is_shut_down = True
+            lines = list(self._lines.values())
+            dialled = list(self._dialled.values())
+        for each in dialled:
+            _resolve(each, ClientShutDown())
+        for line in lines:
+            line.connection.close(_SHUT_DOWN)
+        deadline = time.monotonic() + wait_ms / 1000
+        for dialer in self._dialers:
+            if dialer.is_alive():  # one that is about to begin comes to its end at once
+                dialer.join(max(deadline - time.monotonic(), 0))
+        for line in lines if wait_ms else ():
+            line.connection.join(deadline)
+
+    def _forked(self) -> None:
+        """Let go of the parent's connections without a word on them, and start without any."""
+        lines, self._lines = self._lines, {}
+        self._lock = mutex()
+        self._dialled = {}
+        self._silent = {}
+        self._dialers = []
+        for line in lines.values():
+            line.connection.forked()
+
+
+def _resolve(dialled: Future[Line], line: Line | Exception) -> None:
+    """Resolve a future with the result of dialling, unless it is resolved already."""
+    with suppress(InvalidStateError):
+        if isinstance(line, Line):
+            dialled.set_result(line)
+        else:
+            dialled.set_exception(line)

@@ -1,0 +1,344 @@
+"""Connections: requests on their way to an address, over the one connection that `lines` has to it.
+
+Requests are signed, where the client has credentials, and go in the best header that the peer
+reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection,
+before the first request to a broker; a RocketMQ broker does not know the question, and is spoken to
+in its own binary header from then on. This module knows neither routes nor what requests mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_spark.client.arguments import check_kind, wrong_kind
+from rmq_spark.client.errors import ConnectionClosed, MessageRejected
+from rmq_spark.client.transport.connection import (
+    CONNECT_TIMEOUT_MS,
+    Connection,
+    OnRequest,
+    as_it_is,
+)
+from rmq_spark.client.transport.connection_pool import Agreement, Line, Lines
+from rmq_spark.client.transport.pending_requests import Answer, Waiter
+from rmq_spark.client.transport.typed_requests import command_of, header_of
+from rmq_spark.errors import Verbatim
+from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader, LogPlace
+from rmq_spark.wire.header_msgpack import HAS_MSGPACK
+
+if TYPE_CHECKING:
+    from rmq_spark.client.transport.tls.settings import TlsSettings
+
+REQUEST_TIMEOUT_MS: Final = 3_000
+
+_VERSION_5: Final = 413
+_NOT_SIGNED_BEFORE_5: Final = ("_UNIQUE_KEY_QUERY",)
+_PATIENCE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The keys that a client signs its requests with, for brokers with access lists (ACL).
+
+    Attributes:
+        access_key: Name of the account.
+        secret_key: Key of the signature; it is never sent.
+        security_token: Token sent along with temporary keys.
+
+    Raises:
+        MessageRejected: A key has no form in UTF-8.
+        TypeError: A key is not a str.
+    """
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_key("access_key", self.access_key, "billing")
+        _check_key("secret_key", self.secret_key, "12345678")
+        if self.security_token is not None:
+            _check_key("security_token", self.security_token, "token")
+
+
+def _check_key(name: str, found: object, example: str) -> None:
+    """Raise an error if a key cannot be signed with.
+
+    What was found is not shown, as it may be secret.
+    """
+    if not isinstance(found, str):
+        raise wrong_kind(name, "a text (str)", type(found).__name__, repr(example))
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise MessageRejected(name, "text that UTF-8 holds", Verbatim("a lone surrogate")) from None
+
+
+class Connections:
+    """The connections of one client, at most one to each address.
+
+    All methods may be called from any thread.
+
+    Args:
+        credentials: Keys that requests are signed with.
+        tls: TLS settings of all connections.
+        on_request: Called with each request that a broker makes of this client.
+        on_ready: Called with the address of each broker that is connected and agreed with.
+        on_closed: Called with the address of each connection that has ended.
+        extensions: Extensions that brokers are asked for.
+        reads_itself: Whether the threads that wait for responses also read them.
+        connect_timeout_ms: Milliseconds to wait for a connection.
+        agree_timeout_ms: Milliseconds to wait for what a broker says of its extensions.
+
+    Raises:
+        TlsRejected: The TLS settings cannot work.
+    """
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials | None = None,
+        tls: TlsSettings | None = None,
+        on_request: OnRequest | None = None,
+        on_ready: Callable[[str], None] | None = None,
+        on_closed: Callable[[str], None] | None = None,
+        extensions: frozenset[Extension] = frozenset(Extension),
+        reads_itself: bool = False,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        agree_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self._credentials = credentials
+        self._tls = None
+        if tls is not None:
+            from rmq_spark.client.transport.tls.client import TlsClient  # noqa: PLC0415  # brings OpenSSL
+            from rmq_spark.client.transport.tls.settings import TlsSettings  # noqa: PLC0415  # needed for TLS only
+
+            check_kind(
+                "tls", tls, TlsSettings, "TlsSettings", "TlsSettings.of_files(ca_file='ca.pem')"
+            )
+            self._tls = TlsClient(tls)
+        self._on_request = on_request
+        self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}
+        self.reads_itself = reads_itself
+        self._connect_timeout_ms = connect_timeout_ms
+        self._agree_timeout_ms = agree_timeout_ms
+        seconds_max = (connect_timeout_ms + agree_timeout_ms) / 1000 + _PATIENCE_SECONDS
+        self._lines = Lines(
+            self._connect, self._agree, on_ready, on_closed, seconds_max=seconds_max
+        )
+
+    # ---- asking
+
+    def request(
+        self,
+        address: str,
+        command: RemotingCommand,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        *,
+        is_broker: bool = True,
+    ) -> RemotingCommand:
+        """Send a request, connecting first if need be; return the response, whatever its code.
+
+        Args:
+            address: The peer, as ``host:port``.
+            command: The request.
+            timeout_ms: Milliseconds to wait for the response, not counting the time to connect.
+            is_broker: False for a name server, with which there is nothing to agree on.
+
+        Raises:
+            ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError: No response came.
+        """
+        connection, command = self._prepared(address, command, is_broker=is_broker)
+        return connection.request(command, timeout_ms)
+
+    def request_async(
+        self,
+        address: str,
+        command: RemotingCommand,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        interpret: Callable[[RemotingCommand], Any] = as_it_is,
+        *,
+        may_gather: bool = False,
+        over: Connection | None = None,
+    ) -> Answer[Any]:
+        """Send a request to a broker, connecting first if need be, and return its response to come.
+
+        Args:
+            address: The broker, as ``host:port``.
+            command: The request.
+            timeout_ms: Milliseconds to wait for the response.
+            interpret: Turns the response into the result, or raises an error instead.
+            may_gather: Whether the request may wait to be written together with others.
+            over: The only connection that the request may go over; any by default.
+        """
+        connection, command = self._prepared(address, command)
+        if over is not None and connection is not over:
+            raise ConnectionClosed(address, "another connection has taken its place")
+        return connection.request_async(command, timeout_ms, interpret, may_gather=may_gather)
+
+    def ask(self, address: str, waiter: Waiter, command: RemotingCommand) -> None:
+        """Send a request to a broker, gathered with others; a reading thread tells the waiter."""
+        connection, command = self._prepared(address, command)
+        connection.ask(waiter, command, may_gather=True)
+
+    def send_one_way(
+        self, address: str, command: RemotingCommand, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> None:
+        """Send a request to a broker that is not answered."""
+        connection, command = self._prepared(address, command)
+        connection.send_one_way(command, timeout_ms)
+
+    def reach(self, address: str, timeout_ms: int) -> None:
+        """Connect to a broker and agree with it, if need be, within a time in milliseconds.
+
+        Raises:
+            ConnectionFailed: No broker answers, or it takes longer; connecting then goes on for
+                others.
+        """
+        self._lines.line(address, seconds=timeout_ms / 1000)
+
+    def agreement(self, address: str) -> Agreement:
+        """Return the features that a broker and this client agree on, connecting if need be."""
+        return self._lines.line(address).agreement or Agreement()
+
+    def line(self, address: str) -> Line:
+        """Return the connection to a broker and the agreement on it, connecting if need be."""
+        return self._lines.line(address)
+
+    def log_place(self, connection: Connection, nonce: str) -> LogPlace | None:
+        """Have a broker write a proof with a nonce; return where its files are, or None."""
+        header = self._asked_for_extensions(connection, nonce)
+        return None if header is None else header.log_place
+
+    def agreed(self, address: str) -> Agreement:
+        """Return the features agreed on with a connected broker; none with one that is not."""
+        line = self._lines.there(address)
+        return (line.agreement if line is not None else None) or Agreement()
+
+    def peer_version(self, address: str) -> int:
+        """Return the version that a peer last gave as its own; 0 if it has sent nothing yet."""
+        line = self._lines.there(address)
+        return line.connection.peer_version if line is not None else 0
+
+    def local_address(self, address: str) -> str:
+        """Return this machine's own address on the way to a peer, connecting if need be."""
+        return self._lines.line(address, is_broker=False).connection.local_address
+
+    def close(self, address: str, why: str = "it was closed here") -> None:
+        """End the connection to an address, if there is one."""
+        line = self._lines.there(address)
+        if line is not None:
+            line.connection.close(why)
+
+    def quiet_seconds(self, address: str) -> float:
+        """Return for how long nothing has come from a peer; 0.0 if it is not connected."""
+        line = self._lines.there(address)
+        return line.connection.quiet_seconds if line is not None else 0.0
+
+    def is_ready(self, address: str) -> bool:
+        """Return whether a broker is connected and agreed with, so that it can be asked at once."""
+        return self._lines.is_ready(address)
+
+    def is_silent(self, address: str) -> bool:
+        """Return whether a broker has fallen silent; while this is asked, it is dialled again."""
+        return self._lines.is_silent(address)
+
+    @property
+    def silent_addresses(self) -> tuple[str, ...]:
+        """The addresses at which no broker is known to answer."""
+        return self._lines.silent_addresses
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Number of bytes of requests that wait for sockets to take them."""
+        return sum(each.unwritten_bytes for each in self._lines.connections())
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that dial, read and write."""
+        own = sum(each.thread_count for each in self._lines.connections())
+        return own + self._lines.dialling_count
+
+    def agreed_addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the brokers that are connected now."""
+        return self._lines.ready_addresses()
+
+    def shutdown(self, wait_ms: int = 0) -> None:
+        """Close all connections; pending and later requests raise an error.
+
+        Threads that have nothing to do any more are waited for at most so long.
+        """
+        self._lines.shutdown(wait_ms)
+
+    # ---- connecting, agreeing, signing
+
+    def _connect(self, address: str, on_closed: Callable[[Connection], None]) -> Connection:
+        return Connection.connect(
+            address,
+            self._on_request,
+            on_closed,
+            reads_itself=self.reads_itself,
+            timeout_ms=self._connect_timeout_ms,
+            tls=self._tls,
+        )
+
+    def _prepared(
+        self, address: str, command: RemotingCommand, *, is_broker: bool = True
+    ) -> tuple[Connection, RemotingCommand]:
+        connection, agreement = self._lines.line(address, is_broker=is_broker)
+        if (
+            is_broker
+            and agreement is not None
+            and agreement.serialize_type != command.serialize_type
+        ):
+            command = command.with_serialize_type(agreement.serialize_type)
+        return connection, self._signed(connection, command)
+
+    def _agree(self, connection: Connection) -> Agreement:
+        if not self._extensions:
+            return Agreement()
+        header = self._asked_for_extensions(connection)
+        if header is None:
+            # A broker that refuses for another reason refuses the next request as well.
+            return Agreement()
+        agreed = header.extensions & self._extensions
+        has_msgpack = Extension.MSGPACK_HEADER in agreed
+        return Agreement(
+            SerializeType.MSGPACK if has_msgpack else SerializeType.ROCKETMQ,
+            agreed,
+            header.born_host,
+            header.store_host,
+        )
+
+    def _asked_for_extensions(
+        self, connection: Connection, nonce: str | None = None
+    ) -> ExtensionsHeader | None:
+        """Return a broker's answer to the question for its extensions; None if it refuses."""
+        asked = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
+        question = self._signed(connection, command_of(RequestCode.EXTENSIONS, asked))
+        answer = connection.request(question, self._agree_timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        header: ExtensionsHeader = header_of(connection.address, RequestCode.EXTENSIONS, answer)
+        return header
+
+    def _signed(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        credentials = self._credentials
+        if credentials is None:
+            return command
+        from rmq_spark.wire.signature import signed_fields  # noqa: PLC0415  # brings OpenSSL: when first needed
+
+        is_before_5 = 0 < connection.peer_version < _VERSION_5
+        return command._replace(
+            ext_fields=signed_fields(
+                command.ext_fields,
+                command.body,
+                access_key=credentials.access_key,
+                secret_key=credentials.secret_key,
+                security_token=credentials.security_token,
+                without=_NOT_SIGNED_BEFORE_5 if is_before_5 else (),
+            )
+        )

@@ -1,0 +1,132 @@
+"""Incoming: the commands that come by a socket, and why no more do.
+
+    socket ──▶ FrameReader ──▶ command, command, ...
+       └──────────┴── its end, an error, garbage ──▶ the error for all that wait
+
+A large answer is received into its place. Brokers do not always say why they end a connection:
+where one has never answered anything, the error asks about TLS. Who waits for what is not known
+here, nor whose turn it is to read.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmq_spark.client.errors import ClientError, ConnectionClosed, ProtocolError
+from rmq_spark.errors import FrameError, HeaderError
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.framing import PREFIX_BYTES, FrameReader
+
+if TYPE_CHECKING:
+    from rmq_spark.client.transport.tls.client import TlsSocket
+
+
+# ---- Memory for a large frame, whose every byte is about to be written.
+
+
+def fresh_memory(size: int) -> memoryview:
+    """Return memory of this many bytes, with anything in it."""
+    empty = getattr(sys.modules.get("numpy"), "empty", None)
+    if empty is None:  # not loaded, or not yet
+        return memoryview(bytearray(size))
+    memory: memoryview = empty(size, "u1").data
+    return memory
+
+
+_READ_BYTES = 1 << 18
+
+
+class Incoming:
+    """Commands of one peer. One thread reads them at a time."""
+
+    def __init__(
+        self,
+        sock: socket.socket | TlsSocket,
+        address: str,
+        clock: Callable[[], float],
+        frame_bytes_max: int,
+    ) -> None:
+        """Take a connected socket, and a clock of seconds."""
+        self._socket = sock
+        self._address = address
+        self._clock = clock
+        self._frames = FrameReader(frame_bytes_max, memory=fresh_memory)
+        self.received_at = clock()
+        """Time of the clock at which something last came."""
+
+        self.peer_version = 0
+        """RocketMQ's number of the peer's version; 0 before it has answered anything."""
+
+    def read(
+        self, seconds: float | None, received: Callable[[RemotingCommand], object]
+    ) -> ClientError | None:
+        """Hand over the commands that are here, or come within this time.
+
+        Args:
+            seconds: Seconds to wait; None is for the socket's own timeout.
+            received: Called with each command, in their order.
+
+        Returns:
+            The error that ends the connection; None if it goes on.
+        """
+        try:
+            if seconds is not None:
+                self._socket.settimeout(seconds)
+            count = self._receive()
+        except (TimeoutError, BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            why = error.strerror or str(error)
+            is_cut = isinstance(error, ConnectionResetError)
+            return ConnectionClosed(self._address, self.why_gone(why) if is_cut else why)
+        if not count:
+            why = "the broker has closed it"
+            if self._frames.bytes_held:
+                why += f" in the middle of an answer, {self._frames.bytes_held} bytes into it"
+            return ConnectionClosed(self._address, self.why_gone(why))
+        self.received_at = self._clock()
+        try:
+            while (frame := self._frames.next_frame()) is not None:
+                command = decode_command(frame)
+                if command.is_response:
+                    self.peer_version = command.version
+                received(command)
+        except (FrameError, HeaderError) as error:
+            return ProtocolError(self._address, str(error))
+        return None
+
+    def _receive(self) -> int:
+        """Read, and return the number of bytes; those of a large answer go to their place."""
+        room = self._frames.room()
+        if room is None:
+            data = self._socket.recv(_READ_BYTES)
+            self._frames.feed(data)
+            return len(data)
+        count = self._socket.recv_into(room)
+        self._frames.wrote(count)
+        return count
+
+    def has_ended(self) -> bool:
+        """Return whether the peer has closed the connection, without reading from it."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLRDHUP)
+        except ValueError:  # it is closed here, too
+            return True
+        return bool(poll.poll(0))
+
+    def why_gone(self, why: str) -> str:
+        """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
+        if (
+            self.peer_version or self._frames.bytes_held >= PREFIX_BYTES
+        ):  # an alert of TLS is shorter
+            return why
+        if isinstance(self._socket, socket.socket):
+            wanted = "TLS? If so, turn TLS on here"
+        else:
+            wanted = "a certificate from this client, or another one? If so, give it"
+        return f"{why}, and never answered anything: does it want {wanted}"

@@ -1,0 +1,98 @@
+"""Sockets of this process, known from before they connect: a fork leaves all to the parent.
+
+A child has copies of all descriptors. One that nobody closes there keeps a broker from noticing
+that the parent has died, for as long as the child lives; those that another thread is just dialling
+with belong to no connection yet, by which they could be found. So sockets are made here alone, and
+no fork comes between the making of one and its being known. This module knows no protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import weakref
+from contextlib import suppress
+from typing import Final
+
+from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_locks import fork_lock
+
+
+class OwnSockets(ProcessBound):
+    """The sockets of one process that are in use. Methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._making = fork_lock()
+        self._known: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        ProcessBound.__init__(self)
+
+    def connected(self, host: str, port: int, seconds: float) -> socket.socket:
+        """Return a socket that is connected to a host's first address that answers in this time.
+
+        Raises:
+            OSError: None does, or the host is not known; the error is that of the last address.
+        """
+        failure = OSError(f"{host} has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        ):
+            try:
+                sock = self._new(family, kind, protocol)
+            except OSError as error:
+                failure = error
+                continue
+            try:
+                sock.settimeout(seconds)
+                sock.connect(address)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:  # Ctrl-C, for example
+                sock.close()
+                raise
+            else:
+                return sock
+        raise failure
+
+    def _new(self, family: int, kind: int, protocol: int) -> socket.socket:
+        with self._making:
+            sock = socket.socket(family, kind, protocol)
+            self._known.add(sock)
+        return sock
+
+    def add(self, sock: socket.socket) -> None:
+        """Know a socket that has taken over the descriptor of one that was made here."""
+        self._known.add(sock)
+
+    def _forked(self) -> None:
+        """Close the copies of the parent's descriptors, without a word to anybody."""
+        for sock in list(self._known):
+            descriptor = sock.detach()
+            if descriptor >= 0:  # of what was closed it is none; gevent's close does not take that
+                with suppress(OSError):
+                    os.close(descriptor)
+        self._known = weakref.WeakSet()
+
+
+OWN_SOCKETS = OwnSockets()
+"""The sockets of all clients of this process."""
+
+
+# ---- Probes: the system asks a peer that says nothing whether it is still there.
+
+_SILENCE: Final = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 60_000,
+}
+"""Socket options that find a silent peer: times in seconds, TCP_USER_TIMEOUT in milliseconds."""
+
+
+def find_silence_early(sock: socket.socket) -> None:
+    """Have the system end a connection to a peer that has been silent for a minute or so."""
+    for name, value in _SILENCE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

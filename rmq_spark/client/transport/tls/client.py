@@ -1,0 +1,391 @@
+"""TlsClient: TLS settings as OpenSSL wants them, and the handshake with a broker.
+
+It is made once for all connections of a client. Faults of the settings are found when it is made;
+errors with a broker say how to mend them. This module imports OpenSSL: a client without TLS does
+not import it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import ssl
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from rmq_spark.client.concurrency.fork_locks import fork_lock
+from rmq_spark.client.errors import TlsFailed, TlsRejected
+from rmq_spark.client.transport.sockets import OWN_SOCKETS
+from rmq_spark.errors import excerpt, legible
+
+if TYPE_CHECKING:
+    import socket
+
+    from rmq_spark.client.transport.tls.settings import Pem, TlsSettings
+
+
+# ---- Faults of TLS, and how to mend them: OpenSSL's reasons in a user's words.
+
+NO_TLS_THERE: Final = (
+    "it ended the handshake without a word, as one without TLS does: turn TLS on there, or leave "
+    "it out here"
+)
+_OTHER_THERE: Final = (
+    "what answers there does not speak TLS: turn TLS on there, or leave it out here"
+)
+_CHANGED: Final = "what came was changed on its way, or did not come from the broker"
+_WANTS_TO_KNOW_US: Final = (
+    "the broker takes only clients that it knows: give a certificate of its authority, and the key"
+)
+_NOT_TRUSTED: Final = (
+    "its certificate is not trusted ({}): the CA file has to hold the authority that has signed it"
+)
+
+_NAME_FAULTS: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_TIME_FAULTS: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+
+# A part of OpenSSL's reason (releases vary in the rest) and its explanation;
+# the first match counts.
+_REASONS: Final = (
+    ("CERTIFICATE_REQUIRED", _WANTS_TO_KNOW_US),
+    (
+        "ALERT_HANDSHAKE_FAILURE",
+        f"no agreement with the broker. Either {_WANTS_TO_KNOW_US}; or no cipher fits",
+    ),
+    ("ALERT_BAD_CERTIFICATE", _WANTS_TO_KNOW_US),
+    (
+        "ALERT_UNKNOWN_CA",
+        "the broker does not trust this client's certificate: it needs one of its authority",
+    ),
+    (
+        "ALERT_CERTIFICATE_UNKNOWN",
+        "the broker does not accept this client's certificate: see its log",
+    ),
+    ("ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired: it needs a new one"),
+    ("UNRECOGNIZED_NAME", "the broker has no certificate of that name: check the server name"),
+    ("PROTOCOL", "the broker's TLS is too old: TLS 1.2 is the least here"),
+    ("WRONG_VERSION_NUMBER", _OTHER_THERE),
+    ("RECORD_LAYER_FAILURE", _OTHER_THERE),
+    ("PACKET_LENGTH_TOO_LONG", _OTHER_THERE),
+    ("UNEXPECTED_EOF", NO_TLS_THERE),
+)
+
+# What OpenSSL's releases call bytes that do not fit, of a peer that has spoken
+# TLS in the handshake.
+_BAD_BYTES: Final = (
+    "BAD_RECORD_MAC",
+    "RECORD_LAYER_FAILURE",
+    "WRONG_VERSION_NUMBER",
+    "PACKET_LENGTH_TOO_LONG",
+)
+
+
+def why_tls_failed(error: OSError) -> str:
+    """Return the explanation of a handshake that failed, for the user."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _why_not_trusted(error)
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)):
+        return NO_TLS_THERE
+    if error.errno == errno.ENOTCONN:  # closed by the broker before the handshake
+        return NO_TLS_THERE
+    reason = getattr(error, "reason", None) or ""
+    for part, why in _REASONS:
+        if part in reason:
+            return f"{why} ({reason})"
+    return error.strerror or str(error)
+
+
+def why_tls_ended(error: OSError) -> str:
+    """Return the explanation of an error behind the handshake.
+
+    A server may still refuse a client there.
+    """
+    reason = getattr(error, "reason", None) or ""
+    if any(part in reason for part in _BAD_BYTES):
+        return f"{_CHANGED} ({reason})"
+    return why_tls_failed(error)
+
+
+def _why_not_trusted(error: ssl.SSLCertVerificationError) -> str:
+    said = error.verify_message.rstrip(".")
+    if error.verify_code in _NAME_FAULTS:
+        return (
+            f"its certificate is another's ({said}): dial a name that it bears, or give one as "
+            "server name"
+        )
+    if error.verify_code in _TIME_FAULTS:
+        return (
+            f"its certificate is out of date ({said}): the broker needs a new one, if this clock "
+            "is right"
+        )
+    return _NOT_TRUSTED.format(said)
+
+
+# ---- TlsSocket: a socket under TLS for one thread that reads and others that write.
+
+_RECORD_BYTES: Final = 16_384
+"""Most bytes of one record: after so many there may be more, after fewer hardly."""
+
+_Done = TypeVar("_Done")
+
+
+class TlsSocket:
+    """A socket under TLS for one thread that reads and others that write, after its handshake."""
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        sock.settimeout(0)
+        self._socket = sock
+        self._lock = fork_lock()
+        self._timeout: float | None = None
+        self._is_shut = False
+
+    def settimeout(self, seconds: float) -> None:
+        """Set the seconds that each later call may take."""
+        self._timeout = seconds
+
+    def handshake(self) -> None:
+        """Agree on keys with the other side, in the time of one call.
+
+        Raises:
+            OSError: That failed; with the error of OpenSSL as it is, or out of time.
+        """
+        self._until_done(self._socket.do_handshake, None)
+
+    def recv(self, count: int) -> bytes:
+        """Return up to so many bytes that have arrived; none at the end of the stream."""
+        data = self._tried(lambda: self._socket.recv(count), b"")
+        if len(data) < _RECORD_BYTES:
+            return data
+        pieces = [data]
+        while len(data) == _RECORD_BYTES and (count := count - _RECORD_BYTES) > 0:
+            data = self._received_already(count)
+            pieces.append(data)
+        return b"".join(pieces)
+
+    def _received_already(self, count: int) -> bytes:
+        """Return more bytes that have arrived; an error is left to the next call."""
+        with self._lock, suppress(OSError):
+            return b"" if self._is_shut else self._socket.recv(count)
+        return b""
+
+    def recv_into(self, room: memoryview) -> int:
+        """Read bytes into a buffer, at most one record, and return their number; 0 at the end."""
+        return self._tried(lambda: self._socket.recv_into(room), 0)
+
+    def send(self, data: memoryview) -> int:
+        """Send some of these bytes, at most one record, and return their number."""
+        found = self._tried(lambda: self._socket.send(data), None)
+        if found is None:
+            raise BrokenPipeError(errno.EPIPE, "it is closed here")
+        return found
+
+    def shutdown(self, how: int) -> None:
+        """Announce the end, without waiting for the answer, and wake the threads that wait."""
+        with self._lock:
+            if not self._is_shut:
+                self._is_shut = True
+                with suppress(OSError, ValueError):
+                    self._socket.unwrap()
+            self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """Close the socket; a later call finds its end."""
+        with self._lock:
+            self._is_shut = True
+            self._socket.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor, to poll for the other side's end, but not for data to read."""
+        return self._socket.fileno()
+
+    def getsockname(self) -> tuple[str, int]:
+        """Return this side's address."""
+        name: tuple[str, int] = self._socket.getsockname()
+        return name
+
+    def getpeername(self) -> tuple[str, int]:
+        """Return the other side's address; raise OSError once the connection has ended."""
+        name: tuple[str, int] = self._socket.getpeername()
+        return name
+
+    def _tried(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
+        """Try an operation until it is done, and tell its errors as those of a plain socket."""
+        try:
+            return self._until_done(operate, at_end)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise BrokenPipeError(errno.EPIPE, "the broker has closed it") from error
+        except ssl.SSLError as error:
+            why = f"TLS: {why_tls_ended(error)}"
+            raise ConnectionAbortedError(errno.ECONNABORTED, why) from error
+
+    def _until_done(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
+        """Try an operation until it is done without waiting, and return its result."""
+        deadline: float | None = None
+        while True:
+            with self._lock:
+                if self._is_shut:
+                    return at_end
+                try:
+                    return operate()
+                except ssl.SSLWantReadError:
+                    awaited = select.POLLIN
+                except ssl.SSLWantWriteError:
+                    awaited = select.POLLOUT
+                waited_for = select.poll()
+                waited_for.register(self._socket, awaited)
+            if self._timeout is not None and deadline is None:
+                deadline = time.monotonic() + self._timeout
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                raise TimeoutError(errno.ETIMEDOUT, "timed out")
+            waited_for.poll(None if remaining is None else remaining * 1000)
+
+
+_log = logging.getLogger(__name__)
+
+_NOT_ITS_KEY: Final = frozenset(
+    {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
+)
+"""OpenSSL's reasons for another key; the last two where that is of another kind,
+as EC is to RSA."""
+
+_COPY_AGAIN: Final = "needed PEM that OpenSSL reads, as openssl x509 writes it: copy it once more"
+
+_LEAST_SECONDS: Final = 0.001
+_NO_ANSWER: Final = (
+    "no answer to the handshake in time: check that TLS is on there, or leave it out here"
+)
+
+
+class TlsClient:
+    """TLS for all connections of one client. Methods may be called from any thread."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        """Raise the errors of `context_of`, and log a warning if certificates are not verified."""
+        self._lock = fork_lock()
+        with self._lock:
+            self._context = context_of(settings)
+        self._server_name = settings.server_name
+        if not settings.verify:
+            _log.warning(
+                "TLS without verify: anybody on the way to a broker can pose as it, read and "
+                "change all"
+            )
+
+    def handshake(self, sock: socket.socket, address: str, host: str, seconds: float) -> TlsSocket:
+        """Return the socket under TLS, within this many seconds; close it if that fails.
+
+        Raises:
+            TlsFailed: The handshake failed; the message says how to mend that.
+        """
+        name = self._server_name or host.partition("%")[0]
+        try:
+            with self._lock:
+                wrapped = self._context.wrap_socket(
+                    sock, server_hostname=name, do_handshake_on_connect=False
+                )
+                OWN_SOCKETS.add(wrapped)
+        except OSError as error:
+            raise TlsFailed(address, why_tls_failed(error)) from error
+        except ValueError as error:
+            raise TlsFailed(
+                address, f"no certificate can bear the name {name!r}: {error}"
+            ) from error
+        finally:
+            sock.close()  # its descriptor belongs to the TLS socket now
+        under_tls = TlsSocket(wrapped)
+        try:
+            under_tls.settimeout(max(seconds, _LEAST_SECONDS))
+            under_tls.handshake()
+        except TimeoutError as error:
+            under_tls.close()
+            raise TlsFailed(address, _NO_ANSWER) from error
+        except OSError as error:
+            under_tls.close()
+            raise TlsFailed(address, why_tls_failed(error)) from error
+        return under_tls
+
+
+def context_of(settings: TlsSettings) -> ssl.SSLContext:
+    """Return the settings as OpenSSL wants them.
+
+    Raises:
+        TlsRejected: A file does not hold what it should, or the password does not open the key.
+    """
+    # Not `ssl.create_default_context`, which refuses more certificates from Python 3.13 on.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # so that a write never waits for something to read
+    if not settings.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif settings.ca is None:
+        context.load_default_certs()
+    else:
+        _trust(context, settings.ca)
+    if settings.certificate is not None:
+        _identify(context, settings, settings.certificate)
+    if settings.server_name is not None:
+        _check_name(context, settings.server_name)
+    return context
+
+
+def _trust(context: ssl.SSLContext, ca: Pem) -> None:
+    try:
+        context.load_verify_locations(cadata=ca.text)
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsRejected(
+            "ca_file", f"{ca.name} holds no certificate that can be read: {error}; {_COPY_AGAIN}"
+        ) from error
+
+
+def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) -> None:
+    """Load certificate and key, which Python takes from files only.
+
+    So they are in files for a moment, in a directory of this user alone.
+    """
+    key = settings.key or certificate
+    password = settings.key_password or ""
+    try:
+        with tempfile.TemporaryDirectory(prefix="rocketpoll-") as directory:
+            cert_path, key_path = Path(directory, "certificate"), Path(directory, "key")
+            cert_path.write_text(certificate.text, encoding="ascii")
+            key_path.write_text(key.text, encoding="ascii")
+            context.load_cert_chain(cert_path, key_path, lambda: password)  # never prompt for it
+    except ssl.SSLError as error:
+        if error.reason in _NOT_ITS_KEY:
+            why = (
+                f"{key.name} is not the key of the certificate in {certificate.name}: needed the "
+                "one that this was made with"
+            )
+            raise TlsRejected("key_file", why) from error
+        if key.has_locked_key:
+            why = (
+                f"it does not open the key in {key.name}, or this OpenSSL does not know how that "
+                "is locked: give the key's own password"
+            )
+            raise TlsRejected("key_password", why) from error
+        why = (
+            f"{certificate.name} and {key.name} hold no certificate and key that can be read: "
+            f"{error}; {_COPY_AGAIN}"
+        )
+        raise TlsRejected("cert_file", why) from error
+    except ValueError as error:
+        raise TlsRejected("key_password", str(error)) from error
+    except OSError as error:
+        why = f"no room for it in the directory for temporary files: {error}"
+        raise TlsRejected("cert_file", why) from error
+
+
+def _check_name(context: ssl.SSLContext, name: str) -> None:
+    try:
+        with suppress(ssl.SSLWantReadError):
+            context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
+    except (TypeError, ValueError, ssl.SSLError) as error:
+        why = f"no certificate can bear the name {excerpt(name)}: {legible(str(error))}"
+        raise TlsRejected("server_name", why) from error

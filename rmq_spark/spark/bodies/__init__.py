@@ -1,0 +1,1 @@
+"""Typed bodies: JSON, Avro and text, to columns and back."""

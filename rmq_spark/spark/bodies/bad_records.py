@@ -1,0 +1,56 @@
+"""BadRecords: what becomes of a message that cannot be read, as the user says: fail, null or skip.
+
+    fail    the query ends, and the error names the message
+    null    its row has a body that is null; of a record that cannot be read at all only its place
+            is known
+    skip    it has no row
+
+Each is named by its place, in the error or in a warning; of very many in one task the first are.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from rmq_spark.spark.errors import RecordFault, named
+from rmq_spark.spark.options.values import OnBadRecord
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+NAMED_MAX: Final = 20
+
+
+class BadRecords:
+    """The counter and log of the messages of one task that cannot be read."""
+
+    def __init__(self, how: OnBadRecord) -> None:
+        self.how = how
+        self._count = 0
+
+    @property
+    def are_kept(self) -> bool:
+        """True if such a message keeps its row, with a null body."""
+        return self.how is OnBadRecord.NULL
+
+    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+        """Count and log a message that cannot be read, as the option says.
+
+        Raises:
+            RecordFault: Such a message is to end the query.
+        """
+        if self.how is OnBadRecord.FAIL:
+            raise RecordFault(queue, queue_offset, str(problem))
+        self._count += 1
+        if self._count <= NAMED_MAX:
+            done = "its body is null" if self.how is OnBadRecord.NULL else "it is left out"
+            _log.warning(
+                "the message at offset %d of %s cannot be read, %s: %s",
+                queue_offset,
+                named(queue),
+                done,
+                problem,
+            )
+        if self._count == NAMED_MAX:
+            _log.warning("no more of them are named in this task")

@@ -1,0 +1,192 @@
+"""The columns of a source whose bodies have types: those of messages, and those of bodies.
+
+Without a choice, the columns of bodies stand where ``body`` stands otherwise. Chosen ones are all
+there are: a body of which no column is chosen is not decoded. A name is a message's or a body's,
+never both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmq_spark.spark.errors import OptionError, SchemaError
+from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.schemas.columns import (
+    DDL_TYPES,
+    DEFAULT_COLUMNS,
+    check_columns,
+    columns_among,
+    columns_of,
+    ddl_of,
+    named_twice,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    from rmq_spark.spark.options.options import ReadOptions
+
+
+def source_schema(options: ReadOptions) -> str | StructType:
+    """Return the columns of a source to which no schema is given.
+
+    Raises:
+        OptionError: Columns are wrong, or it is not said what bodies hold.
+    """
+    if options.body.format is BodyFormat.BINARY:
+        return ddl_of(check_columns(options.columns))
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  # for those only who need it
+
+    of_body = _body_fields(options.body)
+    if not of_body:
+        raise OptionError(
+            "bodySchema",
+            f"bodyFormat={options.body.format.value} needs what bodies hold: give it as "
+            '"id BIGINT, name STRING", or by .schema(...)',
+        )
+    by_name: dict[str, StructField] = {
+        name: StructField(name, message_types()[name])
+        for name in DDL_TYPES
+        if name not in {field.name for field in of_body}
+    }
+    by_name |= {field.name: field for field in of_body}
+    usual: list[str] = []
+    for name in DEFAULT_COLUMNS:
+        usual += [field.name for field in of_body] if name == BODY else [name]
+    chosen = columns_among(options.columns, by_name) or usual
+    return StructType([by_name[name] for name in chosen])
+
+
+def check_schema(schema: StructType, options: ReadOptions) -> None:
+    """Check the schema that a reader gets, the user's own or that of `source_schema`.
+
+    Raises:
+        SchemaError: A column is of no message and of no body, or has another type there.
+        OptionError: Option ``columns`` names other columns.
+    """
+    body = options.body
+    if body.format is BodyFormat.BINARY:
+        columns_of(schema, options.columns)
+        return
+    known = {field.name: field.dataType for field in _body_fields(body)}
+    wrong = [] if schema.fields else ["it has no columns"]
+    has_body = bool(known)
+    for field in schema.fields:
+        if field.name in known:
+            wrong += _other_type(field, known[field.name])
+        elif field.name in DDL_TYPES and field.name != body.column:
+            wrong += _other_type(field, message_types()[field.name], is_message=True)
+        elif has_body and not (body.column and body.schema is None):
+            wrong.append(f"there is no column {field.name}, of messages or of bodies")
+        elif body.column not in (None, field.name):
+            wrong.append(f"there is no column {field.name}, as bodies are in {body.column}")
+        else:
+            wrong += _fitting(field, body)
+            continue
+    own = [field for field in schema.fields if is_of_body(field.name, body)]
+    if body.schema is None and body.has_fields and not own:
+        wrong.append(f"it has no column of bodies, which bodyFormat={body.format.value} is about")
+    wrong += named_twice(schema)
+    if wrong:
+        raise SchemaError(
+            f"the schema given to the source does not fit: {'; '.join(wrong)}. It names columns of "
+            "messages (docs/options.md), and fields of bodies; a body whose fields are named like "
+            "columns of messages becomes one struct with option bodyColumn"
+        )
+    names = schema.fieldNames()
+    if options.columns and columns_among(options.columns, names) != tuple(names):
+        raise OptionError(
+            "columns",
+            f"it names {', '.join(options.columns)}, and the schema given to the source "
+            f"{', '.join(names)}: keep one of the two",
+        )
+
+
+def with_body_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
+    """Return options that say what bodies hold, be it only a schema of the user's that does."""
+    body = options.body
+    if not body.has_fields or body.schema is not None:
+        return options
+    from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
+
+    fields = [field for field in schema.fields if is_of_body(field.name, body)]
+    kind = fields[0].dataType if body.column and fields else StructType(fields)
+    found = kind if isinstance(kind, StructType) else None
+    return replace(options, body=replace(body, schema=found))
+
+
+def is_of_body(name: str, body: BodyOptions) -> bool:
+    """Return whether a column of a schema that was checked is a body's, not a message's."""
+    if body.format is BodyFormat.BINARY:
+        return False
+    if body.format is BodyFormat.TEXT:
+        return name == (body.column or BODY)
+    return name == body.column if body.column else name not in DDL_TYPES
+
+
+def message_types() -> dict[str, DataType]:
+    """Return the type of each column of messages."""
+    from rmq_spark.spark.schemas.schema_text import parse_schema  # noqa: PLC0415  # brings pyspark
+
+    return {field.name: field.dataType for field in parse_schema(ddl_of(DDL_TYPES)).fields}
+
+
+def _body_fields(body: BodyOptions) -> list[StructField]:
+    """Return the columns of bodies that options alone tell.
+
+    Raises:
+        OptionError: A name is that of a column of messages.
+    """
+    from pyspark.sql.types import StringType, StructField  # noqa: PLC0415  # for those only who need it
+
+    if body.format is BodyFormat.TEXT:
+        found = [StructField(body.column or BODY, StringType())]
+    elif body.schema is None:
+        found = []
+    elif body.column:
+        found = [StructField(body.column, body.schema)]
+    else:
+        found = body.schema.fields
+    taken = {name.lower() for name in DDL_TYPES}
+    if body.column is None or body.column == BODY:
+        taken -= {BODY} if body.column or body.format is BodyFormat.TEXT else set()
+    clash = [field.name for field in found if field.name.lower() in taken]
+    if body.column and body.column.lower() in taken:
+        raise OptionError("bodyColumn", f"messages have a column {body.column}: choose another")
+    if clash:
+        raise OptionError(
+            "bodySchema",
+            f"messages have columns {', '.join(clash)}, too: name one column for the whole body in "
+            "option bodyColumn, as bodyColumn=value",
+        )
+    return found
+
+
+def _fitting(field: StructField, body: BodyOptions) -> list[str]:
+    """Return what is wrong with a field of bodies that a user's schema gives."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
+
+    from rmq_spark.spark.schemas.schema_text import faults_of  # noqa: PLC0415  # brings pyspark
+
+    if not body.column:
+        return _taken(field.name) + faults_of(StructType([field]))
+    if not isinstance(field.dataType, StructType):
+        return [f"column {field.name} is {field.dataType.simpleString()}, not a struct"]
+    return faults_of(StructType([field]))
+
+
+def _taken(name: str) -> list[str]:
+    if name.lower() not in {each.lower() for each in DDL_TYPES}:
+        return []
+    return [f"column {name} is one of messages: write it as they have it, or set bodyColumn"]
+
+
+def _other_type(field: StructField, needed: DataType, *, is_message: bool = False) -> list[str]:
+    kind = field.dataType.simpleString()
+    if kind != needed.simpleString():
+        whose = "of messages " if is_message else ""
+        return [f"column {field.name} {whose}is {needed.simpleString()}, not {kind}"]
+    if not field.nullable:
+        return [f"column {field.name} can be null: give it without NOT NULL"]
+    return []

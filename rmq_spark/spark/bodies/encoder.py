@@ -1,0 +1,197 @@
+"""BodyEncoder: columns of a data frame to bodies of JSON or Avro, for the sink.
+
+    the struct in bodyColumn, or all columns that are no message's ──> one more column, the bodies
+
+What it writes, the source reads back equal with the same schema: a null as null, floats that are no
+numbers as "NaN" and "Infinity", decimals with all their digits, binaries in base64, moments in UTC.
+A row that cannot be encoded is named by its number. pyarrow writes neither format, so that rows are
+encoded one by one, by orjson and fastavro.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from rmq_spark.spark.errors import RowError
+from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.options.sink_columns import body_positions
+from rmq_spark.spark.schemas.columns import arrow_schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+Change = Callable[[Any], Any]
+
+
+class BodyEncoder:
+    """The encoder of the rows of one data frame; it travels to tasks with the writer."""
+
+    def __init__(self, schema: StructType, body: BodyOptions) -> None:
+        """Take the columns of a data frame, and a format whose bodies have fields."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
+
+        self._body = body
+        self.width = len(schema.fields)
+        self.positions: Sequence[int] = body_positions(schema, body)
+        self._fields = StructType([schema.fields[at] for at in self.positions])
+
+    @property
+    def kinds(self) -> dict[int, pa.DataType]:
+        """The Arrow type of each column that becomes part of bodies, by its position."""
+        types = arrow_schema_of(self._fields).types
+        return dict(zip(self.positions, types, strict=True))
+
+    def encoded(
+        self, batches: Iterable[pa.RecordBatch], partition: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield record batches with the bodies as one more column, the last.
+
+        Raises:
+            RowError: A row cannot be encoded.
+        """
+        encode = self._encode()
+        first_row = 0
+        for batch in batches:
+            bodies = self._bodies(batch, encode, partition, first_row)
+            columns = [*batch.columns, pa.array(bodies, pa.binary())]
+            names = [str(position) for position in range(len(columns))]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
+            first_row += batch.num_rows
+
+    def _bodies(
+        self,
+        batch: pa.RecordBatch,
+        encode: Callable[[Any], bytes],
+        partition: int,
+        first_row: int,
+    ) -> list[bytes | None]:
+        columns = [batch.column(position) for position in self.positions]
+        if self._body.column:
+            (rows,) = columns
+        else:
+            rows = pa.StructArray.from_arrays(columns, names=self._fields.fieldNames())
+        rows = rows.cast(_in_utc(rows.type))
+        try:
+            return [None if row is None else encode(row) for row in rows.to_pylist()]
+        except (ValueError, TypeError, OverflowError, ArithmeticError):
+            for at, row in enumerate(rows):
+                _check_row(row, encode, partition, first_row + at)
+            raise
+
+    def _encode(self) -> Callable[[Any], bytes]:
+        kind = pa.struct(list(arrow_schema_of(self._fields)))
+        if self._body.column:
+            kind = kind.field(0).type
+        is_json = self._body.format is BodyFormat.JSON
+        change = _change_of(kind, is_json=is_json)
+        if is_json:
+            write: Callable[[Any], bytes] = _json
+        else:
+            from rmq_spark.spark.schemas.avro_bodies import avro_encoder  # noqa: PLC0415  # the same
+            from rmq_spark.spark.schemas.avro_schema import avro_schema_of  # noqa: PLC0415  # for Avro only
+
+            fields: Any = self._fields
+            write = avro_encoder(
+                avro_schema_of(fields.fields[0].dataType if self._body.column else fields)
+            )
+        return write if change is None else lambda row: write(change(row))
+
+
+def _check_row(row: Any, encode: Callable[[Any], bytes], partition: int, number: int) -> None:
+    """Raise an error that names a row, if it is one that cannot be encoded."""
+    try:
+        value = row.as_py()
+        if value is not None:
+            encode(value)
+    except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+        raise RowError(partition, number, BODY, f"it cannot be encoded: {error}") from error
+
+
+def _json(row: Any) -> bytes:
+    return orjson.dumps(row, default=_number, option=orjson.OPT_UTC_Z)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return orjson.Fragment(format(value, "f"))
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+
+def _change_of(kind: pa.DataType, *, is_json: bool) -> Change | None:
+    """Return how values of a type are changed before they are written, None for not at all."""
+    if pa.types.is_struct(kind):
+        changes = [(each.name, _change_of(each.type, is_json=is_json)) for each in kind]
+        needed = [(name, change) for name, change in changes if change is not None]
+        return _changed_fields(needed) if needed else None
+    if pa.types.is_list(kind):
+        element = _change_of(kind.value_type, is_json=is_json)
+        if element is None:
+            return None
+        return lambda value: None if value is None else [element(each) for each in value]
+    if pa.types.is_map(kind):
+        item = _change_of(kind.item_type, is_json=is_json) or _as_it_is
+        return lambda value: None if value is None else {name: item(each) for name, each in value}
+    if not is_json:
+        return None
+    if pa.types.is_floating(kind):
+        return _finite
+    if pa.types.is_binary(kind):
+        return lambda value: None if value is None else base64.b64encode(value).decode()
+    return None
+
+
+def _changed_fields(changes: Sequence[tuple[str, Change]]) -> Change:
+    def change_fields(value: Any) -> Any:
+        if value is not None:
+            for name, change in changes:
+                value[name] = change(value[name])
+        return value
+
+    return change_fields
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _finite(value: float | None) -> Any:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return a type with its moments in UTC.
+
+    In the zone of a session, moments of the first and the last day that Python has would be beyond.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind])
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_in_utc(kind.item_type)))
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+
+
+def plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of a row, as Spark 4.0 gives it, as pyarrow takes one of a type."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: plain(value[at], field.type) for at, field in enumerate(kind)}
+    if pa.types.is_list(kind):
+        return [plain(each, kind.value_type) for each in value]
+    if pa.types.is_map(kind):
+        return [(name, plain(each, kind.item_type)) for name, each in value.items()]
+    return value.astimezone(timezone.utc) if pa.types.is_timestamp(kind) and kind.tz else value

@@ -1,0 +1,1 @@
+"""Asking the brokers of a topic: discovery, fan-out, long polls."""

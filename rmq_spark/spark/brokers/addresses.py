@@ -1,0 +1,90 @@
+"""BrokerAddresses: the one way from a queue to the address at which its broker is asked.
+
+    known routes ──> the topic's route, asked for once ──> what name servers say of all brokers
+
+The last step is for brokers to which no route leads: a topic that was deleted, a name server that
+has just started. It comes first once a broker has not answered, which may have another address by
+then. What name servers say is kept until `look_again`. Nothing here asks a broker. How a client is
+made that reaches them (`instance_for`) stands here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from rmq_spark.client.errors import BrokerNotFound, BrokerRefused, ClientError, RouteNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.spark.options.access import Access
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+def instance_for(access: Access) -> ClientInstance:
+    """Return a client that runs no threads of its own: it asks for what it needs when needed."""
+    return ClientInstance(
+        access.name_servers,
+        credentials=access.credentials,
+        tls=access.tls,
+        broker_addresses=dict(access.broker_addresses),
+        request_timeout_ms=access.request_timeout_ms,
+    )
+
+
+class BrokerAddresses:
+    """The addresses at which queues are read, also of topics that no name server knows any more."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self.instance = instance
+        self._is_in_doubt = False
+        self._asked_for: set[str] = set()  # topics
+        self._every: Mapping[str, str] | None = None
+
+    def of(self, queue: MessageQueue) -> str:
+        """Return where to read a queue.
+
+        Raises:
+            BrokerNotFound: No route leads to its broker, and no name server knows one of that name.
+            NoNameServer: None of them answers.
+        """
+        if self._is_in_doubt:
+            with suppress(ClientError):
+                return self._by_name(queue.broker_name)
+        routes = self.instance.routes
+        with suppress(BrokerNotFound):
+            return routes.address_for_read(queue.broker_name)
+        if queue.topic not in routes.topics and queue.topic not in self._asked_for:
+            self._asked_for.add(queue.topic)
+            with suppress(RouteNotFound, BrokerNotFound):
+                routes.refresh(queue.topic)
+                return routes.address_for_read(queue.broker_name)
+        return self._by_name(queue.broker_name)
+
+    def every(self) -> Mapping[str, str]:
+        """Return the address of each broker by name, also of those to which no route leads.
+
+        Raises:
+            NoNameServer: None of them answers.
+        """
+        if self._every is None:
+            brokers = self.instance.name_servers.admin.cluster_info().broker_addr_table
+            self._every = {
+                name: min(broker.broker_addrs.items())[1]
+                for name, broker in brokers.items()
+                if broker.broker_addrs
+            }
+        return self._every
+
+    def look_again(self) -> None:
+        """Ask name servers from now on; a broker did not answer and may have moved."""
+        self._is_in_doubt = True
+        self._asked_for.clear()
+        self._every = None
+
+    def _by_name(self, broker_name: str) -> str:
+        try:
+            address = self.every().get(broker_name)
+        except BrokerRefused as error:
+            raise BrokerNotFound(broker_name, f"no route names it, and {error}") from error
+        if address is None:
+            raise BrokerNotFound(broker_name, "no name server knows a broker of that name")
+        return address

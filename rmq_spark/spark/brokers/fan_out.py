@@ -1,0 +1,338 @@
+"""Asker: one question about many queues, asked of all brokers before the answers are collected.
+
+    connect    to all brokers at the same time: one that is down costs one try,
+               however many queues it has
+    ask        all questions at once
+    again      those without an answer that are needed, until `retry_timeout_ms` are over
+
+A broker that does not answer is told of once, and once more when it answers again. No question is
+known here: what is asked, and what counts as the answer where a queue is gone, comes with each.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Final, TypeVar
+
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    ConnectionFailed,
+    SystemBusy,
+    TopicNotFound,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
+from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.spark.brokers.addresses import BrokerAddresses
+from rmq_spark.spark.errors import BrokersAway, BrokersGone
+from rmq_spark.spark.options.access import Access
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- Patience: how long brokers that are away are tried again, and how long each pause is.
+
+
+class Patience:
+    """The pauses between failed tries, up to a time limit."""
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        *,
+        pause_seconds: float,
+        pause_seconds_max: float | None = None,
+    ) -> None:
+        """Take how long failures in a row may last, and how long to pause after each.
+
+        Args:
+            timeout_ms: The time after the first failure at which pauses end.
+            clock: Returns seconds.
+            sleep: Waits for some seconds.
+            pause_seconds: The first pause.
+            pause_seconds_max: The limit up to which pauses double; without it all are equal.
+        """
+        self._timeout_seconds = timeout_ms / 1000
+        self._clock = clock
+        self._sleep = sleep
+        self._first_pause_seconds = pause_seconds
+        self._pause_seconds_max = pause_seconds_max or pause_seconds
+        self._pause_seconds = pause_seconds
+        self._failing_since: float | None = None
+
+    def pause(self) -> bool:
+        """Wait after a failure. Return False, without waiting, if no more tries are to be made."""
+        now = self._clock()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since > self._timeout_seconds:
+            return False
+        self._sleep(self._pause_seconds)
+        self._pause_seconds = min(2 * self._pause_seconds, self._pause_seconds_max)
+        return True
+
+    def reset(self) -> None:
+        """Note a success: the next failure counts as a first one."""
+        self._failing_since = None
+        self._pause_seconds = self._first_pause_seconds
+
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS: Final = 0.2
+_LOOK_AGAIN_SECONDS: Final = 5.0
+"""Seconds between two questions to name servers for a broker that the query goes on without."""
+
+_CONNECT_MARGIN_MS: Final = 1_000
+
+_NO_SUCH_QUEUE: Final = "is illegal"
+"""Part of the refusal of a queue id that the topic does not have, or no longer has."""
+
+AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
+"""Errors of brokers that may succeed later."""
+
+_Key = TypeVar("_Key")
+_Faults = dict[str, ClientError]
+
+
+def is_gone(error: BrokerRefused) -> bool:
+    """Tell whether a broker refuses because it has no such topic, or no such queue."""
+    return isinstance(error, TopicNotFound) or _NO_SUCH_QUEUE in (error.remark or "")
+
+
+class Asker:
+    """A way to ask the brokers of many queues one question; for use by one thread."""
+
+    def __init__(
+        self, instance: ClientInstance, access: Access, on_away: Callable[[], None]
+    ) -> None:
+        """Take whom to tell that a broker has not answered, and may have moved."""
+        self.addresses = BrokerAddresses(instance)
+        self._connections = instance.connections
+        self._access = access
+        self._on_away = on_away
+        self._away: _Faults = {}
+        self._dials: dict[str, Future[None]] = {}
+        self._look_again_at = 0.0
+
+    def patience(self) -> Patience:
+        """Return the pauses between questions to those who are waited for."""
+        return Patience(
+            self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+        )
+
+    def ask(
+        self,
+        about: Mapping[_Key, MessageQueue],
+        question: Callable[[str, _Key], Future[Any]],
+        *,
+        gone: Any,
+        needed: Container[_Key] | None = None,
+    ) -> dict[_Key, Any]:
+        """Return the answers by key; of those not needed, only what brokers answer at once.
+
+        Args:
+            about: The keys that are asked about, and the queue of each.
+            question: Asks the broker at an address.
+            gone: The answer to assume for a queue that its broker no longer knows.
+            needed: The keys that have to be answered; all by default. If nothing is answered at
+                all, everything is waited for.
+
+        Raises:
+            BrokersAway: Brokers have not answered for `retry_timeout_ms`.
+            BrokersGone: Brokers have not answered for that long, and no name server knows them any
+                more, while others answer.
+        """
+        patience = self.patience()
+        found: dict[_Key, Any] = {}
+        missing = dict(about)
+        while missing:
+            needs = {
+                queue.broker_name
+                for key, queue in missing.items()
+                if needed is None or key in needed
+            }
+            faults = self._asked_once(missing, question, gone, found, needs)
+            waits_for = needs & faults.keys() or (set() if found else set(faults))
+            is_news = self._note(missing, faults, waits_for)
+            missing = {key: queue for key, queue in missing.items() if key not in found}
+            if waits_for or is_news or (faults and time.monotonic() >= self._look_again_at):
+                self._look_again_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+                self.addresses.look_again()
+                self._on_away()
+            if not waits_for:
+                break
+            if not patience.pause():
+                raise self._verdict(
+                    {name: faults[name] for name in sorted(waits_for)}, has_others=bool(found)
+                )
+        return found
+
+    def _asked_once(
+        self,
+        about: Mapping[_Key, MessageQueue],
+        question: Callable[[str, _Key], Future[Any]],
+        gone: Any,
+        found: dict[_Key, Any],
+        needs: Container[str],
+    ) -> _Faults:
+        """Add the answers to ``found``; return the brokers with answers missing, and why."""
+        faults: _Faults = {}
+        by_broker: dict[str, list[_Key]] = {}
+        for key, queue in about.items():
+            by_broker.setdefault(queue.broker_name, []).append(key)
+        asked: list[tuple[str, _Key, Future[Any]]] = []
+        brokers = {name: about[keys[0]] for name, keys in by_broker.items()}
+        for name, address in self._each_connected(brokers, faults, needs):
+            try:
+                asked += [(name, key, question(address, key)) for key in by_broker[name]]
+            except AWAY as error:  # noqa: PERF203  # the other brokers are to be asked all the same
+                faults[name] = error
+        for name, key, answer in asked:
+            try:
+                found[key] = answer.result()
+            except AWAY as error:  # noqa: PERF203  # the same
+                faults.setdefault(name, error)
+            except BrokerRefused as error:
+                if not is_gone(error):
+                    raise
+                found[key] = gone
+        return faults
+
+    # ---- connecting
+
+    def reach(self, queues: Iterable[MessageQueue]) -> tuple[dict[str, str], _Faults]:
+        """Connect to the brokers of these queues, to all at the same time.
+
+        One that is known to be away is tried as well, and not waited for.
+
+        Returns:
+            The addresses of those that are connected, by broker, and why the others are not.
+        """
+        faults: _Faults = {}
+        brokers = {queue.broker_name: queue for queue in queues}
+        return dict(self._each_connected(brokers, faults, needs=())), faults
+
+    def at_hand(self, queue: MessageQueue) -> str:
+        """Return where to read a queue whose broker is connected; else begin to connect, aside.
+
+        Raises:
+            ConnectionFailed: It is not connected yet.
+            BrokerNotFound: No route leads to the broker.
+        """
+        address = self.addresses.of(queue)
+        if not self._connections.is_ready(address):
+            self._dialled(address)
+            raise ConnectionFailed(address, "it is being connected")
+        return address
+
+    def _each_connected(
+        self, brokers: Mapping[str, MessageQueue], faults: _Faults, needs: Container[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield name and address of each broker, given a queue of it, once it is connected.
+
+        Those that are connected already come first, so that they are asked before the others are
+        waited for. Why one is not is added to ``faults``.
+        """
+        ways, late = self._ways(brokers, faults)
+        for name in sorted(ways, key=lambda each: (each in late, each)):
+            try:
+                if name in late:
+                    self._connected(name, ways[name], late[name], is_needed=name in needs)
+            except AWAY as error:  # noqa: PERF203  # the others are to be reached all the same
+                faults[name] = error
+            else:
+                yield name, ways[name]
+
+    def _ways(
+        self, brokers: Mapping[str, MessageQueue], faults: _Faults
+    ) -> tuple[dict[str, str], dict[str, Future[None]]]:
+        """Return the address of each broker, given a queue of it, and those yet to be connected."""
+        ways: dict[str, str] = {}
+        for name, queue in brokers.items():
+            try:
+                ways[name] = self.addresses.of(queue)
+            except AWAY as error:  # noqa: PERF203  # the same
+                faults[name] = error
+        late = {
+            name: address
+            for name, address in ways.items()
+            if not self._connections.is_ready(address)
+        }
+        return ways, {name: self._dialled(address) for name, address in late.items()}
+
+    def _dialled(self, address: str) -> Future[None]:
+        """Begin to connect, if that is not under way; who is not waited for may take its time."""
+        dial = self._dials.get(address)
+        if dial is None or dial.done():
+            dial = self._dials[address] = Future()
+            threading.Thread(
+                target=_dial,
+                args=(self._connections, address, dial),
+                name=f"dials {address}",
+                daemon=True,
+            ).start()
+        return dial
+
+    def _connected(self, name: str, address: str, dial: Future[None], *, is_needed: bool) -> None:
+        """Wait until a broker is connected, but not for one that is away and not needed."""
+        before = self._away.get(name)
+        if before is not None and not is_needed and not dial.done():
+            raise before
+        timeout_ms = CONNECT_TIMEOUT_MS + self._access.request_timeout_ms + _CONNECT_MARGIN_MS
+        try:
+            dial.result(timeout_ms / 1000)
+        except FutureTimeout as error:
+            raise ConnectionFailed(address, f"no connection within {timeout_ms} ms") from error
+        finally:
+            if dial.done():
+                self._dials.pop(address, None)
+
+    # ---- who is away
+
+    def _note(
+        self, about: Mapping[Any, MessageQueue], faults: _Faults, waits_for: Container[str]
+    ) -> bool:
+        """Log who is away and who is back; return whether somebody is away that was not before."""
+        is_news = False
+        for name in dict.fromkeys(queue.broker_name for queue in about.values()):
+            fault = faults.get(name)
+            if fault is None:
+                if self._away.pop(name, None) is not None:
+                    _log.info("broker %s answers again", name)
+                continue
+            if name not in self._away:
+                what = "waiting for broker" if name in waits_for else "going on without broker"
+                _log.warning("%s %s: %s", what, name, fault)
+                is_news = True
+            self._away[name] = fault
+        return is_news
+
+    def _verdict(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:
+        """Tell brokers that are down from such as are no more."""
+        try:
+            known = self.addresses.every()
+        except (*CONNECTION_FAULTS, BrokerRefused):
+            known = {}
+        strangers = [name for name in faults if name not in known]
+        if strangers and known and has_others:
+            return BrokersGone(strangers, sorted(known))
+        name, fault = next(iter(faults.items()))
+        return BrokersAway(name, self._access.retry_timeout_ms, fault)
+
+
+def _dial(connections: Connections, address: str, dial: Future[None]) -> None:
+    try:
+        connections.agreement(address)
+    except Exception as error:  # noqa: BLE001  # for the thread that waits, not this one
+        dial.set_exception(error)
+    else:
+        dial.set_result(None)

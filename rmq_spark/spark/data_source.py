@@ -1,0 +1,95 @@
+"""RocketPollDataSource: what Spark finds under ``format("rocketpoll")``; makes readers and writers.
+
+Spark imports this module in a process of its own just to look for sources, and for every query once
+more. So it imports nothing but Spark's own interface until it is asked for something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from rmq_spark.spark.plan.resolve_positions import Moment
+
+FORMAT = "rocketpoll"
+
+
+class RocketPollDataSource(DataSource):
+    """The data source ``rocketpoll``: a RocketMQ broker's topics as tables and streams.
+
+    Spark finds it by its name, and docs/options.md lists its options::
+
+        orders = (
+            spark.readStream.format("rocketpoll")
+            .option("namesrvAddr", "localhost:9876")
+            .option("topic", "orders")
+            .load()
+        )
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Refuse unknown names; readers and writers refuse options that are not for them."""
+        from rmq_spark.spark.options.parser import check_names  # noqa: PLC0415  # see the module
+
+        super().__init__(options)
+        check_names(options)
+        self._moment: Moment | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format()``: ``rocketpoll``."""
+        return FORMAT
+
+    def schema(self) -> str | StructType:
+        """Return the columns; checks all options first, as `load()` is where users look.
+
+        Spark keeps the source as it is after this call, and makes all readers of a data frame from
+        it: so they all read to the same ends.
+        """
+        from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415
+        from rmq_spark.spark.options.options import read_options  # noqa: PLC0415
+        from rmq_spark.spark.preflight import (  # noqa: PLC0415  # see the module
+            check_with_brokers,
+            check_worker_python,
+        )
+
+        check_worker_python()
+        options = read_options(self.options)
+        schema = source_schema(options)
+        self._moment = check_with_brokers(options)
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query, ``spark.read``."""
+        from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module
+
+        return BatchReader(self.options, schema, self._moment)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """Return the reader of a streaming query, ``spark.readStream``."""
+        from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module
+
+        return stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's signature
+        """Return the writer of a batch query, ``df.write``; overwriting is refused."""
+        from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module
+
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  # Spark's; complete mode overwrites, see there
+        """Return the writer of a streaming query, ``df.writeStream``."""
+        from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
+
+        return stream_writer(self.options, schema, overwrite=overwrite)

@@ -1,0 +1,1 @@
+"""Exactly-once writes and the readers of what they commit."""

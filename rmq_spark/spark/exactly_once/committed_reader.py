@@ -1,0 +1,156 @@
+"""Spans of rows that a manifest names: made where rows are sent, read and checked by tasks.
+
+    sent       where rows are stored ──> spans with the sum of their bodies' CRCs, joined while
+               they are small enough to be held in memory
+    planned    the spans of a batch ──> pieces for tasks; a span is in one piece
+    read       a span's rows ──> are these the rows that were committed? ──> rows for Spark
+
+A CRC is needed as offsets alone tell nothing of a queue that has lost its tail and grown again. It
+is of all rows of a span: a record that cannot be read counts in it by the CRC that it states. Where
+some are gone, be it by retention, nobody knows whose the others are, and none of them is read.
+Tags are compared here, since what a broker leaves out cannot be checked. It knows no manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmq_spark.client.manifest import CommittedSpan, added
+from rmq_spark.spark.errors import named, report_losses
+from rmq_spark.spark.options.bodies import BINARY_BODIES
+from rmq_spark.spark.options.options import ReadOptions
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+
+class SpanPiece(NamedTuple):
+    """The spans that one task reads, one after the other; all of one queue."""
+
+    spans: tuple[CommittedSpan, ...]
+
+    @property
+    def row_count(self) -> int:
+        """The number of its rows."""
+        return sum(span.message_count for span in self.spans)
+
+
+def span_pieces(
+    spans: Iterable[CommittedSpan], pieces_min: int | None = None, rows_max: int | None = None
+) -> list[SpanPiece]:
+    """Divide spans into the pieces that tasks read; the same input gives the same pieces.
+
+    Each queue is one piece, unless more pieces or smaller ones are wanted and spans allow it.
+    """
+    by_queue: dict[MessageQueue, list[CommittedSpan]] = {}
+    for span in spans:
+        if span.message_count:
+            by_queue.setdefault(span.queue, []).append(span)
+    total = sum(span.message_count for each in by_queue.values() for span in each)
+    bounds = [rows_max] if rows_max else []
+    if pieces_min and pieces_min > len(by_queue):
+        bounds.append(max(total // pieces_min, 1))
+    if not bounds:
+        return [SpanPiece(tuple(by_queue[queue])) for queue in sorted(by_queue)]
+    most, found = min(bounds), []
+    for queue in sorted(by_queue):
+        some: list[CommittedSpan] = []
+        rows = 0
+        for span in by_queue[queue]:
+            if some and rows + span.message_count > most:
+                found.append(SpanPiece(tuple(some)))
+                some, rows = [], 0
+            some.append(span)
+            rows += span.message_count
+        found.append(SpanPiece(tuple(some)))
+    return found
+
+
+def read_spans(
+    options: ReadOptions, schema: pa.Schema, piece: SpanPiece
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece, in order, each span when all of it is known to be right.
+
+    Raises:
+        DataLoss: Rows of a span are gone, or are others by now, and that is to end the query.
+        RecordFault: A message cannot be read, and that is to end the query.
+        BrokersAway: The broker could not be reached for too long.
+    """
+    # In tasks only. Bodies are decoded when it is known that they are those that were committed.
+    from rmq_spark.spark.bodies.bad_records import BadRecords  # noqa: PLC0415
+    from rmq_spark.spark.bodies.decoder import body_columns  # noqa: PLC0415
+
+    typed = body_columns(schema, options.body, BadRecords(options.on_bad_record))
+    everything = replace(options, expression="*", body=BINARY_BODIES)
+    for span in piece.spans:
+        end = span.queue_offset + span.message_count
+        check = _Check(span)
+        batches = list(
+            read_piece(
+                everything,
+                schema if typed is None else typed.raw,
+                Piece(span.queue, span.queue_offset, end),
+                tags=options.tags,
+                observer=check,
+            )
+        )
+        if check.is_passed and typed is None:
+            yield from batches
+        elif check.is_passed and typed is not None:
+            for batch in batches:
+                yield from typed.typed(batch, span.queue.topic, span.queue.broker_name)
+        else:
+            report_losses([check.loss], is_failure=options.fail_on_data_loss)
+
+
+class _Check:
+    """The comparison of the records of a span with what its manifest says."""
+
+    def __init__(self, span: CommittedSpan) -> None:
+        self._span = span
+        self._crc = 0
+        self._count = self._missed = 0
+        self._is_known = True
+
+    def see(self, records: RecordChunk) -> None:
+        """Take some records of the span, the next ones."""
+        if len(records):
+            head: Any = records.head
+            self._crc = added(self._crc, int(head["body_crc"].astype("int64").sum()))
+            self._count += len(records)
+
+    def miss(self, stated_crc: int | None) -> None:
+        """Take a record of the span that cannot be read; it may still say which body it had."""
+        self._missed += 1
+        self._crc = added(self._crc, stated_crc or 0)
+        self._is_known = self._is_known and stated_crc is not None
+
+    @property
+    def is_passed(self) -> bool:
+        """True if these are the rows that were committed, all of them."""
+        is_whole = self._count + self._missed == self._span.message_count
+        return is_whole and self._is_known and self._crc == self._span.crc
+
+    @property
+    def loss(self) -> str:
+        """The loss in words, if the check is not passed."""
+        queue, first, count, *_ = self._span
+        which = f"{named(queue)} has other messages at offsets {first} to {first + count - 1} than"
+        if self._missed:
+            return (
+                f"{which} those that were committed, or damaged ones: {self._missed} of them "
+                "cannot be read, and the others are not known to be those without; none of them "
+                "is read"
+            )
+        return (
+            f"{which} those that were committed, or not all of them: some have expired, it was "
+            "made again or put back from an older copy, or its broker has lost what was not "
+            "flushed; none of them is read"
+        )

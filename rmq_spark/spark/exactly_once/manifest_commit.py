@@ -1,0 +1,267 @@
+"""Committing: the one message by which the rows of a batch count, and the topic that it is in.
+
+    tasks    first batch: is the commits topic there? else it is made ──> rows are sent
+    driver   reports of the tasks that count ──> manifest, in parts if need be ──> stored
+
+A commits topic has one queue: what is in it is in order, and a reader's place is a number. It lies
+on the first of the topic's brokers, by name. The others have the topic as well, and let nobody read
+or write it: so name servers know of it while the one is away, and nobody makes another.
+
+A manifest is sent until a broker says that it is stored; stored twice, it counts once. It is waited
+for until readers see it: whoever commits next looks there for what was committed. Which tasks count
+is Spark's to say, which manifest counts the readers'. What they would pass over without a word is
+refused before, and so is a query that begins again (`commit_order`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from rmq_spark.client.admin.reads.message_lookups import QUERY_MESSAGES_MAX
+from rmq_spark.client.errors import ClientError, RouteNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.manifest import (
+    MANIFEST_BYTES_MAX,
+    CommittedSpan,
+    Manifest,
+    ManifestId,
+    commits_topic,
+)
+from rmq_spark.client.message import Message
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import Patience
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.exactly_once.commit_order import CommitOrder
+from rmq_spark.spark.options.options import WriteOptions
+from rmq_spark.spark.write.sender import producer_of, send_message
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DEFAULT_TOPIC
+
+_log = logging.getLogger(__name__)
+
+_LINE: Final = (
+    "make it with one queue on one broker, as with "
+    "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
+)
+_PAUSE_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.001
+"""The first pause for a manifest to be seen: RocketMQ shows what is stored some ms later."""
+_CLOSED: Final = 0
+"""The permission of a topic that may neither be read nor written."""
+
+
+def make_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
+    """Make the commits topic of a topic, by default the sink's, unless it is there.
+
+    Raises:
+        WriteError: It is not there, and a broker does not let it be made.
+        RouteNotFound: The topic itself is not there, and nobody makes it.
+    """
+    instance = instance_for(options.access)
+    try:
+        _make(options, instance, *_names(options, topic))
+    finally:
+        instance.shutdown()
+
+
+def check_begins(options: WriteOptions, manifest_id: ManifestId, origin: str) -> None:
+    """Refuse a query's first batch if it begins again, before a row of it is sent.
+
+    Raises:
+        WriteError: Another query has the same origin; or nobody tells now.
+    """
+    queue = _queue(options, _names(options, None)[1])
+    CommitOrder(options, queue).check_batch(manifest_id, origin)
+
+
+def latest_manifests(options: WriteOptions, batch: ManifestId, topic: str) -> list[Manifest]:
+    """Return the latest manifests of a batch's query in a topic; none where nobody tells."""
+    order = CommitOrder(options, _queue(options, commits_topic(topic)))
+    return order.latest_of(batch, QUERY_MESSAGES_MAX)
+
+
+def has_commits_topic(options: WriteOptions, topic: str) -> bool:
+    """Return whether a topic's commits topic is there, or nobody can tell now."""
+    try:
+        return _queues(producer_of(options).instance, commits_topic(topic)) is not None
+    except ClientError:
+        return True
+
+
+def _make(options: WriteOptions, instance: ClientInstance, topic: str, commits: str) -> None:
+    if _queues(instance, commits) is not None:
+        return
+    queues = instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
+    name, *others = sorted({queue.broker_name for queue in queues})
+    config = TopicConfig(topic_name=commits, read_queue_nums=1, write_queue_nums=1)
+    try:
+        instance.api.admin.create_topic(instance.routes.master_address(name), config)
+    except ClientError as error:
+        raise WriteError(
+            f"topic {commits}, by whose messages batches count, is not there, and {name} does not "
+            f"make it: {error}; {_LINE.format(commits)}"
+        ) from error
+    for other in others:
+        try:
+            address = instance.routes.master_address(other)
+            instance.api.admin.create_topic(address, replace(config, perm=_CLOSED))
+        except ClientError as error:  # noqa: PERF203  # it helps if the others have it
+            _log.warning("%s does not know of topic %s: %s", other, commits, error)
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+    while not _queues(instance, commits):
+        if not patience.pause():
+            raise WriteError(f"topic {commits} was made on {name}, and no name server knows it")
+    _log.info("topic %s was made on %s", commits, name)
+
+
+def commit(
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    spans: Iterable[CommittedSpan],
+    topic: str | None = None,
+    *,
+    origin: str = "",
+    is_visible: bool = False,
+) -> None:
+    """Have rows count: store their manifest, and return when it is seen; no rows need none.
+
+    The rows are of one topic, by default the sink's. By ``origin`` a query is known again that
+    begins anew; without it, nobody looks. Nor does anybody where the rows are visible already: the
+    broker that has shown them has looked.
+
+    Raises:
+        WriteError: The manifest is not known to be stored, or does not count.
+    """
+    topic, commits = _names(options, topic)
+    manifest = Manifest(topic, manifest_id, tuple(spans), origin=origin)
+    if not manifest.spans:
+        return
+    queue = _queue(options, commits)
+    order = CommitOrder(options, queue)
+    if manifest_id.query_key:
+        order.check_manifest(manifest, is_visible=is_visible)
+    if options.write_name is not None:
+        order.check_write(manifest)
+    early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
+
+    def sent(body: bytes, *more_keys: str) -> int:
+        keys = " ".join(filter(None, (manifest_id.key, *more_keys)))
+        try:
+            result = send_message(options, Message(commits, body, keys=keys), queue)
+        except WriteError as error:
+            raise WriteError(
+                f"it is not known whether {manifest_id} counts: its manifest could not be sent to "
+                f"{error}"
+            ) from error
+        return result.queue_offset
+
+    body = manifest.last_message(last, [sent(body) for body in early])
+    if len(body) > options.max_message_bytes:
+        raise WriteError(
+            f"{manifest_id} does not count: the last message of its manifest, which names "
+            f"{len(early)} parts, has {len(body)} bytes, and option maxMessageBytes allows "
+            f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
+        )
+    stored_at = sent(body, manifest_id.query_key, Manifest.key_of(origin))
+    _wait_until_seen(options, manifest, queue, stored_at)
+
+
+def _wait_until_seen(
+    options: WriteOptions, manifest: Manifest, queue: MessageQueue, queue_offset: int
+) -> None:
+    """Return when readers see a manifest that is stored, or nobody tells whether they do.
+
+    A broker that commits a staged batch, of whatever sink, shows nothing that comes meanwhile.
+    Until then the index does not tell of it either, and a query that begins again would not be
+    noticed. What was acknowledged counts, unless its broker says then that it is not there.
+
+    Raises:
+        WriteError: The broker does not show it: it may be lost, or its topic was deleted.
+    """
+    instance = producer_of(options).instance
+    patience = Patience(
+        options.access.retry_timeout_ms,
+        time.monotonic,
+        time.sleep,
+        pause_seconds=_LOOK_SECONDS,
+        pause_seconds_max=_PAUSE_SECONDS,
+    )
+    try:
+        address = instance.routes.master_address(queue.broker_name)
+        while instance.api.max_offset(address, queue) <= queue_offset:
+            if not patience.pause():
+                raise _not_seen(options, manifest, queue, queue_offset)
+    except ClientError as error:
+        _log.info("nobody says whether %s is seen yet: %s", manifest.id, error)
+
+
+def _not_seen(
+    options: WriteOptions, manifest: Manifest, queue: MessageQueue, queue_offset: int
+) -> WriteError:
+    if not has_commits_topic(options, manifest.topic):
+        return WriteError(
+            f"{manifest.id} does not count for isolation=committed: topic {queue.topic} was "
+            f"deleted behind its manifest; {_LINE.format(queue.topic)}, and start the query again"
+        )
+    return WriteError(
+        f"it is not known whether {manifest.id} counts: its manifest was stored at offset "
+        f"{queue_offset} of topic {queue.topic}, and is not seen there. {queue.broker_name} has "
+        "lost it, or is busy with batches of other sinks for longer than option retryTimeoutMs "
+        "says, or the topic was made again. A query that is started again, and a write of the same "
+        "name, counts once"
+    )
+
+
+def _queue(options: WriteOptions, commits: str) -> MessageQueue:
+    """Return the queue of the commits topic, which has to be the only one.
+
+    A topic that is not there any more is not made again: its broker may be away.
+    """
+    instance = producer_of(options).instance
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+    while True:
+        try:
+            queues = _queues(instance, commits)
+        except ClientError as error:
+            if not patience.pause():
+                raise WriteError(f"topic {commits} cannot be looked for: {error}") from error
+            continue
+        if queues:
+            return queues[0]
+        if not patience.pause():
+            raise WriteError(
+                f"no name server knows the queue of topic {commits}: see that its broker runs; if "
+                "the topic was deleted, or this query has not written exactly once before, "
+                f"{_LINE.format(commits)}"
+            )
+
+
+def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:
+    """Return the queue of a commits topic, nothing if it is away, None without such a topic."""
+    try:
+        queues = instance.routes.refresh(commits).publish_queues
+    except RouteNotFound:
+        return None
+    if len(queues) > 1:
+        there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
+        raise WriteError(
+            f"topic {commits} has the queues {there}: batches are in order in one queue only. "
+            f"Delete it if nothing reads it yet, and {_LINE.format(commits)}"
+        )
+    return queues
+
+
+def _names(options: WriteOptions, topic: str | None) -> tuple[str, str]:
+    topic = topic or options.topic
+    if topic is None:
+        raise AssertionError("options of manifests alone name a topic")
+    return topic, commits_topic(topic)

@@ -1,0 +1,345 @@
+"""Staging: a task's rows to the one broker that shows them all when their batch is committed.
+
+    first row ──> which broker? ──> what has the sink committed last?
+                                      ├─ an earlier batch ──> rows are staged, under a new attempt
+                                      ├─ nothing, or one long before ──> the same, unless the
+                                      │          batch counts under another name (`renamed_sinks`)
+                                      ├─ this batch ──> rows are counted, and sent nowhere
+                                      └─ a later one, or one of another query ──> refused
+
+A sink is known to a broker by its name, and belongs to the query that has committed first: so a
+query whose checkpoint is gone does not begin anew unnoticed. An attempt has a name that no other
+has, and takes back what it has staged if it fails; what it leaves when it is killed, the broker
+deletes with the next commit. This module must not know who commits.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.errors import ClientError, SystemBusy
+from rmq_spark.client.manifest import ManifestId
+from rmq_spark.client.producer.producer import Producer, sender_of
+from rmq_spark.client.producer.tables.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS
+from rmq_spark.client.producer.tables.staged_sends import StagedSends
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.exactly_once.manifest_commit import has_commits_topic, latest_manifests
+from rmq_spark.spark.options import sink_columns as columns
+from rmq_spark.spark.options.options import WriteOptions
+from rmq_spark.spark.options.sink_columns import SinkColumn
+from rmq_spark.spark.write.routing import Parcels
+from rmq_spark.spark.write.rows import ROW, SinkRows, TaskRows, TaskStaged, WriteTask
+from rmq_spark.spark.write.sender import REMEDIES, SendTries, bytes_of, gathered, producer_of
+from rmq_spark.spark.write.spans import Sums, sums_of
+from rmq_spark.wire.bodies.staged_batches import CommittedBatch
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.staging import BatchRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- Renamed sinks: a stream whose last batch all may see already, and not under its present
+# name.
+
+_BY_MANIFEST: Final = ("a manifest", "visibleTo", "committed_readers")
+
+
+def refusal_of_renamed(
+    options: WriteOptions, api: BrokerApi, address: str, part_of: ManifestId, topic: str
+) -> WriteError | None:
+    """Return why a stream's batch is refused that counts, and not as one of this sink; or None.
+
+    Args:
+        options: The options of the sink.
+        api: Asks the broker.
+        address: The broker's.
+        part_of: The batch, and the query whose it is.
+        topic: A topic that has rows of it.
+
+    Raises:
+        ClientError: Nobody tells now.
+    """
+    if part_of.query_id is None or part_of.write_name:
+        return None
+    for name, last in sorted(api.admin.sinks(address).items()):
+        is_same = last.owner == part_of.query_id and topic in last.topics
+        if is_same and name != options.sink_name and last.batch_id >= part_of.batch_id:
+            return _refusal(options, part_of, topic, f"sink {name}", "sinkName", name)
+    if has_commits_topic(options, topic):
+        for manifest in latest_manifests(options, part_of, topic):
+            if not manifest.id.write_name and manifest.id.batch_id >= part_of.batch_id:
+                return _refusal(options, part_of, topic, *_BY_MANIFEST)
+    return None
+
+
+def _refusal(
+    options: WriteOptions, part_of: ManifestId, topic: str, by: str, name: str, text: str
+) -> WriteError:
+    return WriteError(
+        f"{part_of} counts in {topic} already, by {by}; sink {options.sink_name} knows nothing of "
+        "it, and its rows would be seen twice. Start the query once more as it was, with "
+        f'.option("{name}", "{text}") and .trigger(availableNow=True): then its checkpoint is '
+        "behind that batch, and the option can be changed"
+    )
+
+
+OF_WRITES: Final = "batch-writes"
+"""The owner of sinks of batch writes that are no query's part."""
+
+OF_APPLICATION: Final = "application "
+"""The owner of sinks whose batches their users number, in front of txnAppId."""
+
+_ABORT_TIMEOUT_MS: Final = 3_000
+_BY_MANIFESTS: Final = (
+    "leave out visibleTo: batches count by manifests then, for those who read with "
+    "isolation=committed, on any RocketMQ and on several brokers"
+)
+STAGING_REMEDIES: Final = (
+    (
+        SystemBusy,
+        (
+            "let it be smaller batches, as by maxOffsetsPerTrigger at the source, or raise the "
+            "broker's maxStagedBytes, or option retryTimeoutMs"
+        ),
+    ),
+    *(each for each in REMEDIES if each[0] is not SystemBusy),
+)
+
+
+def stage_rows(
+    options: WriteOptions,
+    sent: Sequence[SinkColumn],
+    task: WriteTask,
+    batches: Iterable[pa.RecordBatch],
+    batch: BatchRequestHeader,
+    part_of: ManifestId,
+    *,
+    clock: Callable[[], float] | None = None,
+    sleep: Callable[[float], None] | None = None,
+) -> TaskRows:
+    """Stage all rows of a partition, and return when the broker has them.
+
+    Raises:
+        RowError: A row cannot be a message.
+        WriteError: The broker refuses, could not be reached for too long, or knows the sink as
+            another's. Nothing that was staged stays.
+    """
+    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, ids=options.row_ids)
+    tries = SendTries(
+        options.access,
+        producer_of(options),
+        f"partition {task.partition}",
+        clock or time.monotonic,
+        sleep or time.sleep,
+        STAGING_REMEDIES,
+    )
+    staging = _Staging(options, task, batch, part_of, tries)
+    parcels = Parcels(
+        {column.name for column in sent},
+        task.partition,
+        options.topic,
+        staging.queues_of,
+        options.namespace,
+    )
+    row_count = body_bytes = 0
+    try:
+        for some in gathered(batches):
+            checked = rows.checked(some, row_count)
+            tries.note_rows(checked.column(ROW), checked.column(columns.BODY))
+            for parcel in parcels.of(checked):
+                staging.take(parcel.topic, parcel.queue, parcel.rows)
+            row_count += some.num_rows
+            body_bytes += bytes_of(checked)
+        staged = staging.finish()
+    except BaseException:
+        staging.take_back()
+        raise
+    return TaskRows(row_count, body_bytes, tries.retries, staged=staged)
+
+
+class _Staging:
+    """The staging of one task."""
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        task: WriteTask,
+        batch: BatchRequestHeader,
+        part_of: ManifestId,
+        tries: SendTries,
+    ) -> None:
+        self._options = options
+        self._producer = producer_of(options)
+        self._batch = batch
+        self._part_of = part_of
+        self._tries = tries
+        self._attempt = f"{task.partition}.{uuid.uuid4().hex}"
+        self._sends = StagedSends(
+            sender_of(self._producer),
+            batch,
+            self._attempt,
+            self.queues_of,
+            tries,
+            chunk_bytes=max(CHUNK_BYTES, options.max_message_bytes),
+            timeout_ms=max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms),
+        )
+        self._topic: str | None = None
+        self._broker_name: str | None = None
+        self._sums: Sums | None = None
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues of a topic, which have to be on the one broker of the batch."""
+        queues = self._tries.queues_of(topic)
+        names = {queue.broker_name for queue in queues}
+        if self._broker_name is None:
+            self._topic, self._broker_name = topic, one_of(names)
+            self._look_at_last(topic, self._broker_name)
+        one_of({self._broker_name, *names})
+        return queues
+
+    def take(self, topic: str, queue: MessageQueue | None, rows: pa.RecordBatch) -> None:
+        """Stage rows, or count them if nobody needs them any more."""
+        self.queues_of(topic)
+        if self._sums is not None:
+            self._sums = self._sums.plus(sums_of(rows.column(columns.BODY)))
+        else:
+            self._sends.stage(rows, topic, queue)
+
+    def finish(self) -> TaskStaged:
+        """Return what is staged, when it is."""
+        attempt = self._sends.finish()
+        is_committed = self._sums is not None or self._sends.is_committed
+        return TaskStaged(
+            self._batch,
+            self._topic,
+            self._broker_name,
+            None if is_committed or not attempt.chunks else attempt,
+            self._sends.staged_bytes,
+            is_committed,
+            self._sums,
+        )
+
+    def take_back(self) -> None:
+        """Have the broker delete what this attempt has staged, if it can be asked."""
+        with suppress(Exception):
+            self._sends.give_up()
+            if self._broker_name is not None and self._sends.staged_bytes:
+                take_back(self._producer, self._broker_name, self._batch, [self._attempt])
+
+    def _look_at_last(self, topic: str, broker_name: str) -> None:
+        """See where the sink is: before this batch, behind it, or someone else's."""
+        api = self._producer.instance.api
+        while True:
+            try:
+                address = check_knows(self._producer, broker_name)
+                last = api.staging.last_batch(address, self._batch.sink)
+                if self._is_apart(last):
+                    refused = refusal_of_renamed(self._options, api, address, self._part_of, topic)
+                    last = api.staging.last_batch(address, self._batch.sink)  # by now it may be
+                    if refused is not None and self._is_apart(last):
+                        raise refused
+            except ClientError as error:  # noqa: PERF203  # asked again
+                self._tries.wait_after(error, topic)
+            else:
+                break
+        self._tries.reset()
+        if last is not None:
+            check_order(self._batch, last)
+            if last.batch_id == self._batch.batch_id:
+                self._sums = Sums()
+
+    def _is_apart(self, last: CommittedBatch | None) -> bool:
+        """Return whether the sink has not committed this batch, nor the one before."""
+        return last is None or last.batch_id + 1 < self._batch.batch_id
+
+
+def take_back(
+    producer: Producer, broker_name: str, batch: BatchRequestHeader, attempts: Sequence[str]
+) -> None:
+    """Have a broker delete what attempts have staged; what others have is left alone.
+
+    Raises:
+        ClientError: It did not.
+    """
+    instance = producer.instance
+    address = instance.routes.master_address(broker_name)
+    instance.api.staging.abort_batch(address, batch, attempts, _ABORT_TIMEOUT_MS)
+
+
+def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
+    """Refuse a batch of another query than the sink's last one, and one before that.
+
+    Raises:
+        WriteError: With the remedy.
+    """
+    sink, batch_id, owner = batch
+    if last.owner != owner:
+        raise WriteError(
+            f"sink {sink} belongs to {_query(last.owner)}, which has committed batch "
+            f"{last.batch_id}, and this is {_query(owner)}. If both are to write, set option "
+            "sinkName to a name of its own. If the checkpoint was deleted, put it back. To begin "
+            "again on purpose, so that what the query reads again is written again, set a new "
+            f"sinkName or run {_forget(sink)}"
+        )
+    if last.batch_id <= batch_id:
+        return
+    if owner == OF_WRITES:
+        raise WriteError(
+            f"another batch write of sink {sink} was committed while this one was under way: of a "
+            "sink one is written at a time. Write it again, or set option sinkName, to a name for "
+            "each of those that write at the same time. Nothing of this one is visible"
+        )
+    raise WriteError(
+        f"sink {sink} has committed batch {last.batch_id} of {_query(owner)}, and this is batch "
+        f"{batch_id}: either another driver goes on with the checkpoint, then end this one; or the "
+        "checkpoint is an older copy, then put the newest back. To have rows written again on "
+        "purpose, set another checkpointLocation, and set another sinkName or run "
+        f"{_forget(sink)}"
+    )
+
+
+def one_of(broker_names: Iterable[str]) -> str:
+    """Return the name of the broker that a batch is on.
+
+    Raises:
+        WriteError: There are several.
+    """
+    names = sorted(set(broker_names))
+    if len(names) > 1:
+        raise WriteError(
+            "a batch that all clients see at once has to be on one broker, and this one would be "
+            f"on {', '.join(names)}: run again, it may have other rows for each of them. Write to "
+            f"topics of one broker, or {_BY_MANIFESTS}"
+        )
+    return names[0]
+
+
+def check_knows(producer: Producer, broker_name: str) -> str:
+    """Return the address of a broker that knows staged batches.
+
+    Raises:
+        WriteError: It does not know them.
+        ClientError: It cannot be asked.
+    """
+    address = producer.instance.routes.master_address(broker_name)
+    if Extension.STAGED_BATCHES not in producer.instance.api.agreement(address).extensions:
+        raise WriteError(
+            f"broker {broker_name} at {address} knows no staged batches, as RocketMQ does not, nor "
+            f"do releases of rocketpoll before 0.2: {_BY_MANIFESTS}"
+        )
+    return address
+
+
+def _forget(sink: str) -> str:
+    return f"rocketpoll sink forget {sink}"
+
+
+def _query(owner: str) -> str:
+    if owner == OF_WRITES:
+        return "batch writes"
+    return owner if owner.startswith(OF_APPLICATION) else f"query {owner}"

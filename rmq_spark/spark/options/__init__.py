@@ -1,0 +1,1 @@
+"""Options of source and sink: their table, parsing and checks."""

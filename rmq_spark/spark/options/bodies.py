@@ -1,0 +1,113 @@
+"""BodyOptions: how bodies are read or written, from ``bodyFormat``, ``bodySchema``, ``bodyColumn``.
+
+What contradicts itself is refused here, before a column is looked at; which columns come of it,
+`typed_columns` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.spark.errors import OptionError, SetUpError
+from rmq_spark.spark.options.parser import Given
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+BODY: Final = "body"
+
+
+class BodyFormat(Enum):
+    """The values of option ``bodyFormat``."""
+
+    BINARY = "binary"
+    TEXT = "text"
+    JSON = "json"
+    AVRO = "avro"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyOptions:
+    """The format of bodies, and the columns that they are in Spark."""
+
+    format: BodyFormat = BodyFormat.BINARY
+    schema: StructType | None = None
+    """The fields of a body, where option ``bodySchema`` gives them."""
+    avro_schema: str | None = None
+    """The JSON of the Avro schema, where option ``bodySchema`` is one."""
+    column: str | None = None
+    """The one column that holds a body, as a struct, or as a text."""
+
+    @property
+    def has_fields(self) -> bool:
+        """True if a body is an object with fields."""
+        return self.format in (BodyFormat.JSON, BodyFormat.AVRO)
+
+
+BINARY_BODIES: Final = BodyOptions()
+"""Bodies as they are: bytes, in the column of that name."""
+
+
+def read_body(options: Given) -> BodyOptions:
+    """Parse and check how a source reads bodies."""
+    kind, column = _format_and_column(options)
+    text = options.text("bodySchema")
+    if text is None:
+        return BodyOptions(format=kind, column=column)
+    if kind not in (BodyFormat.JSON, BodyFormat.AVRO):
+        raise OptionError(
+            "bodySchema",
+            f"it is for bodyFormat json and avro, found {kind.value}: set bodyFormat, or leave "
+            "this out",
+        )
+    from rmq_spark.spark.schemas.schema_text import faults_of, parse_schema  # noqa: PLC0415  # brings pyspark
+
+    avro_schema: str | None = None
+    try:
+        if kind is BodyFormat.AVRO and '"record"' in text:
+            from rmq_spark.spark.schemas.avro_bodies import check_schema  # noqa: PLC0415  # brings pyarrow
+            from rmq_spark.spark.schemas.avro_schema import spark_schema_of  # noqa: PLC0415  # the same
+
+            schema, avro_schema = spark_schema_of(text), text
+            check_schema(text)
+        else:
+            schema = parse_schema(text)
+    except ValueError as error:
+        raise OptionError("bodySchema", f"{error}: {text!r}") from None
+    faults = faults_of(schema)
+    if kind is BodyFormat.AVRO and avro_schema is None:
+        from rmq_spark.spark.schemas.avro_schema import name_faults  # noqa: PLC0415  # the same
+
+        faults += name_faults(schema)
+    if faults:
+        raise OptionError("bodySchema", "; ".join(faults))
+    return BodyOptions(format=kind, schema=schema, avro_schema=avro_schema, column=column)
+
+
+def write_body(options: Given) -> BodyOptions:
+    """Parse and check how a sink writes bodies."""
+    kind, column = _format_and_column(options)
+    return BodyOptions(format=kind, column=column)
+
+
+def _format_and_column(options: Given) -> tuple[BodyFormat, str | None]:
+    kind = BodyFormat(options.choice("bodyFormat", *(each.value for each in BodyFormat)))
+    if kind is BodyFormat.AVRO:
+        try:
+            import_module("fastavro")
+        except ImportError as error:
+            raise SetUpError(
+                "bodyFormat=avro needs the module fastavro, here and where tasks run: "
+                'pip install "rocketpoll[avro]"'
+            ) from error
+    column = options.text("bodyColumn")
+    if column is not None and kind is BodyFormat.BINARY:
+        raise OptionError(
+            "bodyColumn",
+            "it is for bodyFormat json, avro and text, found binary: set bodyFormat, or leave "
+            "this out",
+        )
+    return kind, None if column is None else column.strip()

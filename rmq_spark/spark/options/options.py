@@ -1,0 +1,667 @@
+"""Options: what a user writes, parsed and checked once, on the driver.
+
+`OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at
+length, and a test holds the two together. How brokers are reached is the part of `access`. Names
+are those of Spark's Kafka source where the meaning is the same. Whatever is wrong is said with the
+option's name and what to write instead; secrets are never shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from rmq_spark.client.arguments import check_group, check_topic, check_topic_to_send_to
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.manifest import bytes_needed, commits_topic
+from rmq_spark.client.message import BODY_BYTES_MAX
+from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import values
+from rmq_spark.spark.options.access import Access, access_of
+from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions, read_body, write_body
+from rmq_spark.spark.options.parser import NO_TABLE, Given
+from rmq_spark.spark.options.start_positions import (
+    EARLIEST,
+    AtOffset,
+    AtTime,
+    BackByCount,
+    Positions,
+    parse_positions,
+    parse_times,
+)
+from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.options.values import OnBadRecord, RowIds
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
+from rmq_spark.wire.names import (
+    NAMESPACE_END,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    TOPIC_CHARACTERS_MAX,
+    in_namespace,
+    topic_fault,
+    without_namespace,
+)
+
+# ---- Checks of the options of exactly once, on both sides: what contradicts them.
+
+_SINK_NAME: Final = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9_.-]*")
+_SINK_NAME_CHARS_MAX: Final = 190
+"""Brokers take 200; the sink of batch writes has some letters more than that of streams."""
+
+_ONE_TOPIC: Final = (
+    "the batches of one topic are read by their manifests: name the topic in option topic, and "
+    "join several by union()"
+)
+_CONFLICTS: Final[Mapping[str, str]] = {
+    "subscribePattern": _ONE_TOPIC,
+    "assign": "a batch has rows in all queues of its topic: name the topic in option topic",
+    "sql": "a broker's filter would hide lost rows: filter the data frame with .where()",
+    "key": "the index knows of no batches: read the topic, and filter the data frame with .where()",
+    "startingOffsetsByTimestamp": "batches are in one queue: use startingTimestamp",
+    "endingOffsetsByTimestamp": "batches are in one queue: use endingTimestamp",
+}
+
+
+def check_committed(options: Given, topics: tuple[str, ...], *positions: Positions | None) -> None:
+    """Refuse what contradicts ``isolation=committed``."""
+    for name, why in _CONFLICTS.items():
+        if name in options.names:
+            raise OptionError(name, f"it cannot be given together with isolation=committed: {why}")
+    if len(topics) != 1:
+        raise OptionError("isolation", _ONE_TOPIC)
+    if options.choice("onBrokerAway", "wait", "skip") == "skip":
+        raise OptionError(
+            "onBrokerAway",
+            "with isolation=committed whole batches are read, and brokers are waited for: leave "
+            "this out",
+        )
+    commits = _commits_topic_of(topics[0], "topic")
+    for each in positions:
+        if each is None:
+            continue
+        if isinstance(each.everywhere, BackByCount) or (each.topics or {commits}) != {commits}:
+            raise OptionError(
+                each.option,
+                "with isolation=committed it is a place among batches: needed earliest, latest, a "
+                f"time as -10m, or offsets of topic {commits} as in a checkpoint",
+            )
+
+
+def sink_name_of(
+    options: Given, topic: str | None, namespace: str | None, *, is_exactly_once: bool
+) -> str | None:
+    """Return the name that a broker knows a sink by, or None unless batches are visible to all."""
+    is_staged = options.choice("visibleTo", "committed_readers", "all") == "all"
+    name = options.text("sinkName")
+    if is_staged and not is_exactly_once:
+        raise OptionError(
+            "visibleTo", "all rows of a batch are seen at once with delivery=exactly_once: set it"
+        )
+    if not is_staged:
+        if name is not None:
+            raise OptionError("sinkName", "it is for visibleTo=all: set that, or leave this out")
+        return None
+    if options.text("writeName") is not None:
+        raise OptionError(
+            "writeName",
+            "with visibleTo=all a write is known by option sinkName and the number of the batch: "
+            "leave this out",
+        )
+    if name is None and topic is None:
+        raise OptionError(
+            "sinkName",
+            "it is needed where rows name their topics: a name that no other query has, and that "
+            "stays, such as orders-by-country",
+        )
+    if name is None:
+        return topic
+    whole = in_namespace(namespace, name.strip())
+    if not _SINK_NAME.fullmatch(name.strip()) or len(whole) > _SINK_NAME_CHARS_MAX:
+        raise OptionError(
+            "sinkName",
+            f"needed are letters, digits and any of _ - ., with the namespace at most "
+            f"{_SINK_NAME_CHARS_MAX} of them, found {name!r}",
+        )
+    return whole
+
+
+def check_exactly_once(
+    topic: str | None, write_name: str | None, message_bytes: int, *, is_staged: bool = False
+) -> None:
+    """Refuse what contradicts ``delivery=exactly_once``."""
+    if topic is None and not is_staged:
+        raise OptionError(
+            "delivery",
+            "exactly_once needs one topic for all rows, as a batch counts by one manifest in that "
+            "topic's commits topic: name it in option topic, and write each topic by a query, or "
+            "in foreachBatch by a write, of its own; or set visibleTo=all, for our broker",
+        )
+    if topic is not None:
+        _commits_topic_of(topic, "topic")
+    needed = bytes_needed(topic or "t" * TOPIC_CHARACTERS_MAX, write_name or "")
+    if message_bytes < needed:
+        raise OptionError(
+            "maxMessageBytes",
+            f"exactly_once stores a manifest with each batch, for which {needed} bytes are needed, "
+            f"found {message_bytes}: raise it to the brokers' maxMessageSize, or leave it out",
+        )
+
+
+def _commits_topic_of(topic: str, option: str) -> str:
+    commits = commits_topic(topic)
+    try:
+        return check_topic(commits)
+    except MessageRejected as error:
+        raise OptionError(
+            option, f"its commits topic would be {commits}, which cannot be one: {error}"
+        ) from None
+
+
+DEFAULT_GROUP: Final = "rocketpoll-spark"
+WRITE_NAME_MAX: Final = 255
+SUSPEND_MS_MAX: Final = 1_500
+"""Low enough that a query stopped while a broker holds its pulls ends within two seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The queues to read: all of some topics, of topics whose names match, or some of each topic.
+
+    ``assigned`` gives queue ids by topic and broker; the broker may be ``*``. ``option`` names the
+    option that said it. Topics have their whole names; the pattern is matched against the names
+    that clients of the namespace use.
+    """
+
+    option: str = "topic"
+    namespace: str | None = None
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of one batch: rows, bytes, and how long to wait for a minimum of rows."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    rows_min: int | None = None
+    delay_ms: int = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of a source, parsed."""
+
+    access: Access
+    selection: Selection
+    waits_for_topic: bool = False
+    """True if a stream starts although topics do not exist yet."""
+    consumer_group: str | None = None
+    expression: str = "*"
+    is_sql: bool = False
+    key: str | None = None
+    columns: tuple[str, ...] = ()
+    body: BodyOptions = BINARY_BODIES
+    starting: Positions | None = None
+    ending: Positions | None = None
+    starts_at_end_without_match: bool = False
+    fail_on_data_loss: bool = True
+    is_committed: bool = False
+    """True if only rows count that manifests name, see `committed_batches`."""
+    skips_away: bool = False
+    """True if a stream goes on without brokers that do not answer."""
+    broker_names: Mapping[str, str] = field(default_factory=dict)
+    """The present names of brokers, by their former names."""
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL
+    checks_crc: bool = True
+    max_body_bytes: int = PLAIN_BYTES_MAX
+    reads_files: bool = True
+    """True if tasks may read the files of a broker's log, where they run on its machine."""
+    wants_files: bool = False
+    """True if the user has asked for that, and is to hear where it cannot be done."""
+    limits: Limits = Limits()
+    pieces_min: int | None = None
+    tasks_max: int | None = None
+    piece_rows_max: int | None = None
+    suspend_ms: int = 1_000
+    discovery_ms: int = 5_000
+    available_now: bool = False
+    given: frozenset[str] = frozenset()
+    """The names of the options that were given."""
+
+    @property
+    def expression_type(self) -> str:
+        """The kind of the filter, as the wire calls it."""
+        return SQL92_EXPRESSION if self.is_sql else TAG_EXPRESSION
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags of which a message has to have one; empty if there is no such condition."""
+        return frozenset() if self.is_sql else _tags("tags", self.expression)
+
+    @property
+    def group(self) -> str:
+        """The consumer group in whose name pulls are made."""
+        return self.consumer_group or in_namespace(self.selection.namespace, DEFAULT_GROUP)
+
+    def check_is_for(self, use: Use) -> None:
+        """Refuse options that mean nothing to a stream, or to a batch."""
+        for name in sorted(self.given):
+            if use not in OPTIONS[name].uses:
+                other = "batch reads" if use is Use.STREAM else "streams"
+                raise OptionError(name, f"it is for {other} only: leave it out here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """The options of a sink, parsed."""
+
+    access: Access
+    namespace: str | None = None
+    topic: str | None = None
+    producer_group: str = DEFAULT_GROUP
+    max_message_bytes: int = BODY_BYTES_MAX
+    write_name: str | None = None
+    """The name from which the row ids of a batch write are made."""
+    transaction: tuple[str, int] | None = None
+    """The txnAppId and txnVersion by which the rows of a batch write are known."""
+    row_ids: RowIds = RowIds.POSITIONS
+    is_exactly_once: bool = False
+    """True if a batch counts by its manifest, see `committing`."""
+    sink_name: str | None = None
+    """The name by which a broker knows whose batches it makes visible to all, see `staging`; None
+    where they count by manifests alone."""
+    body: BodyOptions = BINARY_BODIES
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """Parse and check the options of a source."""
+    options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
+    expression = options.one_of("tags", "sql")
+    limits = _limits(options)
+    namespace = options.get("namespace", _namespace)
+    starting = _positions(options, "starting", namespace)
+    ending = _positions(options, "ending", namespace)
+    group = options.get("consumerGroup", partial(_group, namespace=namespace))
+    for each in (starting, ending):
+        if each is not None and each.uses_group and group is None:
+            raise OptionError(each.option, "it says group: name the group in option consumerGroup")
+    if ending is not None and ending.everywhere == AtOffset(EARLIEST):
+        raise OptionError(
+            ending.option,
+            "a read cannot end at the earliest offset: there would be nothing; give "
+            "latest, a time or offsets",
+        )
+    selection = _selection(options, namespace)
+    is_committed = options.choice("isolation", "uncommitted", "committed") == "committed"
+    if is_committed:
+        check_committed(options, selection.topics, starting, ending)
+    else:
+        _check_topics_read(selection, starting, ending)
+    suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
+    if suspend_ms > SUSPEND_MS_MAX:
+        raise OptionError(
+            "suspendTimeoutMs",
+            f"needed at most {SUSPEND_MS_MAX}, so that a query stops in time, found {suspend_ms}",
+        )
+    access = access_of(options)
+    return ReadOptions(
+        access=access,
+        selection=selection,
+        waits_for_topic=_waits_for_topic(options, selection),
+        consumer_group=group,
+        expression=_expression(options, expression),
+        is_sql=expression == "sql",
+        key=options.text("key"),
+        columns=tuple(options.get("columns", _names, ())),
+        body=read_body(options),
+        starting=starting,
+        ending=ending,
+        starts_at_end_without_match=options.choice(
+            "startingOffsetsByTimestampStrategy", "error", "latest"
+        )
+        == "latest",
+        fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
+        is_committed=is_committed,
+        skips_away=options.choice("onBrokerAway", "wait", "skip") == "skip",
+        broker_names=options.get("brokerNames", _broker_names, {}),
+        on_bad_record=OnBadRecord(
+            options.choice("onBadRecord", *(how.value for how in OnBadRecord))
+        ),
+        checks_crc=options.get("checkCrc", values.truth, default=True),
+        max_body_bytes=options.get(
+            "maxBodyBytes",
+            partial(values.size_in_bytes, most=PLAIN_BYTES_LIMIT_MAX),
+            PLAIN_BYTES_MAX,
+        ),
+        reads_files=options.get("localFiles", values.truth, not access.is_secured),
+        wants_files=options.get("localFiles", values.truth, default=False),
+        limits=limits,
+        pieces_min=options.number("minPartitions"),
+        tasks_max=_tasks_max(options),
+        piece_rows_max=options.number("maxRecordsPerPartition"),
+        suspend_ms=suspend_ms,
+        discovery_ms=options.get("discoveryIntervalMs", values.whole_number, 5_000),
+        available_now=options.get("availableNow", values.truth, default=False),
+        given=options.names,
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Parse and check the options of a sink."""
+    options = Given(given, frozenset([Use.SINK]))
+    namespace = options.get("namespace", _namespace)
+    topic = options.get(
+        "topic", lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to)
+    )
+    is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
+    sink_name = sink_name_of(options, topic, namespace, is_exactly_once=is_exactly_once)
+    max_message_bytes = options.get(
+        "maxMessageBytes", partial(values.size_in_bytes, most=PLAIN_BYTES_MAX), BODY_BYTES_MAX
+    )
+    write_name = options.get("writeName", _write_name)
+    if is_exactly_once:
+        name, is_staged = sink_name or write_name, sink_name is not None
+        check_exactly_once(topic, name, max_message_bytes, is_staged=is_staged)
+    return WriteOptions(
+        access=access_of(options),
+        namespace=namespace,
+        topic=topic,
+        producer_group=options.get(
+            "producerGroup",
+            partial(_group, namespace=namespace),
+            in_namespace(namespace, DEFAULT_GROUP),
+        ),
+        max_message_bytes=max_message_bytes,
+        write_name=write_name,
+        transaction=_transaction(
+            options, is_exactly_once=is_exactly_once, is_staged=sink_name is not None
+        ),
+        row_ids=RowIds(options.choice("rowIds", *_row_ids(is_seen_once=sink_name is not None))),
+        is_exactly_once=is_exactly_once,
+        sink_name=sink_name,
+        body=write_body(options),
+    )
+
+
+# ---- parts
+
+
+def _row_ids(*, is_seen_once: bool) -> Sequence[str]:
+    """Return what rows may be known by, first the default: who sees each once needs no ids."""
+    default = RowIds.NONE if is_seen_once else RowIds.POSITIONS
+    return [default.value, *(each.value for each in RowIds if each is not default)]
+
+
+def _selection(options: Given, namespace: str | None) -> Selection:
+    chosen = options.one_of("subscribe", "subscribePattern", "assign")
+    if chosen is None:
+        needed = "it is needed: a topic, or several with commas (or subscribePattern, assign)"
+        hint = "" if options.names else f". No option is given at all; {NO_TABLE}"
+        raise OptionError("topic", needed + hint)
+    text = options.text(chosen) or ""
+    option = options.written(chosen)
+    if chosen == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(
+                option,
+                f"this is no regular expression ({error}): {text!r}; write one of Python's, as "
+                "orders.*",
+            ) from None
+        return Selection(option=option, namespace=namespace, pattern=text)
+    if chosen == "subscribe":
+        topics = [_topic(option, name, namespace) for name in _names(option, text)]
+        return Selection(option=option, namespace=namespace, topics=tuple(dict.fromkeys(topics)))
+    assigned = _assigned(values.json_object(option, text), namespace)
+    return Selection(option=option, namespace=namespace, topics=tuple(assigned), assigned=assigned)
+
+
+def _waits_for_topic(options: Given, selection: Selection) -> bool:
+    if not options.get("waitForTopic", values.truth, default=False):
+        return False
+    if selection.pattern is not None:
+        raise OptionError(
+            "waitForTopic", f"{selection.option} finds new topics anyway: leave this out"
+        )
+    if selection.assigned:
+        raise OptionError(
+            "waitForTopic",
+            "assign names queues, which have to be there: name the topic in option topic",
+        )
+    return True
+
+
+def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
+    """Refuse positions of topics that are not read, so that a slip of the pen is not ignored."""
+    for each in positions:
+        strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
+        if each is not None and strangers and selection.pattern is None:
+            read = ", ".join(sorted(selection.topics))
+            raise OptionError(
+                each.option,
+                f"it names {', '.join(strangers)}, but the topics read are {read}: "
+                f"correct it, or name it in option {selection.option}",
+            )
+
+
+def _assigned(
+    given: Mapping[str, Any], namespace: str | None
+) -> Mapping[str, Mapping[str, frozenset[int]]]:
+    """Parse queue ids as ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
+    if not given:
+        raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
+    assigned = {}
+    for topic, below in given.items():
+        brokers = below if isinstance(below, dict) else {"*": below}
+        for broker, numbers in brokers.items():
+            is_list = isinstance(numbers, list) and numbers
+            if not is_list or any(
+                isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers
+            ):
+                where = topic if broker == "*" else f"{topic} > {broker}"
+                raise OptionError(
+                    "assign", f"{where}: needed a list of queues as [0, 1], found {numbers!r}"
+                )
+        assigned[_topic("assign", topic, namespace)] = {
+            name: frozenset(numbers) for name, numbers in brokers.items()
+        }
+    return assigned
+
+
+def _limits(options: Given) -> Limits:
+    rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
+    if rows is not None and rows_min is not None and rows_min > rows:
+        raise OptionError(
+            "minOffsetsPerTrigger",
+            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or "
+            "raise the other",
+        )
+    delay_ms = options.get("maxTriggerDelay", values.milliseconds)
+    if delay_ms is not None and rows_min is None:
+        raise OptionError(
+            "maxTriggerDelay",
+            "it bounds the wait for minOffsetsPerTrigger: give that, too, or leave this out",
+        )
+    return Limits(
+        rows=rows,
+        bytes=options.get("maxBytesPerTrigger", values.size_in_bytes),
+        rows_min=rows_min,
+        **({} if delay_ms is None else {"delay_ms": delay_ms}),
+    )
+
+
+def _tasks_max(options: Given) -> int | None:
+    options.one_of("maxPartitions", "maxRecordsPerPartition")
+    most, least = options.number("maxPartitions"), options.number("minPartitions")
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "maxPartitions",
+            f"it is below minPartitions ({most} and {least}): raise it, or lower the other",
+        )
+    return most
+
+
+def _positions(options: Given, side: str, namespace: str | None) -> Positions | None:
+    names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
+    chosen = options.one_of(*names)
+    if chosen is None:
+        return None
+    text = options.text(chosen) or ""
+    if chosen == names[1]:
+        return Positions(chosen, everywhere=AtTime(values.timestamp(chosen, text)))
+    found = parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
+    return found.within(namespace)
+
+
+def _broker_names(option: str, text: str) -> Mapping[str, str]:
+    found = values.json_object(option, text)
+    for old, new in found.items():
+        if not isinstance(new, str) or not new or not old:
+            raise OptionError(
+                option, f'needed names of brokers as {{"old": "new"}}, found {new!r} for {old!r}'
+            )
+        if new in found:
+            raise OptionError(option, f"{new} is an old name and a new one: name it once")
+    return found
+
+
+def _expression(options: Given, name: str | None) -> str:
+    """Return tags or a condition as brokers are told it: without blanks around it, * for all."""
+    if name is None:
+        return "*"
+    text = options.text(name) or ""
+    select = by_sql if name == "sql" else by_tag
+    try:
+        return subscription_data("any", select(text), 0).sub_string
+    except MessageRejected as error:
+        raise OptionError(name, str(error)) from None
+
+
+def _tags(option: str, text: str) -> frozenset[str]:
+    try:
+        return subscription_data("any", by_tag(text), 0).tags_set
+    except MessageRejected as error:
+        raise OptionError(option, str(error)) from None
+
+
+def _transaction(
+    options: Given, *, is_exactly_once: bool, is_staged: bool
+) -> tuple[str, int] | None:
+    app_id = options.get("txnAppId", _write_name)
+    version = options.get("txnVersion", values.whole_number)
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        given, missing = (
+            ("txnVersion", "txnAppId") if app_id is None else ("txnAppId", "txnVersion")
+        )
+        raise OptionError(missing, f"it is needed as well as {given}")
+    if options.text("writeName") is not None:
+        raise OptionError(
+            "txnAppId",
+            "it cannot be given together with writeName: keep one, and give a second write of a "
+            "batch another",
+        )
+    if is_exactly_once and not is_staged:
+        raise OptionError(
+            "txnAppId",
+            "exactly once a batch write is known by its name: set option writeName instead, to one "
+            "with the number of the batch; or visibleTo=all, for our broker",
+        )
+    return app_id, version
+
+
+def _write_name(option: str, text: str) -> str:
+    name = text.strip()
+    if len(name) > WRITE_NAME_MAX or ":" in name or not name.isprintable():
+        raise OptionError(
+            option,
+            f"needed a name of at most {WRITE_NAME_MAX} characters, none of them a colon or a "
+            f"control character, found {text!r}",
+        )
+    return name
+
+
+def _names(option: str, text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise OptionError(option, f"there is an empty name in {text!r}")
+    return found
+
+
+def _topic(
+    option: str, name: str, namespace: str | None, check: Callable[[str], str] = check_topic
+) -> str:
+    try:
+        return check(in_namespace(namespace, name))
+    except MessageRejected as error:
+        raise OptionError(option, str(error)) from None
+
+
+def _namespace(option: str, text: str) -> str:
+    name = text.strip()
+    if topic_fault(name) is not None or NAMESPACE_END in name:
+        raise OptionError(option, f"needed letters, digits and | _ -, found {text!r}")
+    return name
+
+
+def _group(option: str, name: str, namespace: str | None) -> str:
+    try:
+        return check_group(in_namespace(namespace, name.strip()))
+    except MessageRejected as error:
+        raise OptionError(option, str(error)) from None
+
+
+# ---- Options by which the commits topic of a source's topic is read, made of those of the
+# source.
+
+
+def commits_options(options: ReadOptions) -> ReadOptions:
+    """Return the options by which the commits topic of a source's topic is read."""
+    (topic,) = options.selection.topics
+    selection = replace(options.selection, option="isolation", topics=(commits_topic(topic),))
+    return replace(
+        options,
+        selection=selection,
+        expression="*",
+        on_bad_record=OnBadRecord.FAIL,
+        checks_crc=True,
+        columns=(),
+        body=BINARY_BODIES,
+        pieces_min=None,
+        tasks_max=None,
+        piece_rows_max=None,
+    )
+
+
+# ---- Selecting: which topics a query reads, by their names.
+
+_NOT_THE_USERS: Final = (
+    *SYSTEM_TOPICS,
+    SYSTEM_TOPIC_PREFIX,
+    *("%", "RMQ_SYS_", "DefaultCluster", "DefaultHeartBeatSyncerTopic"),
+)
+"""Beginnings of topic names that no pattern matches."""
+
+
+def selects(selection: Selection, topic: str) -> bool:
+    """Return whether a topic is named by a selection, or matches its pattern."""
+    if selection.pattern is None:
+        return topic in selection.topics
+    name = without_namespace(selection.namespace, topic)
+    if selection.namespace is not None and name == topic:
+        return False  # it is in none, or in another
+    return re.fullmatch(selection.pattern, name) is not None and not is_brokers_own(name)
+
+
+def is_brokers_own(topic: str) -> bool:
+    """Tell whether brokers have made a topic for themselves or for groups."""
+    return topic.startswith(_NOT_THE_USERS)

@@ -1,0 +1,152 @@
+"""Given: the options that a user wrote, by their right names.
+
+What is no option, or means nothing for this use, is refused with the nearest right name. It knows
+no option's meaning.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import values
+from rmq_spark.spark.options.table import OPTIONS, Use
+
+_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
+"""Options that Spark hands to a sink although they are meant for Spark."""
+
+_OF_KAFKA: Final = {
+    "bootstrap.servers": "namesrvaddr",
+    "bootstrapservers": "namesrvaddr",
+    "group.id": "consumergroup",
+    "groupid": "consumergroup",
+    "groupidprefix": "consumergroup",
+    "security.protocol": "tls",
+    "ssl.truststore.location": "tlscafile",
+    "ssl.keystore.location": "tlscertfile",
+    "auto.offset.reset": "startingoffsets",
+    "includeheaders": "columns",
+}
+"""Right names, in small letters, of options that users of Kafka write, with ``kafka.`` or not."""
+
+
+NO_TABLE: Final = (
+    "a table of the catalog cannot be read by a source in Python, as Spark hands it no options: "
+    "CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr 'localhost:9876', topic "
+    "'orders')"
+)
+
+
+class Given:
+    """The options that a user wrote, by their right names.
+
+    Unknown options, and those that mean nothing for this use, are refused with the nearest right
+    name.
+    """
+
+    def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
+        """Take the options that were given for these uses."""
+        right_names = {name.lower(): name for name in OPTIONS}
+        self._texts: dict[str, str] = {}
+        self._written: dict[str, str] = {}
+        for name, text in given.items():
+            known = right_names.get(name.lower())
+            if known is None:
+                if name.lower() in _SPARKS_OWN:
+                    continue
+                raise OptionError(name, _unknown(name))
+            if not uses & OPTIONS[known].uses:
+                raise OptionError(
+                    known,
+                    f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}: "
+                    "leave it out",
+                )
+            right = OPTIONS[known].alias_of
+            if right is None or not uses & OPTIONS[right].uses:
+                right = known
+            if right in self._texts:
+                raise OptionError(known, f"it is given as {self._written[right]}, too: keep one")
+            self._texts[right] = text
+            self._written[right] = known
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The right names of those that were given."""
+        return frozenset(self._texts)
+
+    def written(self, name: str) -> str:
+        """Return an option's name as the user wrote it."""
+        return self._written.get(name, name)
+
+    def text(self, name: str) -> str | None:
+        """Return the text given for an option, or None if it was not given.
+
+        Raises:
+            OptionError: The text is empty.
+        """
+        found = self._texts.get(name)
+        if found is not None and not found.strip():
+            raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
+        return found
+
+    def get(self, name: str, parse: Any, default: Any = None) -> Any:
+        """Return an option as ``parse(name, text)`` reads it; ``default`` if it was not given."""
+        text = self.text(name)
+        return default if text is None else parse(self.written(name), text)
+
+    def choice(self, name: str, default: str, *others: str) -> str:
+        """Return one of these words; the first, if it was not given."""
+        text = self.text(name)
+        return (
+            default if text is None else values.one_of(self.written(name), text, default, *others)
+        )
+
+    def number(self, name: str, least: int = 1) -> int | None:
+        """Return an option that is a whole number, or None if it was not given."""
+        text = self.text(name)
+        return None if text is None else values.whole_number(name, text, least)
+
+    def one_of(self, *names: str) -> str | None:
+        """Return the one of these names that was given, or None; two of them are refused."""
+        given = [name for name in names if name in self._texts]
+        if len(given) > 1:
+            first, *others = map(self.written, given)
+            raise OptionError(
+                first, f"it cannot be given together with {', '.join(others)}: keep one"
+            )
+        return given[0] if given else None
+
+
+def check_names(given: Mapping[str, str]) -> None:
+    """Refuse what is no option at all, of source or sink."""
+    Given(given, frozenset(Use))
+
+
+def _unknown(name: str) -> str:
+    word = name.lower()
+    if word == "path":
+        return (
+            "there is no such option: load(), save() and start() take no path, name the topic in "
+            "option topic"
+        )
+    if word == "provider":
+        return NO_TABLE
+    if word.startswith("kafka.") or word in _OF_KAFKA:
+        word = _OF_KAFKA.get(word.removeprefix("kafka."), "")
+        hint = (
+            f"that is Kafka's; here it is {_right(word)}"
+            if word
+            else "that is Kafka's: leave it out"
+        )
+        return f"there is no such option; {hint}"
+    close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
+    hint = (
+        f"did you mean {_right(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
+    )
+    return f"there is no such option; {hint}"
+
+
+def _right(word: str) -> str:
+    return next(name for name in OPTIONS if name.lower() == word)

@@ -1,0 +1,201 @@
+"""The columns of the sink: their names and types, and whether those of a data frame will do.
+
+Checked on the driver, before a row is looked at. What the source has beyond them (`PASSED_OVER`)
+the broker sets for each message, so that a topic can be written as it was read; any other column
+is refused, since nobody can tell a wish from a misspelling. It looks at names and types, never at
+rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.nearest import nearest
+from rmq_spark.spark.errors import SchemaError
+from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat, BodyOptions
+from rmq_spark.spark.schemas.columns import BROKER_NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+BODY: Final = "body"
+TOPIC: Final = "topic"
+KEYS: Final = "keys"
+TAGS: Final = "tags"
+PROPERTIES: Final = "properties"
+FLAG: Final = "flag"
+DELAY_LEVEL: Final = "delayLevel"
+QUEUE_ID: Final = "queueId"
+SHARDING_KEY: Final = "shardingKey"
+
+
+_NUMBER: Final = ("int", "smallint", "tinyint", "bigint")
+
+SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    BODY: ("binary", "string"),
+    TOPIC: ("string",),
+    KEYS: ("string", "array<string>"),
+    TAGS: ("string",),
+    PROPERTIES: ("map<string,string>",),
+    FLAG: _NUMBER,
+    DELAY_LEVEL: _NUMBER,
+    QUEUE_ID: _NUMBER,
+    BROKER_NAME: ("string",),
+    SHARDING_KEY: ("string",),
+}
+"""The types that a column may have, by its name."""
+
+PASSED_OVER: Final = frozenset(
+    [
+        "queueOffset",
+        "bornTimestamp",
+        "storeTimestamp",
+        "msgId",
+        "offsetMsgId",
+        "sysFlag",
+        "bornHost",
+        "storeHost",
+        "reconsumeTimes",
+        "commitLogOffset",
+        "preparedTransactionOffset",
+    ]
+)
+"""Columns of the source that a sink ignores, as a broker sets their values when storing."""
+
+_COLLATION: Final = re.compile(r" collate \w+")
+_ADVICE: Final = "drop it with .drop({0!r}), or put it into column properties, a map<string,string>"
+
+
+class SinkColumn(NamedTuple):
+    """A column that is sent: its place in a row, and which of its types it has."""
+
+    name: str
+    position: int
+    kind: str
+
+
+def check_sink_columns(
+    schema: StructType, *, has_topic: bool, body: BodyOptions = BINARY_BODIES
+) -> tuple[SinkColumn, ...]:
+    """Return the columns of a data frame that are sent, by their right names.
+
+    Bodies that are encoded are one more column, behind all others.
+
+    Args:
+        schema: The columns of the data frame.
+        has_topic: Whether all rows go to one topic: then a column of that name is ignored.
+        body: The format of bodies.
+
+    Raises:
+        SchemaError: Columns are wrong; the message lists all of them, and what to do.
+    """
+    right_names = {name.lower(): name for name in (*SINK_COLUMNS, *PASSED_OVER)}
+    wrong: list[str] = []
+    found: dict[str, SinkColumn] = {}
+    of_body = body_positions(schema, body)
+    if body.format is not BodyFormat.BINARY:
+        wrong += _wrong_bodies(schema, body, of_body)
+        is_encoded = body.has_fields or not of_body
+        kind, last = ("binary", len(schema.fields)) if is_encoded else ("string", of_body[0])
+        found[BODY] = SinkColumn(BODY, last, kind)
+    for position, field in enumerate(schema.fields):
+        if position in of_body:
+            continue
+        name = right_names.get(field.name.lower())
+        if name is None:
+            wrong.append(_unknown(field.name))
+        elif name in found and not (name == BODY and of_body):
+            wrong.append(f"column {name} is there twice: keep one")
+        elif name in found:
+            continue  # said already
+        elif name in SINK_COLUMNS:
+            kind = _COLLATION.sub("", field.dataType.simpleString())
+            found[name] = SinkColumn(name, position, kind)
+            wrong += _wrong_type(name, kind)
+    wrong += _wrong_together(found, has_topic=has_topic)
+    if wrong:
+        raise SchemaError(f"these rows cannot be written to rocketpoll: {'; '.join(wrong)}")
+    if has_topic:
+        found.pop(TOPIC, None)
+    return tuple(found.values())
+
+
+def body_positions(schema: StructType, body: BodyOptions) -> tuple[int, ...]:
+    """Return the positions of the columns that are made bodies by a format; often none."""
+    if body.format is BodyFormat.BINARY:
+        return ()
+    names = [field.name.lower() for field in schema.fields]
+    if body.column or not body.has_fields:
+        name = (body.column or BODY).lower()
+        return tuple(at for at, each in enumerate(names) if each == name)
+    own = {name.lower() for name in (*SINK_COLUMNS, *PASSED_OVER)}
+    return tuple(at for at, each in enumerate(names) if each not in own)
+
+
+def _wrong_bodies(schema: StructType, body: BodyOptions, of_body: Sequence[int]) -> list[str]:
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # for those only who need it
+
+    from rmq_spark.spark.schemas.avro_schema import name_faults  # noqa: PLC0415  # brings pyspark
+    from rmq_spark.spark.schemas.schema_text import unwritable  # noqa: PLC0415  # the same
+
+    fields = [schema.fields[at] for at in of_body]
+    if not fields or (body.column and len(fields) > 1):
+        count = "no" if not fields else "more than one"
+        needed = f"column {body.column or BODY}" if body.column or not body.has_fields else "column"
+        return [f"there is {count} {needed} that bodyFormat={body.format.value} makes bodies of"]
+    if not body.has_fields:
+        return (
+            []
+            if isinstance(fields[0].dataType, StringType)
+            else [f"column {fields[0].name} is {fields[0].dataType.simpleString()}, not string"]
+        )
+    kind = fields[0].dataType if body.column else StructType(fields)
+    if not isinstance(kind, StructType):
+        return [f"column {body.column} is {kind.simpleString()}, not a struct: use struct(...)"]
+    wrong = unwritable(kind)
+    if body.format is BodyFormat.AVRO:
+        wrong += name_faults(kind)
+    if any(field.name.lower() == BODY for field in schema.fields) and body.column != BODY:
+        wrong.append(
+            f"column body is there, and bodyFormat={body.format.value} makes bodies of "
+            f"{', '.join(field.name for field in fields)}: drop it"
+        )
+    return wrong
+
+
+def _wrong_type(name: str, kind: str) -> list[str]:
+    if kind in SINK_COLUMNS[name]:
+        return []
+    needed = " or ".join(SINK_COLUMNS[name])
+    if name == BODY:
+        return [f"column body is {kind}, not {needed}: use to_json(struct(...)), or cast it"]
+    return [f"column {name} is {kind}, not {needed}: cast it"]
+
+
+def _wrong_together(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list[str]:
+    wrong = []
+    if BODY not in found:
+        wrong.append("there is no column body (string or binary), which is what is sent")
+    if TOPIC not in found and not has_topic:
+        wrong.append("it is not said where to: set option topic, or add a column topic")
+    if QUEUE_ID in found and SHARDING_KEY in found:
+        wrong.append("columns queueId and shardingKey both choose the queue: drop one of them")
+    if BROKER_NAME in found and QUEUE_ID not in found:
+        wrong.append(
+            "column brokerName says where queueId is, which is not there: drop it, or add queueId"
+        )
+    return wrong
+
+
+def _unknown(name: str) -> str:
+    meant = nearest(name, SINK_COLUMNS)
+    if meant is not None:
+        return f"there is no column {name} (is it {meant}?): rename it, or {_ADVICE.format(name)}"
+    if name.lower() in ("value", "key"):
+        ours = BODY if name.lower() == "value" else KEYS
+        return (
+            f"column {name} is Kafka's, here it is {ours}: .withColumnRenamed({name!r}, {ours!r})"
+        )
+    return f"there is no column {name}, only {', '.join(SINK_COLUMNS)}: {_ADVICE.format(name)}"

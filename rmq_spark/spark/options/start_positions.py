@@ -1,0 +1,259 @@
+"""Positions: where a query starts or ends, as users say it, for all queues or for each by name.
+
+    earliest, latest                    the first message there is; behind the last
+    group, group:latest                 what consumerGroup has committed; else earliest, or latest
+                                        (but of a queue that still has its first message RocketMQ
+                                        4.9 says 0: earliest)
+    2026-01-31T12:00:00Z                the first message stored then or later
+    -10m, -2h                           counted back from now; a queue without one starts at its end
+    -100 messages (or just -100)        so many before the end of each queue
+    {"orders": {"broker-a": {"0": 23}}} the next offset to read; -2 and -1 are earliest and latest
+
+In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, brokers or queues that
+are not named. The level of brokers may be left out where one broker has the topic. What
+`source_offset` writes into a checkpoint can be given as it is.
+
+It asks no broker: `start_and_end` finds the offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options.values import duration, json_object, plausible_ms, time_in_ms
+from rmq_spark.wire.names import in_namespace
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+ANY: Final = "*"
+
+_LEVELS: Final = 3
+
+_COUNT: Final = re.compile(r"-\s*([0-9]{1,18})\s*(messages?|records?|rows?)?")
+_HINT: Final = "earliest, latest, group, a time, -10m, -100 messages, or JSON of offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """A position given as the next offset to read, or EARLIEST or LATEST."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The position of the first message stored at or after a time, in ms."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackInTime:
+    """A position given as milliseconds before now."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackByCount:
+    """A position given as a number of messages before the end of a queue."""
+
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtGroup:
+    """The position that a consumer group has committed, or ``otherwise``: EARLIEST or LATEST."""
+
+    otherwise: int
+
+
+Position = AtOffset | AtTime | BackInTime | BackByCount | AtGroup
+
+_WORDS: Final[Mapping[str, Position]] = {
+    "earliest": AtOffset(EARLIEST),
+    "latest": AtOffset(LATEST),
+    "group": AtGroup(EARLIEST),
+    "group:earliest": AtGroup(EARLIEST),
+    "group:latest": AtGroup(LATEST),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """One position for all queues, or a tree: topic to broker (which may be left out) to queue."""
+
+    option: str
+    everywhere: Position | None = None
+    tree: Mapping[str, Any] | None = None
+
+    def of(self, topic: str, broker_name: str, queue_id: int) -> Position | None:
+        """Return the position of a queue, or None if the option has none for it."""
+        if self.everywhere is not None:
+            return self.everywhere
+        found = _below(self.tree, topic)
+        if isinstance(found, Mapping) and not _has_no_brokers(found):
+            found = _below(found, broker_name)
+        if isinstance(found, Mapping):
+            found = _below(found, str(queue_id))
+        return None if isinstance(found, Mapping) else found
+
+    def names_brokers(self, topic: str) -> bool:
+        """Return whether the positions of a topic, if any, distinguish between brokers."""
+        below = _below(self.tree, topic)
+        return not (isinstance(below, Mapping) and _has_no_brokers(below) and set(below) - {ANY})
+
+    def within(self, namespace: str | None) -> Positions:
+        """Return the positions with topics by their whole names, given names within a namespace."""
+        if self.tree is None or namespace is None:
+            return self
+        tree = {
+            each if each == ANY else in_namespace(namespace, each): at
+            for each, at in self.tree.items()
+        }
+        return Positions(self.option, tree=tree)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that have positions of their own."""
+        return frozenset(self.tree or ()) - {ANY}
+
+    def queues_named(self, topic: str) -> list[tuple[str, str]]:
+        """Return the brokers and queues named for a topic; ``*`` stands for those not named."""
+        below = (self.tree or {}).get(topic)
+        if not isinstance(below, Mapping):
+            return []
+        brokers = {ANY: below} if _has_no_brokers(below) else below
+        return [
+            (broker, number)
+            for broker, queues in brokers.items()
+            for number in (queues if isinstance(queues, Mapping) else (ANY,))
+        ]
+
+    def brokers_named(self, topic: str) -> frozenset[str]:
+        """Return the brokers named for a topic, or for all that are not named (``*``)."""
+        below = _below(self.tree, topic)
+        if not isinstance(below, Mapping) or _has_no_brokers(below):
+            return frozenset()
+        return frozenset(below) - {ANY}
+
+    def all_of(self, topic: str) -> list[Position]:
+        """Return the positions of a topic's queues, whichever queues it will have."""
+        return [each for each in _leaves(_below(self.tree, topic)) if each is not None]
+
+    @property
+    def uses_group(self) -> bool:
+        """True if any position is a consumer group's offset."""
+        return any(isinstance(each, AtGroup) for each in _leaves(self.everywhere or self.tree))
+
+
+def parse_positions(option: str, text: str) -> Positions:
+    """Parse an option such as ``startingOffsets``: a word, a time, a count or a JSON object."""
+    stripped = text.strip()
+    if stripped.startswith("{"):
+        found = json_object(option, stripped)
+        if _is_version(found.get("v")) and isinstance(found.get("offsets"), dict):
+            found = found["offsets"]  # a checkpoint's; else topics may well have these names
+        return Positions(option, tree=_tree(option, found, (), _offset_or_word))
+    return Positions(option, everywhere=parse_position(option, stripped))
+
+
+def parse_times(option: str, text: str) -> Positions:
+    """Parse an option such as ``startingOffsetsByTimestamp``: a JSON object of ms or ISO times."""
+    return Positions(option, tree=_tree(option, json_object(option, text), (), _time))
+
+
+def parse_position(option: str, text: str) -> Position:
+    """Parse a position that is a word, a time or a distance."""
+    word = text.lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    if text in (str(EARLIEST), str(LATEST)):
+        name = "earliest" if text == str(EARLIEST) else "latest"
+        raise OptionError(
+            option,
+            f"{text} could be either: write {name}, or {text} messages for those before the end",
+        )
+    count = _COUNT.fullmatch(word)
+    if count is not None:
+        return BackByCount(int(count[1]))
+    if word.startswith("-"):
+        ms = duration(word[1:])
+        if ms is not None:
+            return BackInTime(ms)
+    at = time_in_ms(text)
+    if at is not None:
+        return AtTime(at)
+    hint = ". An offset is a number without quotes in JSON" if word.isdecimal() else ""
+    raise OptionError(option, f"needed {_HINT}, found {text!r}{hint}")
+
+
+def _tree(
+    option: str,
+    found: Mapping[str, Any],
+    path: tuple[str, ...],
+    leaf: Callable[[str, str, Any], Position],
+) -> dict[str, Any]:
+    place = " > ".join(path)
+    if not found:
+        raise OptionError(
+            option, f"{place or 'the object'} is empty: name queues, or {ANY} for all others"
+        )
+    if len(path) >= _LEVELS:
+        raise OptionError(option, f"{place} is one level too deep: needed topic, broker, queue")
+    tree: dict[str, Any] = {}
+    for name, below in found.items():
+        here = (*path, name)
+        if isinstance(below, dict):
+            tree[name] = _tree(option, below, here, leaf)
+            continue
+        if path and name != ANY and not (name.isascii() and name.isdigit()):
+            raise OptionError(option, f"{place}: needed the number of a queue, found {name!r}")
+        tree[name] = leaf(option, " > ".join(here), below)
+    return tree
+
+
+def _offset_or_word(option: str, path: str, value: object) -> Position:
+    if isinstance(value, str):
+        return parse_position(f"{option}, at {path}", value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
+        raise OptionError(option, f"{path}: needed an offset from {EARLIEST} on, found {value!r}")
+    return AtOffset(value)
+
+
+def _time(option: str, path: str, value: object) -> Position:
+    if isinstance(value, str):
+        ms = time_in_ms(value)
+        if ms is not None:
+            return AtTime(ms)
+    elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return AtTime(plausible_ms(f"{option}, at {path}", value))
+    raise OptionError(
+        option,
+        f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found "
+        f"{value!r}",
+    )
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _below(tree: Mapping[str, Any] | None, name: str) -> Any:
+    tree = tree or {}
+    return tree[name] if name in tree else tree.get(ANY)
+
+
+def _has_no_brokers(below: Mapping[str, Any]) -> bool:
+    """Return whether the object of a topic holds queues directly, without a level for brokers."""
+    return not any(isinstance(each, Mapping) for each in below.values())
+
+
+def _leaves(found: Any) -> list[Any]:
+    if isinstance(found, Mapping):
+        return [leaf for below in found.values() for leaf in _leaves(below)]
+    return [found]

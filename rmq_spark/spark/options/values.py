@@ -1,0 +1,216 @@
+"""The values of options as text: numbers, yes and no, times and sizes; options are not known."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+from rmq_spark.client.arguments import LIKELY_SECONDS, MILLISECONDS_MAX
+from rmq_spark.errors import excerpt
+from rmq_spark.spark.errors import OptionError
+
+
+class OnBadRecord(Enum):
+    """The values of option ``onBadRecord``."""
+
+    FAIL = "fail"
+    NULL = "null"
+    SKIP = "skip"
+
+
+class RowIds(str, Enum):
+    """The ids that rows get, by which a reader recognizes one that was sent twice."""
+
+    NONE = "false"
+    POSITIONS = "true"
+    """By partition and number in it: right where a task that is run again has the same rows in the
+    same order."""
+    KEYS = "keys"
+    """By the row's keys: right in every plan, if a batch has no keys twice."""
+
+
+_MS_OF_UNIT: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "second": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+}
+_BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DIGITS_MAX: Final = 18
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_LIKELY_DATES: Final = range(1_900, LIKELY_SECONDS.start)
+"""Numbers that may be a year or a month: as milliseconds all in the first two days of 1970."""
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ](\d\d(?::\d\d(?::\d\d(?:[.,]\d+)?)?)?)\s*([Zz]|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+"""An ISO time. Its date has hyphens: without, 20260131 is as well a number, as of an offset."""
+_MICROS_CHARS: Final = len("12:00:00.123456")
+_DATE_DIGITS: Final = len("20260131")
+_AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
+
+
+def whole_number(option: str, text: str, least: int = 0, most: int | None = None) -> int:
+    """Parse a whole number that is not below ``least``, nor above ``most``."""
+    digits = text.strip()
+    is_number = _NUMBER.fullmatch(digits) is not None
+    if not is_number or int(digits) < least or (most is not None and int(digits) > most):
+        limits = f"from {least} on" if most is None else f"from {least} to {most}"
+        if not is_number and digits.isascii() and digits.isdigit():
+            limits += f", of at most {_DIGITS_MAX} digits"
+        raise OptionError(option, f"needed a whole number {limits}, found {excerpt(text)}")
+    return int(digits)
+
+
+def timeout_ms(option: str, text: str) -> int:
+    """Parse the milliseconds that an answer may take."""
+    return whole_number(option, text, 1, MILLISECONDS_MAX)
+
+
+def truth(option: str, text: str) -> bool:
+    """Return the boolean that ``true`` or ``false`` stands for; other texts are refused."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise OptionError(option, f"needed true or false, found {text!r}")
+    return word == "true"
+
+
+def one_of(option: str, text: str, *words: str) -> str:
+    """Return the one of these words that is given, in upper or lower case."""
+    word = text.strip().lower()
+    if word not in words:
+        raise OptionError(option, f"needed {', '.join(words[:-1])} or {words[-1]}, found {text!r}")
+    return word
+
+
+def milliseconds(option: str, text: str) -> int:
+    """Parse a duration such as ``500``, ``500ms``, ``15m`` or ``10 minutes``."""
+    found = duration(text)
+    if found is None:
+        raise OptionError(option, f"needed a duration as 500ms, 30s or 15m, found {text!r}")
+    return found
+
+
+def duration(text: str) -> int | None:
+    """Return the milliseconds of a duration, or None if the text is none."""
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    if match is None:
+        return None
+    unit = match[2]
+    factor = _MS_OF_UNIT.get(unit) or _MS_OF_UNIT.get(unit.removesuffix("s"))
+    return None if factor is None else int(match[1]) * factor
+
+
+def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
+    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``, up to ``most`` bytes."""
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    unit = (
+        (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
+    )
+    if match is None or unit not in _BYTES_OF_UNIT or not int(match[1]):
+        raise OptionError(
+            option, f"needed a size above 0 as 1000000, 64k, 8m or 1g, found {text!r}"
+        )
+    found = int(match[1]) * _BYTES_OF_UNIT[unit]
+    if most is not None and found > most:
+        raise OptionError(option, f"needed a size up to {most}, found {text!r}")
+    return found
+
+
+def time_in_ms(text: str) -> int | None:
+    """Return an ISO time as ms since 1970, or None; a time without a zone is in UTC.
+
+    All versions of Python read the same: what is finer than microseconds is left out.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    day, clock, zone = match.groups()
+    clock = (clock or "00:00").replace(",", ".")
+    if "." in clock:
+        clock = clock[:_MICROS_CHARS].ljust(_MICROS_CHARS, "0")
+    try:
+        found = datetime.fromisoformat(f"{day}T{clock}{_offset_of(zone)}")
+        return round(found.timestamp() * 1000)
+    except (ValueError, OverflowError):  # there is no such day, hour or zone
+        return None
+
+
+def _offset_of(zone: str | None) -> str:
+    """Return a zone as Python 3.10 reads it."""
+    if zone is None or zone in "Zz":
+        return "+00:00"
+    sign, digits = zone[0], zone[1:].replace(":", "").ljust(4, "0")
+    return f"{sign}{digits[:2]}:{digits[2:]}"
+
+
+def timestamp(option: str, text: str) -> int:
+    """Parse milliseconds since 1970, or an ISO time."""
+    if _NUMBER.fullmatch(text.strip()):
+        return plausible_ms(option, int(text))
+    found = time_in_ms(text)
+    if found is None:
+        raise OptionError(
+            option,
+            f"needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {text!r}",
+        )
+    return found
+
+
+def plausible_ms(option: str, ms: int) -> int:
+    """Refuse numbers that must be seconds or dates: as ms they would be soon after 1970."""
+    if ms in LIKELY_SECONDS:
+        raise OptionError(
+            option,
+            f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}",
+        )
+    digits = str(ms)
+    if len(digits) == _DATE_DIGITS:
+        day = f"{digits[:4]}-{digits[4:6]}-{digits[6:]}"
+        if time_in_ms(day) is not None:
+            raise OptionError(
+                option, f"needed milliseconds since 1970, found {ms}: if this is a day, write {day}"
+            )
+    if ms in _LIKELY_DATES:
+        raise OptionError(
+            option,
+            f"needed milliseconds since 1970, found {ms}, which is in its first two days: write a "
+            "time as 2026-01-31T12:00:00Z, or 0 for the beginning",
+        )
+    return ms
+
+
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """Return the content of a JSON object; a name that occurs twice in it is refused."""
+    try:
+        found = json.loads(text, object_pairs_hook=lambda pairs: _object(option, pairs))
+    except ValueError as error:
+        raise OptionError(
+            option,
+            f"this is no JSON ({error}): {text!r}; write an object with names in double quotes, as "
+            '{"orders": ...}',
+        ) from None
+    if not isinstance(found, dict):
+        raise OptionError(option, f"needed a JSON object, found {text!r}")
+    return found
+
+
+def _object(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise OptionError(
+            option, f"a name stands twice among {', '.join(name for name, _ in pairs)}: keep one"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Planning micro-batches: offsets, limits, partitions."""

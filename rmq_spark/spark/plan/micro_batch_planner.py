@@ -1,0 +1,262 @@
+"""MicroBatches: one query's batches, planned one after the other.
+
+    initial      where a new query begins
+    latest       where the next batch ends. Where nothing was new, it waits a little first, so that
+                 brokers hold its pulls and the first new message starts a batch at once (`idling`);
+                 then it looks where the queues end (`horizon`), and takes what is new, within the
+                 limits (`next_batch`)
+    pieces       what the tasks of the batch read (`task_pieces`)
+    reached, batch_ended
+                 everything before an offset is written: brokers are told how far a group has come
+                 (`group_progress`)
+
+Queues that an offset knows all have to answer before a batch ends behind them, unless the user has
+it go on without brokers that are away. A start that this object has not made itself, since it comes
+from a checkpoint, is held against the brokers before anything is read. What is gone ends the query,
+or with failOnDataLoss=false is logged and passed over. This module knows neither Spark nor
+connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.errors import CheckpointError, OptionError, other_isolation, report_losses
+from rmq_spark.spark.options.options import Limits, ReadOptions, selects
+from rmq_spark.spark.options.start_positions import LATEST
+from rmq_spark.spark.plan.latest_offsets import Horizon
+from rmq_spark.spark.plan.next_batch import NextBatch
+from rmq_spark.spark.plan.partitions import TaskPieces
+from rmq_spark.spark.plan.queue_identity import StoreTimes
+from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.resolve_positions import Span
+from rmq_spark.spark.plan.source_offset import SourceOffset
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- GroupProgress: how far brokers believe that a query's consumer group has come.
+
+_AGAIN_SECONDS: Final = 1.0
+"""Seconds until a broker that could not be told of an offset is told of it again."""
+
+
+class GroupProgress:
+    """The progress of one query's group, as far as brokers were told; for use by one thread."""
+
+    def __init__(self, group: str | None, queues: Queues, clock: Callable[[], float]) -> None:
+        """Take the name of the group, None if there is none, and a clock that gives seconds."""
+        self._group = group
+        self._queues = queues
+        self._clock = clock
+        self._told: Mapping[MessageQueue, int] = {}
+        self._untold: Mapping[MessageQueue, int] = {}
+        self._again_at = clock()
+
+    def tell(self, reached: SourceOffset) -> None:
+        """Tell brokers that everything before an offset has been written."""
+        if self._group is None:
+            return
+        offsets = {queue: position.next_offset for queue, position in reached.positions.items()}
+        news = {queue: each for queue, each in offsets.items() if self._told.get(queue) != each}
+        if not news or (news == self._untold and self._clock() < self._again_at):
+            return
+        told = self._queues.commit(self._group, news)
+        self._told = {**self._told, **told}
+        self._untold = {queue: each for queue, each in news.items() if queue not in told}
+        self._again_at = self._clock() + _AGAIN_SECONDS
+
+
+# ---- Idling: how long a source that has nothing new waits before it says so.
+
+BESIDE_OTHERS_MS: Final = 50
+BEHIND_A_BATCH_MS: Final = 1
+_BATCHES_OF_OTHERS: Final = 2
+
+
+class Idling:
+    """The knowledge whether a source is alone in its query; for use by one thread."""
+
+    def __init__(self, suspend_ms: int, clock: Callable[[], float]) -> None:
+        """Take how long brokers hold pulls, and a clock that gives seconds."""
+        self._suspend_ms = suspend_ms
+        self._clock = clock
+        self._batches_of_others = 0
+        self._is_alone = True
+        self._is_behind_a_batch = False
+        self._looked_at = clock()
+
+    @property
+    def hold_ms(self) -> int:
+        """The milliseconds to wait for new messages."""
+        if self._is_alone:
+            return self._suspend_ms
+        moment = BEHIND_A_BATCH_MS if self._is_behind_a_batch else BESIDE_OTHERS_MS
+        return min(self._suspend_ms, moment)
+
+    @property
+    def is_time_to_look(self) -> bool:
+        """True if the ends of queues should be asked for although no held pull has brought news."""
+        return self._is_alone or self._clock() - self._looked_at >= self._suspend_ms / 1000
+
+    def waited(self) -> None:
+        """Note that new messages have been waited for, since the last batch that ended."""
+        self._is_behind_a_batch = False
+
+    def looked(self) -> None:
+        """Note that brokers have been asked where queues end."""
+        self._looked_at = self._clock()
+
+    def batch_ended(self, *, is_ours: bool) -> None:
+        """Note a batch of the query, and whether this source had a part in it."""
+        self._is_behind_a_batch = True
+        self._batches_of_others = 0 if is_ours else self._batches_of_others + 1
+        if self._batches_of_others >= _BATCHES_OF_OTHERS:
+            self._is_alone = False
+
+
+NO_LIMITS: Final = Limits()
+
+
+class MicroBatches:
+    """The planner of the batches of one query; for use by one thread."""
+
+    def __init__(self, options: ReadOptions, queues: Queues, clock: Callable[[], float]) -> None:
+        """Take a clock that gives seconds."""
+        self._options = options
+        self._queues = queues
+        self._times = StoreTimes(queues)
+        self._horizon = Horizon(options, queues, self._times)
+        self._idling = Idling(options.suspend_ms, clock)
+        self._next = NextBatch(options, queues, self._times, self._horizon, clock)
+        self._tasks = TaskPieces(options, queues)
+        self._progress = GroupProgress(options.consumer_group, queues, clock)
+        self._initial: SourceOffset | None = None
+        self._last_planned: SourceOffset | None = None  # or checked here
+        self._was_empty_at: SourceOffset | None = None
+        self._ends: Mapping[MessageQueue, int] = {}
+
+    def initial(self) -> SourceOffset:
+        """Return the start of a query that has no checkpoint yet.
+
+        Spark asks again and again until there is a first batch. The end of the queues must not move
+        on meanwhile, or messages that arrive between two questions would never be read.
+        """
+        if self._initial is None:
+            begin = self._begin()
+            if begin.is_partly_unknown:  # a topic may have been made again between two questions
+                begin = self._begin()
+            self._initial = self._last_planned = begin
+        return self._initial
+
+    def begin_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
+        """Return the start of a new query that begins at this offset of a queue."""
+        offsets = {each: at.next_offset for each, at in self.initial().positions.items()}
+        self._initial = self._last_planned = self._times.of({**offsets, queue: queue_offset})
+        return self._initial
+
+    def prepare_available_now(self) -> None:
+        """Let nothing count from now on that arrives later."""
+        self._horizon.close()
+
+    @property
+    def newest(self) -> SourceOffset | None:
+        """The ends of the queues as `latest` last saw them."""
+        return self._horizon.newest
+
+    @property
+    def sizes(self) -> Mapping[MessageQueue, float]:
+        """The mean size of a message in bytes, by queue, for queues with messages seen."""
+        return self._times.sizes
+
+    def look(self, known: SourceOffset) -> SourceOffset:
+        """Return where the queues end now that an offset knows."""
+        there = [queue for queue in known.positions if queue.broker_name not in known.gone]
+        return self._times.of(self._queues.ends(there), known)
+
+    def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+        """Return the end of the next batch; ``start`` itself if there is none yet.
+
+        The end of a batch without messages differs from its start if queues have gone for good.
+
+        Raises:
+            DataLoss: Messages behind the start are gone.
+            CheckpointError: The start is of other topics.
+            BrokersAway: Queues of the start have not answered for too long.
+            OptionError: An end is given for a query that does not end.
+        """
+        self._check_ends()
+        if self._is_still_idle(start):
+            return start
+        is_first, is_known = start == self._initial, start == self._last_planned
+        self._check_topics(start)
+        base, self._ends = self._horizon.look_from(start)
+        self._idling.looked()
+        end = self._next.end_from(base, self._ends, limits, is_first=is_first, is_known=is_known)
+        self._was_empty_at = base if end is None else None
+        self._last_planned = base if end is None else end
+        return self._last_planned
+
+    def pieces(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
+        """Return the ranges between two offsets, cut for tasks; equal offsets give equal pieces."""
+        if start == end:
+            return []
+        if end == self._last_planned:
+            return self._tasks.between(start, end)
+        self._check_topics(start)
+        self._check_topics(end)
+        return self._tasks.left_of(start, end)
+
+    def reached(self, start: SourceOffset) -> None:
+        """Note that everything before the start of the next batch has been written."""
+        self._progress.tell(start)
+
+    def batch_ended(self, end: SourceOffset) -> None:
+        """Note that a batch of the query has been written, be it of other sources."""
+        self._idling.batch_ended(is_ours=end != self._was_empty_at)
+        self._progress.tell(end)
+
+    def _begin(self) -> SourceOffset:
+        found = self._queues.discover_those_named(self._options.starting)
+        begin = Span(self._options, self._queues, found).starting(default=LATEST)
+        return self._times.of(begin)
+
+    def _check_ends(self) -> None:
+        """Refuse an end that is given for a query that does not end."""
+        if self._options.ending is not None and not self._horizon.is_closed:
+            raise OptionError(
+                self._options.ending.option,
+                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
+                "option availableNow=true: add that, or leave this out",
+            )
+
+    def _is_still_idle(self, start: SourceOffset) -> bool:
+        """Wait for news where there was none before; return True if there are none yet."""
+        if start != self._was_empty_at or self._horizon.is_closed:
+            return False
+        has_news = self._queues.wait(self._ends, self._idling.hold_ms)
+        self._idling.waited()
+        return not has_news and not self._idling.is_time_to_look
+
+    def _check_topics(self, start: SourceOffset) -> None:
+        """Refuse a checkpoint of other topics; report topics of it that are no longer read."""
+        if start == self._last_planned:
+            return
+        if start.committed is not None:  # a pattern may match the commits topic as well
+            raise other_isolation(start.topics, "committed")
+        selection = self._options.selection
+        option, named_by = selection.option, selection.pattern or ", ".join(selection.topics)
+        others = sorted(topic for topic in start.topics if not selects(selection, topic))
+        if not others:
+            return
+        if len(others) == len(start.topics):
+            raise CheckpointError(
+                f"the checkpoint is of {', '.join(others)}, and option {option} names {named_by}: "
+                "give this query a checkpointLocation of its own, or name the topics that it has "
+                "read so far"
+            )
+        loss = (
+            f"the checkpoint also is of {', '.join(others)}, which option {option} does not name "
+            "any more"
+        )
+        report_losses([loss], is_failure=self._options.fail_on_data_loss)

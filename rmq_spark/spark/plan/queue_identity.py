@@ -1,0 +1,337 @@
+"""Continuity: whether a queue is still the one that was read, and where to go on if it is not.
+
+A position is an offset, and the time at which the message before it was stored, and that message's
+mark. Where they do not fit what a broker holds (a lost tail, an older copy, a slave that lags, a
+topic that was made again), the time counts:
+
+    read so far     everything stored up to that time
+    what is next    the first message stored after it; if there is none, the query stays where it is
+
+So nothing is read twice, and nothing of a new topic is left out. Brokers set these times under a
+lock, and only their own times are compared.
+
+A broker's clock that was ahead and was set right tells less. Nothing is left out then that may be
+new, though some of it may have been read:
+
+    another message, of that time     the clock stands still until it has caught up: next is what
+                                      was stored then or later
+    another message, of an earlier    it went back, with the store or a new topic: all that the
+    time                              queue has is next
+
+Whether a break ends the query is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from rmq_spark.spark.brokers.queue_client import Place, Queues, Since, Stored
+from rmq_spark.spark.errors import lost, named
+from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
+from rmq_spark.wire.message_queue import MessageQueue
+
+_EVER: Final = 0
+
+
+class Bounds(NamedTuple):
+    """The first offset that a queue holds, and the offset of its next message."""
+
+    first: int
+    next: int
+
+
+class Range(NamedTuple):
+    """The offsets that a batch takes of a queue, from one to before another."""
+
+    start: int
+    end: int
+
+
+class Break(NamedTuple):
+    """A break in a queue's history: what is gone, in words, and the next offset to read."""
+
+    loss: str
+    go_on: int
+
+
+class Stranger(NamedTuple):
+    """A queue that is another than was read, in words, and since when messages were not read.
+
+    That is `_EVER` where times tell nothing.
+    """
+
+    loss: str
+    since_ms: int
+
+
+class Continuity:
+    """The comparison of a query's positions with the queues that brokers hold."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def breaks(
+        self, positions: Mapping[MessageQueue, QueuePosition], bounds: Mapping[MessageQueue, Bounds]
+    ) -> dict[MessageQueue, Break]:
+        """Return the queues at which a query cannot simply go on, in order.
+
+        A break that goes on at the end of its queue has nothing to read: no message there was
+        stored after those that were read.
+        """
+        found: dict[MessageQueue, Break] = {}
+        losses: dict[MessageQueue, str] = {}
+        inside = {}
+        for queue, (first, last) in bounds.items():
+            position = positions[queue]
+            if position.next_offset < first:
+                found[queue] = Break(lost(queue, position.next_offset, first), first)
+            elif position.next_offset > last:
+                losses[queue] = _shorter(queue, last, position.next_offset)
+            else:
+                inside[queue] = position
+        strangers = self.strangers(inside, bounds)
+        since = {queue: _after(positions[queue]) for queue in losses}
+        since.update({queue: each.since_ms for queue, each in strangers.items()})
+        losses.update({queue: each.loss for queue, each in strangers.items()})
+        go_on = self._since(since, bounds)
+        for queue, loss in losses.items():
+            where = f"those stored after what was read begin at offset {go_on[queue]}"
+            if go_on[queue] == bounds[queue].next:
+                where = "none was stored after those that were read"
+            elif since[queue] == _EVER:
+                where = "nothing tells which were read, as its clock had been ahead: all are read"
+            elif since[queue] == positions[queue].stored_ms:
+                where = f"those stored then or later begin at offset {go_on[queue]}: all are read"
+            found[queue] = Break(f"{loss}; of the messages that it has, {where}", go_on[queue])
+        return dict(sorted(found.items()))
+
+    def left_of(
+        self,
+        start: SourceOffset,
+        end: SourceOffset,
+        ranges: Mapping[MessageQueue, Range],
+        bounds: Mapping[MessageQueue, Bounds],
+    ) -> tuple[dict[MessageQueue, Range], list[str]]:
+        """Return what is still there of a batch that was planned before, and what is gone of it."""
+        before = {
+            queue: start.positions[queue]
+            for queue in ranges
+            if queue in start.positions and queue not in end.began
+        }
+        behind = {
+            queue: end.positions[queue]
+            for queue, (_, last) in ranges.items()
+            if bounds[queue].first < last <= bounds[queue].next
+        }
+        strangers = self.strangers(before, bounds)
+        others, empty = self._compared(behind)
+        ended = others | self._emptied(empty, bounds)
+        changed = {
+            queue: _after(end.positions[queue]) if each.since_ms else _EVER
+            for queue, each in strangers.items()
+        }
+        changed.update({queue: each.since_ms for queue, each in ended.items()})
+        losses = {
+            **{place.queue: _gone(place, stored_ms) for place, stored_ms in empty.items()},
+            **{queue: each.loss for queue, each in {**strangers, **ended}.items()},
+        }
+        for queue, (first, last) in ranges.items():
+            low, high = bounds[queue]
+            if first < low:
+                losses[queue] = lost(queue, first, min(low, last))
+            elif last > high:
+                losses[queue] = _shorter(queue, high, last)
+                changed.setdefault(queue, _after(end.positions[queue]))
+        since = self._since({queue: each.since_ms for queue, each in strangers.items()}, bounds)
+        until = self._since(changed, bounds)
+        left = {
+            queue: Range(
+                since.get(queue, max(first, bounds[queue].first)), min(last, until.get(queue, last))
+            )
+            for queue, (first, last) in ranges.items()
+        }
+        return (
+            {queue: each for queue, each in left.items() if each.start < each.end},
+            [losses[queue] for queue in sorted(losses)],
+        )
+
+    def strangers(
+        self,
+        positions: Mapping[MessageQueue, QueuePosition],
+        bounds: Mapping[MessageQueue, Bounds] | None = None,
+    ) -> dict[MessageQueue, Stranger]:
+        """Return the queues whose message before a position is another than was read.
+
+        With their bounds, those as well that have none there, and before it some that were not
+        read: an offset without a message may be all that is left of the one that was read, or the
+        place of a rolled-back row in a topic that was made again.
+        """
+        others, empty = self._compared(positions)
+        return others | self._emptied(empty, bounds or {})
+
+    def _compared(
+        self, positions: Mapping[MessageQueue, QueuePosition]
+    ) -> tuple[dict[MessageQueue, Stranger], dict[Place, int]]:
+        """Return the queues whose message before a position is another one, and the empty places.
+
+        These come with the time of the message that was there.
+        """
+        places = {
+            Place(queue, position.next_offset - 1): position
+            for queue, position in positions.items()
+            if position.next_offset and position.stored_ms is not None
+        }
+        stored = self._queues.stored(places)
+        found = {}
+        for place, message in stored.items():
+            if places[place].may_be_behind(message.timestamp_ms, message.mark):
+                continue
+            since_ms = stored_ms = places[place].stored_ms or 0
+            how = f"was stored at {stored_ms} ms as well, and is not the one that was there when"
+            if message.timestamp_ms != stored_ms:
+                how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
+                since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _EVER
+            found[place.queue] = _stranger(
+                place.queue, f"its message at offset {place.queue_offset} {how}", since_ms
+            )
+        empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
+        return found, empty
+
+    def _emptied(
+        self, places: Mapping[Place, int], bounds: Mapping[MessageQueue, Bounds]
+    ) -> dict[MessageQueue, Stranger]:
+        """Return the queues with no message at a place, but later ones before it.
+
+        A queue that may not be read just now shows neither, and tells nothing.
+        """
+        asked = {
+            place: Since(stored_ms + 1, bounds[place.queue].first, place.queue_offset)
+            for place, stored_ms in places.items()
+            if place.queue in bounds
+            and bounds[place.queue].first < place.queue_offset < bounds[place.queue].next
+        }
+        begins = self._queues.first_since({place.queue: asked[place] for place in asked})
+        later = {
+            Place(place.queue, begins[place.queue]): place
+            for place in asked
+            if begins[place.queue] < place.queue_offset
+        }
+        there = self._queues.first_at_or_behind(later)
+        return {
+            place.queue: _stranger(
+                place.queue,
+                f"it has no message at offset {place.queue_offset}, and had one of "
+                f"{places[place]} ms when",
+                asked[place].timestamp_ms,
+            )
+            for begin, place in later.items()
+            if there.get(begin, place.queue_offset) < place.queue_offset
+        }
+
+    def _since(
+        self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
+    ) -> dict[MessageQueue, int]:
+        """Return the first offsets stored at these times or later; a queue's end without a time."""
+        found = {queue: bounds[queue].next for queue in since_ms}
+        found.update(
+            self._queues.first_since(
+                {
+                    queue: Since(ms, *bounds[queue])
+                    for queue, ms in since_ms.items()
+                    if ms is not None
+                }
+            )
+        )
+        return found
+
+
+def joined_bounds(
+    starts: Mapping[MessageQueue, int],
+    ends: Mapping[MessageQueue, int],
+    which: Iterable[MessageQueue],
+) -> dict[MessageQueue, Bounds]:
+    """Return the bounds of these queues; a queue that just expired may begin after its end."""
+    return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
+
+
+def _stranger(queue: MessageQueue, how: str, since_ms: int) -> Stranger:
+    return Stranger(
+        f"{named(queue)} is not the one that was read: {how} it was read; the topic was deleted "
+        "and made again, or its broker was put back from an older copy",
+        since_ms,
+    )
+
+
+def _gone(place: Place, stored_ms: int) -> str:
+    return (
+        f"{named(place.queue)} has no message at offset {place.queue_offset} any more, and one of "
+        f"{stored_ms} ms was to be read there"
+    )
+
+
+def _after(position: QueuePosition) -> int | None:
+    """Return the store time from which on messages were not read, if that is known."""
+    return None if position.stored_ms is None else position.stored_ms + 1
+
+
+def _shorter(queue: MessageQueue, end: int, reached: int) -> str:
+    return f"{named(queue)} ends at offset {end}, and was read, or to be read, to {reached} before"
+
+
+# ---- StoreTimes: offsets with store times and marks of the messages before them, and messages'
+# sizes.
+
+
+class StoreTimes:
+    """The store times and sizes of the messages before offsets; for use by one thread."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._sizes: dict[MessageQueue, float] = {}
+
+    @property
+    def sizes(self) -> Mapping[MessageQueue, float]:
+        """The mean size of a message in bytes, by queue, for queues with messages seen."""
+        return self._sizes
+
+    def of(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *known: SourceOffset | None,
+        but: Container[MessageQueue] = (),
+    ) -> SourceOffset:
+        """Return positions at these offsets.
+
+        Args:
+            offsets: The next offset of each queue.
+            known: Offsets with times; later ones win.
+            but: Queues for which everything known is ignored.
+        """
+        positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
+        for each in known:
+            if each is not None:
+                positions.update(
+                    (queue, position)
+                    for queue, position in each.positions.items()
+                    if offsets.get(queue) == position.next_offset and queue not in but
+                )
+        unknown = {
+            queue: position.next_offset - 1
+            for queue, position in positions.items()
+            if position.next_offset and position.stored_ms is None
+        }
+        for queue, (stored_ms, _, mark) in self.measure(unknown).items():
+            positions[queue] = QueuePosition(positions[queue].next_offset, stored_ms, mark)
+        return SourceOffset(positions)
+
+    def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, Stored]:
+        """Return what is known of these messages; their sizes count in the mean of each queue."""
+        found = {}
+        for (queue, _), message in self._queues.stored(
+            Place(*each) for each in offsets.items()
+        ).items():
+            found[queue] = message
+            mean = self._sizes.get(queue)
+            self._sizes[queue] = message.size if mean is None else (mean * 3 + message.size) / 4
+        return found

@@ -1,0 +1,255 @@
+"""What only brokers can say at `load()`: whether options are right, and where queues end then.
+
+Whether name servers answer, whether topics and queues are there, and whether brokers filter by a
+condition: a RocketMQ broker that cannot read one does not say so to a pull, but gives all messages.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ClientError,
+    ConnectionClosed,
+    NoNameServer,
+    RouteNotFound,
+    TlsFailed,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.nearest import nearest
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import AWAY
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError, SetUpError
+from rmq_spark.spark.exactly_once.committed_planner import check_one_queue
+from rmq_spark.spark.options.access import Access
+from rmq_spark.spark.options.options import (
+    ReadOptions,
+    WriteOptions,
+    commits_options,
+    is_brokers_own,
+)
+from rmq_spark.spark.plan.resolve_positions import Moment
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
+
+
+def check_with_brokers(options: ReadOptions) -> Moment:
+    """Check with the brokers what would otherwise end the query when it starts.
+
+    Returns the moment at which it is loaded. No broker is waited for.
+
+    Raises:
+        OptionError: An option does not fit what the brokers have.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    options = replace(options, access=replace(options.access, retry_timeout_ms=0))
+    if options.is_committed:
+        ends = _check_commits(options)
+        _check_queues(replace(options, is_committed=False))
+    else:
+        ends = _check_queues(options)
+    return Moment(ends, now_ms)
+
+
+def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
+    """Check topics, queues and the condition; return where the queues end."""
+    selection = options.selection
+    with _asking(options.access, selection.option, selection.namespace) as instance:
+        queues = Queues(options, instance)
+        readable = {queue.topic for queue in queues.discover(now=True)}
+        for topic in sorted(set(selection.topics) - readable):
+            if queues.is_routed(topic):
+                raise OptionError(selection.option, f"no broker lets topic {topic} be read")
+        queues.look_for_strangers(options.starting, options.ending)
+        check_filter(options, instance, queues)
+        return _ends(queues)
+
+
+def _ends(queues: Queues) -> Mapping[MessageQueue, int]:
+    """Return where queues end, of those whose brokers answer at once."""
+    with suppress(BrokersAway, BrokersGone, ClientError):
+        return queues.ends(queues.discover(), needed=())
+    return {}
+
+
+def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
+    """Check that there is a commits topic, with one queue, or that it may be waited for.
+
+    Returns where it ends.
+    """
+    by_commits = commits_options(options)
+    (topic,) = by_commits.selection.topics
+    with _asking(options.access, "isolation", options.selection.namespace) as instance:
+        queues = Queues(by_commits, instance)
+        try:
+            check_one_queue(queues.discover(now=True))
+            return _ends(queues)
+        except RouteNotFound:
+            if not options.waits_for_topic:
+                raise OptionError(
+                    "isolation",
+                    f"there is no topic {topic}: nothing was written with option delivery set to "
+                    "exactly_once yet. Write first, let a stream wait with option waitForTopic, "
+                    "or leave this out",
+                ) from None
+            return {}
+
+
+def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:
+    """Have every broker that can be reached check the filter condition.
+
+    A broker that cannot be reached is met again when the query reads.
+
+    Raises:
+        OptionError: A broker cannot read the condition, or does not filter by conditions.
+    """
+    if not options.is_sql:
+        return
+    topic_of = {queue.broker_name: queue.topic for queue in sorted(queues.discover())}
+    for broker_name, topic in topic_of.items():
+        subscription = SubscriptionData(
+            topic=topic, sub_string=options.expression, expression_type=SQL92_EXPRESSION
+        )
+        body = CheckClientRequestBody(
+            client_id=instance.client_id, group=options.group, subscription_data=subscription
+        )
+        try:
+            instance.api.check_client_config(instance.routes.address_for_read(broker_name), body)
+        except AWAY:
+            continue
+        except BrokerRefused as error:
+            raise OptionError(
+                "sql",
+                f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}",
+            ) from None
+
+
+def check_writable(options: WriteOptions) -> None:
+    """Check that the topic of a sink exists, or would be created by its first message."""
+    topic = options.topic
+    with _asking(options.access, "topic", options.namespace) as instance:
+        if topic is None:
+            instance.name_servers.admin.topics()
+        else:
+            instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
+
+
+@contextmanager
+def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterator[ClientInstance]:
+    """Yield a client for a few questions, and turn its errors into those of options."""
+    instance = instance_for(access)
+    try:
+        yield instance
+    except NoNameServer as error:
+        raise OptionError("namesrvAddr", f"{error}{_options_of_tls(error, access)}") from None
+    except RouteNotFound as error:
+        raise OptionError(
+            topic_option, f"{error}{_nearest(instance, error.topic, namespace)}"
+        ) from None
+    except ClientError as error:
+        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from None
+    finally:
+        instance.shutdown()
+
+
+def _options_of_tls(error: NoNameServer, access: Access) -> str:
+    """Return the options that mend what TLS, or the lack of it, may have to do with an error."""
+    if any(isinstance(each, TlsFailed) for each in error.tries):
+        return (
+            " (options: tlsCaFile for the authority to trust, tlsServerName for a name, "
+            "tlsCertFile and tlsKeyFile for who asks; tls=false for none)"
+        )
+    if access.tls is None and any(isinstance(each, ConnectionClosed) for each in error.tries):
+        return " (options: tls=true, and tlsCaFile for the authority to trust)"
+    return ""
+
+
+def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str:
+    """Return a hint at a similar topic if ``topic`` does not exist; brokers' own do not count."""
+    with suppress(ClientError):
+        names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
+        meant = nearest(topic, sorted(names))
+        # One that is there, and cannot be used, is not misspelt.
+        if meant is not None and topic not in names:
+            return f". Did you mean {without_namespace(namespace, meant)}?"
+    return ""
+
+
+# ---- The Python in which Spark will plan and read: whether it has what it needs, checked at
+# `load()`.
+
+_VARIABLE: Final = "PYSPARK_PYTHON"
+_DEFAULT: Final = "python3"
+_NEEDED: Final = ("rmq_spark", "numpy", "pyarrow", "orjson")
+_SECONDS: Final = 20
+_PROBE: Final = """
+import importlib.util, sys
+print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+"""
+
+
+def check_worker_python() -> None:
+    """Refuse a Python that lacks packages: this one, or the one that workers will be.
+
+    Spark may call this in a worker already, which finds the sources on a path and nothing else. A
+    worker Python that cannot be looked at from here is accepted.
+
+    Raises:
+        SetUpError: The message names that Python, what it lacks, and the line to type.
+    """
+    named = os.environ.get(_VARIABLE)
+    origin = f"{_VARIABLE} names it" if named else f"{_VARIABLE} is not set, and PATH has it first"
+    path = shutil.which(named or _DEFAULT)
+    missing = tuple(name for name in _NEEDED if find_spec(name) is None)
+    if missing:
+        raise SetUpError(
+            f"Spark runs this query in {sys.executable}{f' ({origin})' if path else ''}, which has "
+            f"no {', '.join(missing)}. Before Spark is started: export {_VARIABLE}=, and there the "
+            "Python in which rocketpoll was installed with pip"
+        )
+    if path is None or path == sys.executable:
+        return
+    missing = _missing_in(path, os.pathsep.join(_path_of_its_own()))
+    if missing:
+        raise SetUpError(
+            f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
+            f"{sys.executable} has. Before Spark is started: export {_VARIABLE}="
+            + shlex.quote(sys.executable)
+        )
+
+
+def _path_of_its_own() -> list[str]:
+    """Return the module path that Spark or the user has set, which workers get as well."""
+    prefixes = (sys.prefix, sys.base_prefix)
+    return [entry for entry in sys.path if entry and not entry.startswith(prefixes)]
+
+
+@cache
+def _missing_in(path: str, module_path: str) -> tuple[str, ...]:
+    try:
+        done = subprocess.run(  # noqa: S603  # the user's own Python
+            [path, "-c", _PROBE, *_NEEDED],
+            env={**os.environ, "PYTHONPATH": module_path},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    word, *missing = done.stdout.split() or [""]
+    return tuple(missing) if word == "missing" else ()

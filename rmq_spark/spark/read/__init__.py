@@ -1,0 +1,1 @@
+"""Reading the partitions of a batch in Spark's tasks."""

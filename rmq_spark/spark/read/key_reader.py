@@ -1,0 +1,164 @@
+"""Messages of one key, found by the brokers' index instead of reading whole queues.
+
+A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter
+until there are no more. Hashes may clash, so that what comes is looked at again here. A broker that
+is away is asked again until `retry_timeout_ms` are over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.client.admin.reads.message_lookups import FOREVER_MS
+from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.spark.brokers.addresses import BrokerAddresses
+from rmq_spark.spark.brokers.fan_out import AWAY
+from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
+from rmq_spark.spark.options.options import ReadOptions
+from rmq_spark.spark.options.start_positions import AtTime, BackInTime, Positions
+from rmq_spark.spark.read.partition_reader import addresses_of, outages_of, patience_of
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import KEY_SEPARATOR
+from rmq_spark.wire.record import decode_records, encode_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmq_spark.wire.record import StoredMessage
+
+MESSAGES_AT_ONCE: Final = 64
+"""The most messages that a RocketMQ broker returns for one query with its default settings."""
+
+FULL_PAGE: Final = 32
+"""An answer of this many messages or more may be cut off, if a broker's limit was lowered."""
+
+_INDEX_MS: Final = 1_000
+"""The resolution of the index in ms; it rounds times down."""
+
+_CONFLICTS: Final = (
+    "tags",
+    "sql",
+    "assign",
+    "minPartitions",
+    "maxPartitions",
+    "maxRecordsPerPartition",
+)
+
+
+class KeyPiece(NamedTuple):
+    """The lookup of one task at one broker; both times are in ms and inclusive."""
+
+    topic: str
+    broker_name: str
+    key: str
+    begin_ms: int
+    end_ms: int
+
+    @property
+    def row_count(self) -> int:
+        """The number of lookups: that of rows is not known."""
+        return 1
+
+
+def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
+    """Return one piece for each topic and broker."""
+    for name in _CONFLICTS:
+        if name in options.given:
+            raise OptionError(name, "it cannot be given together with key: filter the rows instead")
+    now_ms = time.time_ns() // 1_000_000
+    begin_ms = _time(options.starting, now_ms, 0)
+    # Without an end there is none: a broker's clock may be ahead of the one here.
+    end_ms = _time(options.ending, now_ms, FOREVER_MS) - 1
+    brokers = sorted({(queue.topic, queue.broker_name) for queue in queues.discover(now=True)})
+    return [KeyPiece(*each, options.key or "", begin_ms, end_ms) for each in brokers]
+
+
+def read_key_piece(
+    options: ReadOptions, schema: pa.Schema, piece: KeyPiece
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one piece, in the order in which they were stored.
+
+    Raises:
+        BrokersAway: The broker could not be reached for too long.
+        RecordFault: A message cannot be read, and that is to end the query.
+    """
+    from rmq_spark.spark.bodies.decoder import batches_of  # noqa: PLC0415  # brings numpy and pyarrow
+    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
+
+    messages = _found(options, piece)
+    if messages:
+        records = b"".join(encode_record(messages[at]) for at in sorted(messages))
+        batches = batches_of(options, schema, BadRecords(options.on_bad_record))
+        yield from batches.of(RecordChunk(records), piece.broker_name)
+
+
+def _found(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
+    """Return the messages of a piece, by their commit log offset, once its broker answers."""
+    access, queue = options.access, MessageQueue(piece.topic, piece.broker_name, 0)
+    addresses, outages, patience = addresses_of(access), outages_of(access), patience_of(access)
+    while True:
+        try:
+            found = _messages(addresses, addresses.of(queue), piece)
+        except AWAY as error:  # noqa: PERF203  # to be asked again
+            outages.failed(queue, error)
+            if not patience.pause():
+                raise BrokersAway(piece.broker_name, access.retry_timeout_ms, error) from error
+            addresses.look_again()
+        else:
+            outages.went_well(queue)
+            return found
+
+
+def _messages(
+    addresses: BrokerAddresses, address: str, piece: KeyPiece
+) -> dict[int, StoredMessage]:
+    """Return the messages of a piece that the broker at an address has."""
+    found: dict[int, StoredMessage] = {}
+    seen: set[int] = set()
+    end_ms = piece.end_ms
+    while end_ms >= max(piece.begin_ms - _INDEX_MS, 0):
+        header = QueryMessageRequestHeader(
+            topic=piece.topic,
+            key=piece.key,
+            max_num=MESSAGES_AT_ONCE,
+            begin_timestamp=max(piece.begin_ms - _INDEX_MS, 0),
+            end_timestamp=end_ms,
+            unique_key_query=False,
+        )
+        page = list(decode_records(addresses.instance.api.admin.query_message(address, header)))
+        for message in page:
+            is_it = message.topic == piece.topic and piece.key in (message.keys or "").split(
+                KEY_SEPARATOR
+            )
+            if is_it and piece.begin_ms <= message.store_timestamp <= piece.end_ms:
+                found[message.physical_offset] = message
+        places = {message.physical_offset for message in page}
+        if len(page) < FULL_PAGE:
+            break
+        oldest_ms = min(message.store_timestamp for message in page)
+        if places <= seen:
+            raise SparkError(
+                f"option key: {piece.broker_name} has more messages with key {piece.key!r} of "
+                f"{piece.topic} from the second of {oldest_ms} ms than its index gives at once "
+                f"({len(page)}): read the topic without key, and filter its rows"
+            )
+        seen |= places
+        end_ms = oldest_ms
+    return found
+
+
+def _time(positions: Positions | None, now_ms: int, default: int) -> int:
+    if positions is None:
+        return default
+    position = positions.everywhere
+    if isinstance(position, AtTime):
+        return position.timestamp_ms
+    if isinstance(position, BackInTime):
+        return now_ms - position.ms
+    raise OptionError(
+        positions.option, "together with key it has to be a time, as startingTimestamp or -10m"
+    )

@@ -1,0 +1,1 @@
+"""Schemas of typed bodies: Avro, and the text of option bodySchema."""

@@ -1,0 +1,286 @@
+"""Schemas of bodies: what option ``bodySchema`` says, as Spark's types, without a JVM.
+
+    id BIGINT, lines ARRAY<STRUCT<sku: STRING, price: DECIMAL(9,2)>>      DDL, as in Spark SQL
+    {"type":"struct","fields":[...]}                                      a schema's .json()
+
+Spark reads DDL in its JVM, which the Python process that checks options does not have: so the part
+of it that bodies can have is read here. Types that no body can have are refused by the field's
+path. It knows no format and no message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pyspark.sql import types as sql
+
+from rmq_spark.errors import excerpt
+from rmq_spark.spark.schemas.columns import repeated
+
+_TOKENS: Final = re.compile(
+    r"\s*(?:`((?:[^`]|``)+)`|([<>(),:])|('(?:[^'\\]|\\.|'')*')|([^\s<>(),:`']+))"
+)
+_NAMED: Final[Mapping[str, Callable[[], sql.DataType]]] = {
+    "string": sql.StringType,
+    "boolean": sql.BooleanType,
+    "tinyint": sql.ByteType,
+    "byte": sql.ByteType,
+    "smallint": sql.ShortType,
+    "short": sql.ShortType,
+    "int": sql.IntegerType,
+    "integer": sql.IntegerType,
+    "bigint": sql.LongType,
+    "long": sql.LongType,
+    "float": sql.FloatType,
+    "real": sql.FloatType,
+    "double": sql.DoubleType,
+    "date": sql.DateType,
+    "timestamp": sql.TimestampType,
+    "timestamp_ltz": sql.TimestampType,
+    "timestamp_ntz": sql.TimestampNTZType,
+    "binary": sql.BinaryType,
+}
+_DEPTH_MAX: Final = 60
+"""Types within a column; pyarrow passes on 63, and `bodyColumn` takes one of them."""
+
+_DECIMALS: Final = ("decimal", "dec", "numeric")
+_PLAIN: Final = tuple({kind for kind in _NAMED.values() if isinstance(kind, type)})
+_KINDS: Final = (
+    "string, boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), date, "
+    "timestamp, timestamp_ntz, binary, struct<...>, array<...> and map<string,...>"
+)
+
+
+def parse_schema(text: str) -> sql.StructType:
+    """Return the schema that DDL, or the JSON of a Spark schema, describes.
+
+    Raises:
+        ValueError: It is neither; the message says where, and what was needed.
+    """
+    try:
+        return _Ddl(text).schema() if not text.lstrip().startswith("{") else _from_json(text)
+    except RecursionError:
+        raise ValueError("this is nested too deep to be read") from None
+
+
+def _from_json(text: str) -> sql.StructType:
+    try:
+        document = json.loads(text)
+        found = sql.StructType.fromJson(document)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no schema as df.schema.json() gives one ({error!r})") from error
+    if document["type"] != "struct":
+        kind = excerpt(document["type"])
+        raise ValueError(f"this is no schema as df.schema.json() gives one (a {kind})")
+    return found
+
+
+def faults_of(schema: sql.StructType) -> list[str]:
+    """Return what no body can have of a schema, a line for each; empty if all can be."""
+    if not schema.fields:
+        return ["it has no fields"]
+    depths = [(field.name, _depth(field.dataType)) for field in schema.fields]
+    if any(depth > _DEPTH_MAX for _, depth in depths):
+        return [
+            f"{name} is nested {depth} deep, and Arrow, which carries rows from and to Spark, "
+            f"holds {_DEPTH_MAX}"
+            for name, depth in depths
+            if depth > _DEPTH_MAX
+        ]
+    return [fault for field in schema.fields for fault in _field_faults(field, field.name)] + [
+        f"{name} stands there twice" for name in _twice(schema, is_top=True)
+    ]
+
+
+def _depth(kind: sql.DataType) -> int:
+    """Return how many arrays, structs and maps, each for two, stand within each other.
+
+    There may be thousands: nothing here calls itself.
+    """
+    depth, within = 0, [kind]
+    while within := [inner for each in within for inner in _parts(each)]:
+        depth += 1
+    return depth
+
+
+def _parts(kind: sql.DataType) -> list[sql.DataType]:
+    if isinstance(kind, sql.StructType):
+        return [field.dataType for field in kind.fields]
+    if isinstance(kind, sql.ArrayType):
+        return [kind.elementType]
+    if isinstance(kind, sql.MapType):  # which Arrow has as an array of entries, which are structs
+        return [sql.StructType([sql.StructField("value", kind.valueType)])]
+    return []
+
+
+def unwritable(schema: sql.StructType) -> list[str]:
+    """Return what no body can have of the columns of a data frame, a line for each."""
+    if any(_depth(field.dataType) > _DEPTH_MAX for field in schema.fields):
+        return faults_of(schema)
+    return faults_of(_nullable(schema))
+
+
+def _nullable(kind: Any) -> Any:
+    """Return a type whose values can all be null, as in a data frame some never are."""
+    if isinstance(kind, sql.StructType):
+        return sql.StructType(
+            [sql.StructField(each.name, _nullable(each.dataType)) for each in kind.fields]
+        )
+    if isinstance(kind, sql.ArrayType):
+        return sql.ArrayType(_nullable(kind.elementType))
+    if isinstance(kind, sql.MapType):
+        return sql.MapType(kind.keyType, _nullable(kind.valueType))
+    return kind
+
+
+def _field_faults(field: sql.StructField, path: str) -> Iterator[str]:
+    if not field.nullable:
+        yield f"{path} can be null, as a body may lack it: give it without NOT NULL"
+    yield from _type_faults(field.dataType, path)
+
+
+def _type_faults(kind: sql.DataType, path: str) -> Iterator[str]:
+    if isinstance(kind, sql.StructType):
+        if not kind.fields:
+            yield f"{path} is a struct without fields"
+        for field in kind.fields:
+            yield from _field_faults(field, f"{path}.{field.name}")
+        for name in _twice(kind, is_top=False):
+            yield f"{path}.{name} stands there twice"
+    elif isinstance(kind, sql.ArrayType):
+        if not kind.containsNull:
+            yield f"elements of {path} can be null: give it with containsNull"
+        yield from _type_faults(kind.elementType, f"{path}[]")
+    elif isinstance(kind, sql.MapType):
+        yield from _map_faults(kind, path)
+    elif type(kind) not in (*_PLAIN, sql.DecimalType):
+        yield f"{path} is {kind.simpleString()}: needed one of {_KINDS}"
+
+
+def _map_faults(kind: sql.MapType, path: str) -> Iterator[str]:
+    if type(kind.keyType) is not sql.StringType:
+        yield f"{path} has keys of {kind.keyType.simpleString()}: needed string"
+    if not kind.valueContainsNull:
+        yield f"values of {path} can be null: give it with valueContainsNull"
+    yield from _type_faults(kind.valueType, f"{path}[]")
+
+
+def _twice(schema: sql.StructType, *, is_top: bool) -> list[str]:
+    """Return names that occur twice; those of columns differ in more than their case."""
+    names = [name.lower() if is_top else name for name in schema.fieldNames()]
+    return sorted(repeated(names))
+
+
+class _Ddl:
+    """A reader of one text of DDL, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[str, bool]] = []  # each with whether it can only be a name
+        at = 0
+        text = text.rstrip()
+        while at < len(text):
+            match = _TOKENS.match(text, at)
+            if match is None:
+                raise ValueError(f"this is no DDL from {excerpt(text[at:])} on")
+            quoted = match[1]
+            self._tokens.append(
+                (quoted.replace("``", "`"), True)
+                if quoted is not None
+                else (match[2] or match[3] or match[4], False)
+            )
+            at = match.end()
+        self._at = 0
+
+    def schema(self) -> sql.StructType:
+        """Return the schema that the whole text is."""
+        if self._word() == "struct" and self._word(1) == "<":
+            kind = self._type()
+        else:
+            kind = self._fields("")
+        if self._at < len(self._tokens) or not isinstance(kind, sql.StructType):
+            raise self._wrong("a comma, or the end")
+        return kind
+
+    def _fields(self, end: str) -> sql.StructType:
+        fields: list[sql.StructField] = []
+        while self._at < len(self._tokens) and (not end or self._word() != end):
+            if fields:
+                self._take(",")
+            name, is_quoted = self._next("the name of a field")
+            if not is_quoted and name in "<>(),:":
+                self._at -= 1
+                raise self._wrong("the name of a field")
+            if self._word() == ":":
+                self._at += 1
+            kind, is_nullable = self._type(), True
+            if self._word() == "not" and self._word(1) == "null":
+                self._at, is_nullable = self._at + 2, False
+            if self._word() == "comment":
+                self._at += 2
+            fields.append(sql.StructField(name, kind, is_nullable))
+        return sql.StructType(fields)
+
+    def _type(self) -> sql.DataType:
+        name = self._next("a type")[0].lower()
+        if name in ("struct", "array", "map"):
+            self._take("<")
+            found: sql.DataType
+            if name == "struct":
+                found = self._fields(">")
+            elif name == "array":
+                found = sql.ArrayType(self._type())
+            else:
+                key = self._type()
+                self._take(",")
+                found = sql.MapType(key, self._type())
+            self._take(">")
+            return found
+        if name in _DECIMALS:
+            return self._decimal()
+        if name not in _NAMED:
+            self._at -= 1
+            raise self._wrong(f"a type that bodies can have ({_KINDS})")
+        return _NAMED[name]()
+
+    def _decimal(self) -> sql.DecimalType:
+        numbers: list[int] = []
+        if self._word() == "(":
+            while self._word() != ")":
+                self._at += 1  # the bracket, or a comma
+                number = self._next("a number of digits")[0]
+                if not number.isdigit():
+                    self._at -= 1
+                    raise self._wrong("a number of digits")
+                numbers.append(int(number))
+            self._at += 1
+        precision, scale = (*numbers, *(10, 0)[len(numbers) :])[:2]
+        if len(numbers) > 2 or not scale <= precision <= 38 or not precision:
+            raise ValueError("needed decimal(p,s) with 1 to 38 digits, s of them behind the point")
+        return sql.DecimalType(precision, scale)
+
+    # ---- tokens
+
+    def _word(self, further: int = 0) -> str:
+        at = self._at + further
+        return "" if at >= len(self._tokens) or self._tokens[at][1] else self._tokens[at][0].lower()
+
+    def _next(self, needed: str) -> tuple[str, bool]:
+        if self._at >= len(self._tokens):
+            raise self._wrong(needed)
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _take(self, sign: str) -> None:
+        if self._word() != sign:
+            raise self._wrong(sign)
+        self._at += 1
+
+    def _wrong(self, needed: str) -> ValueError:
+        if self._at >= len(self._tokens):
+            return ValueError(f"needed {needed}, found the end")
+        before = self._tokens[self._at - 1][0] if self._at else ""
+        where = f" behind {excerpt(before)}" if before else ""
+        return ValueError(f"needed {needed}{where}, found {excerpt(self._tokens[self._at][0])}")

@@ -1,0 +1,1 @@
+"""Writing rows: their messages, routing and sending."""

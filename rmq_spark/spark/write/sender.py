@@ -1,0 +1,443 @@
+"""A task's sending: the rows of a partition to brokers, until all of them are stored.
+
+    record batches ──> gathered to megabytes ──> `SinkRows` ──> `Parcels` ──> producer
+                                                                  │     delayed ones singly,
+                                                                  │     others in bulk
+                                                                  └── brokers away: wait,
+                                                                      send what is left
+
+A producer tries again what may do better elsewhere; `SendTries` waits for brokers that are away or
+busy. What was stored before counts: only what is not known to be stored is
+sent again, so that rows may be there twice (with one id) and are never left out. What a broker
+refuses for good ends the task.
+
+Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python
+worker. It may kill that at any time: nothing has to be undone, as brokers forget a producer when
+its connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ClientError,
+    MessageIllegal,
+    NoPermission,
+    PartlySent,
+    RouteNotFound,
+    SendFailed,
+    SystemBusy,
+    TopicNotFound,
+    TopicNotUsable,
+)
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.prepared_message import SendRules
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.tables.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
+from rmq_spark.client.results import SendResult
+from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import AWAY, Patience
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.options import sink_columns as columns
+from rmq_spark.spark.options.access import Access
+from rmq_spark.spark.options.options import WriteOptions
+from rmq_spark.spark.options.sink_columns import SinkColumn
+from rmq_spark.spark.write.routing import Parcel, Parcels
+from rmq_spark.spark.write.rows import ROW, SinkRows, TaskRows, WriteTask
+from rmq_spark.spark.write.spans import NamedSpans
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- The tries of a sink's requests: for what is waited, for how long, and what the last one
+# says.
+
+_log = logging.getLogger(__name__)
+
+PAUSE_SECONDS: Final = 0.5
+PAUSE_SECONDS_MAX: Final = 5.0
+
+Remedies: TypeAlias = "Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]"
+"""Errors and what a user can do about them; of several that fit, the first counts."""
+
+_CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
+REMEDIES: Final[Remedies] = (
+    (
+        MessageIllegal,
+        (
+            "if it is too large: set option maxMessageBytes to the broker's maxMessageSize, and "
+            "shorten longer bodies or raise maxMessageSize"
+        ),
+    ),
+    (
+        (NoPermission, TopicNotUsable),
+        "let the topic be written (perm 6), or the user of option accessKey write to it",
+    ),
+    (TopicNotFound, _CREATE),
+    (RouteNotFound, _CREATE),
+    (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
+    (
+        AWAY,
+        (
+            "see that brokers and name servers of option namesrvAddr run, or raise option "
+            "retryTimeoutMs"
+        ),
+    ),
+)
+
+
+class SendTries:
+    """The tries of one task's requests. ``stored_rows`` is what its errors say is stored."""
+
+    def __init__(
+        self,
+        access: Access,
+        producer: Producer,
+        where: str,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        remedies: Remedies = REMEDIES,
+    ) -> None:
+        """Prepare; ``where`` is what errors begin with."""
+        self.stored_rows = 0
+        self.retries = 0
+        """The pauses so far, after each of which something was tried again."""
+        self._longest: tuple[int, int] | None = None
+        self._producer = producer
+        self._where = where
+        self._remedies = remedies
+        self._patience = Patience(
+            access.retry_timeout_ms,
+            clock,
+            sleep,
+            pause_seconds=PAUSE_SECONDS,
+            pause_seconds_max=PAUSE_SECONDS_MAX,
+        )
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues that a topic's messages may go to, once a name server tells."""
+        while True:
+            try:
+                return self._producer.publish_queues(topic)
+            except RocketPollError as error:  # noqa: PERF203  # asked again
+                self.wait_after(error, topic)
+
+    def note_rows(self, numbers: pa.Array, bodies: pa.Array) -> None:
+        """Note the longest body: of rows that a broker refuses, it is one that is too long."""
+        lengths = pc.binary_length(bodies)
+        longest = pc.max(lengths).as_py()
+        if longest is not None and (self._longest is None or longest > self._longest[1]):
+            self._longest = numbers[pc.index(lengths, longest).as_py()].as_py(), longest
+
+    def reset(self) -> None:
+        """Note a success: the next failure counts as a first one."""
+        self._patience.reset()
+
+    def wait_after(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
+        """Pause before the rows of a topic from ``first_row`` on are sent again.
+
+        Raises:
+            WriteError: A retry is of no use, or no longer.
+        """
+        cause = _cause(error)
+        is_away = self._is_away(cause, topic)
+        if is_away:
+            _log.warning(
+                "%s: what is left for %s is sent again when it can be: %s",
+                self._where,
+                topic,
+                error,
+            )
+        if not is_away or not self._patience.pause():
+            raise self._failure(error, first_row) from error
+        self.retries += 1
+        routes = self._producer.instance.routes
+        try:
+            routes.refresh(topic)
+        except ClientError as refusal:
+            _log.warning("the route of %s stays as it is: %s", topic, refusal)
+
+    def _is_away(self, cause: RocketPollError, topic: str) -> bool:
+        """Return whether a retry may succeed; routes may be missing while a broker restarts."""
+        if isinstance(cause, RouteNotFound):
+            return topic in self._producer.instance.routes.topics
+        if isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            return True
+        return isinstance(cause, AWAY)
+
+    def _failure(self, error: RocketPollError, first_row: int | None) -> WriteError:
+        cause = _cause(error)
+        remedy = next((text for kind, text in self._remedies if isinstance(cause, kind)), None)
+        stored = self.stored_rows
+        whereabouts = self._where
+        if isinstance(cause, MessageIllegal) and self._longest is not None:
+            row, size = self._longest
+            whereabouts += f", the longest body is that of row {row}, with {size} bytes"
+        elif first_row is not None:
+            whereabouts += f", row {first_row} or after it"
+        return WriteError(
+            f"{whereabouts}: {error}"
+            + (f"; {remedy}" if remedy else "")
+            + (
+                f". {stored} rows of this partition are stored and stay"
+                if stored or first_row is not None
+                else ""
+            )
+        )
+
+
+def _cause(error: RocketPollError) -> RocketPollError:
+    """Return the error of the last try."""
+    return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
+
+
+GATHERED_BYTES: Final = 8 * 1024 * 1024
+"""The bytes handed to the producer at a time, enough for several requests under way at once."""
+
+SINGLE_ROWS: Final = 1_000
+
+TOPIC_QUEUES: Final = 4
+"""Most queues of a topic of rows that is made by the first of them, as other producers have it."""
+
+
+_producers: Final[dict[tuple[object, ...], Producer]] = {}
+
+
+def producer_of(options: WriteOptions, topic_queues: int = TOPIC_QUEUES) -> Producer:
+    """Return the producer that tasks of this process with equal options share.
+
+    A topic that a send of it makes has ``topic_queues`` queues. A forked process makes a producer
+    of its own.
+    """
+    access, group = options.access, options.producer_group
+    key = (os.getpid(), access, group, options.max_message_bytes, topic_queues)
+    if key not in _producers:
+        producer = Producer(
+            group,
+            instance=instance_for(access),
+            rules=SendRules(
+                group,
+                default_topic_queue_nums=topic_queues,
+                max_message_bytes=options.max_message_bytes,
+            ),
+            send_timeout_ms=access.request_timeout_ms,
+        )
+        producer.start()
+        _producers[key] = producer
+    return _producers[key]
+
+
+def send_rows(
+    options: WriteOptions,
+    sent: Sequence[SinkColumn],
+    task: WriteTask,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    clock: Callable[[], float] | None = None,
+    sleep: Callable[[float], None] | None = None,
+) -> TaskRows:
+    """Send all rows of a partition, and return when they are stored.
+
+    Raises:
+        RowError: A row cannot be a message. Those of earlier record batches may be stored.
+        WriteError: A broker refuses, or none could be reached for too long; the error says what was
+            stored before.
+    """
+    producer = producer_of(options)
+    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, ids=options.row_ids)
+    where = f"partition {task.partition}"
+    sending = _Sending(options, producer, where, clock or time.monotonic, sleep or time.sleep)
+    parcels = Parcels(
+        {column.name for column in sent},
+        task.partition,
+        options.topic,
+        sending.tries.queues_of,
+        options.namespace,
+    )
+    first_row = body_bytes = 0
+    for some in gathered(batches):
+        checked = rows.checked(some, first_row)
+        sending.tries.note_rows(checked.column(ROW), checked.column(columns.BODY))
+        sending.send(parcels, checked)
+        first_row += some.num_rows
+        body_bytes += bytes_of(checked)
+    counts = first_row, body_bytes, sending.tries.retries
+    if options.is_exactly_once:
+        return TaskRows(*counts, tuple(sending.named.spans))
+    return TaskRows(*counts, tuple(sending.spans))
+
+
+def bytes_of(rows: pa.RecordBatch) -> int:
+    """Return the size of all bodies of rows, in bytes."""
+    return pc.sum(pc.binary_length(rows.column(columns.BODY))).as_py() or 0
+
+
+def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:
+    """Send one message of the sink's own, and return when it is stored; it may be stored twice.
+
+    Its topic has one queue, also when it is deleted meanwhile and this send makes it again.
+
+    Raises:
+        WriteError: A broker refuses it, or could not be reached for too long.
+    """
+    producer = producer_of(options, topic_queues=1)
+    sending = _Sending(options, producer, message.topic, time.monotonic, time.sleep)
+    return sending.send_one(message, queue)
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in fewer and larger record batches."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield from _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    yield from table.to_batches()
+
+
+class _Sending:
+    """The state of one task's sending: the rows stored so far, and the retries.
+
+    ``spans`` are where rows are, and ``named`` the same as manifests name them.
+    """
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        producer: Producer,
+        where: str,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.spans: list[SentSpan] = []
+        self.named = NamedSpans()
+        self._options = options
+        self._producer = producer
+        self.tries = SendTries(options.access, producer, where, clock, sleep)
+
+    def send(self, parcels: Parcels, rows: pa.RecordBatch) -> None:
+        """Send them, parcel by parcel."""
+        for parcel in parcels.of(rows):
+            if parcel.delay_level:
+                self._send_singly(parcel)
+            else:
+                self._send_in_bulk(parcel)
+
+    def _send_in_bulk(self, parcel: Parcel) -> None:
+        options = self._options
+        rows = parcel.rows
+        while rows.num_rows:
+            try:
+                result = self._producer.send_table(
+                    rows,
+                    parcel.topic,
+                    queue=parcel.queue,
+                    chunk_bytes=max(CHUNK_BYTES, options.max_message_bytes),
+                    timeout_ms=max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms),
+                )
+            except PartlySent as error:  # noqa: PERF203  # what is left is sent again
+                self._note(error.results, rows)
+                rows = rows.slice(error.messages_sent)
+                self.tries.wait_after(error, parcel.topic, parcel.first_row)
+            except RocketPollError as error:
+                self.tries.wait_after(error, parcel.topic, parcel.first_row)
+            else:
+                self._note(result.spans, rows)
+                return
+
+    def send_one(self, message: Message, queue: MessageQueue) -> SendResult:
+        """Send a message; it is sent again where nobody can tell whether it was stored."""
+        timeout_ms = max(CHUNK_TIMEOUT_MS, self._options.access.request_timeout_ms)
+        while True:
+            try:
+                return self._producer.send(message, queue, timeout_ms)
+            except RocketPollError as error:  # noqa: PERF203  # sent again
+                self.tries.wait_after(error, message.topic)
+
+    def _send_singly(self, parcel: Parcel) -> None:
+        left = list(_messages(parcel))
+        while left:
+            now, later = left[:SINGLE_ROWS], left[SINGLE_ROWS:]
+            failed: list[Message] = []
+            failure: RocketPollError | None = None
+            for message, answer in [
+                (message, self._begin(message, parcel.queue)) for message in now
+            ]:
+                try:
+                    found = answer.result()
+                except RocketPollError as error:  # noqa: PERF203  # one that fails is not all that fail
+                    failed.append(message)
+                    failure = error
+                else:
+                    self._note([SentSpan(found.queue, found.queue_offset, 1)])
+            left = failed + later
+            if failure is not None:
+                self.tries.wait_after(failure, parcel.topic, parcel.first_row)
+
+    def _begin(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
+        try:
+            return self._producer.send_async(message, queue)
+        except RocketPollError as error:
+            failed: Future[SendResult] = Future()
+            failed.set_exception(error)
+            return failed
+
+    def _note(self, spans: Iterable[Any], rows: pa.RecordBatch | None = None) -> None:
+        """Note spans of messages that were stored, joining those that adjoin.
+
+        The spans of ``rows`` are in the order of these.
+        """
+        if self._options.is_exactly_once and rows is not None:
+            self.named.add(spans, rows.column(columns.BODY))
+        for span in spans:
+            last = self.spans[-1] if self.spans else None
+            if (
+                last
+                and last.queue == span.queue
+                and last.queue_offset + last.message_count == span.queue_offset
+            ):
+                self.spans[-1] = last._replace(
+                    message_count=last.message_count + span.message_count
+                )
+            else:
+                self.spans.append(span)
+            self.tries.stored_rows += span.message_count
+            self.tries.reset()
+
+
+def _messages(parcel: Parcel) -> Iterator[Message]:
+    rows = parcel.rows
+    nothing = [None] * rows.num_rows
+    body, keys, tags, properties, flags = (
+        rows.column(name).to_pylist() if name in rows.schema.names else nothing
+        for name in (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
+    )
+    for row, each in enumerate(body):
+        yield Message(
+            parcel.topic,
+            each,
+            tags=tags[row],
+            keys=keys[row],
+            properties=dict(properties[row] or ()),
+            delay_level=parcel.delay_level,
+            flag=flags[row] or 0,
+        )
