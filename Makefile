@@ -196,9 +196,9 @@ sparkworld: $(READY)  ## source and sink in simulated worlds: make sparkworld SE
 commitworld: $(READY)  ## the same, sinks that write exactly once, whose commits all troubles hit
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark.at_commits --first $(FIRST) --seeds $(SEEDS)
 
-# Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'
+# Some of the bugs in tests/seeded/bugs: make seeded BUGS='lock-renewal-ignored file-flush-missing'
 seeded: ROCKETPOLL_DEEP :=
-seeded: $(READY)  ## bugs are put into a copy of the sources: which test notices which
+seeded: $(READY)  ## puts bugs into a copy of the sources, one at a time; a test must notice each
 	PYTHONPATH=tests $(BIN)/python -m seeded $(BUGS)
 
 peers: $(READY) $(CLASSES)  ## what clients see of RocketMQ and of our broker (Java 17, Maven)

@@ -1,22 +1,21 @@
-"""``python -m seeded``: bugs are put into a copy of the sources, and the tests must notice each.
+"""``python -m seeded``: put bugs into a copy of the sources; the tests must notice each.
 
-    bugs/NAME.patch             what goes wrong, the tests that should notice it first,
-                                and the bug itself
-    python -m seeded            all of them; a table of which test caught which
-    python -m seeded NAME ...   these
+    python -m seeded            all bugs; prints a table of which test caught which
+    python -m seeded NAME ...   these bugs
 
-For each bug the tests that it names are run first, at their default counts; only if all of these
-pass, the whole default suite. When all bugs have been tried, the tests that failed are run once
-more, without any bug, and have to pass. A bug that no test notices has slipped, and fails the run:
-it is a hole in the tests. So does one that cannot be tried.
+For each bug, the tests that it names run first, at their default counts. The whole default suite
+runs only if all of these pass. At the end, the tests that failed run once more without any bug, and
+must pass. A bug that no test notices has slipped, and fails the run: it is a hole in the tests. So
+does a bug that no longer fits the sources.
 
-Bugs are tried several at a time, each in a copy of its own; the table is in the order in which they
-were caught.
+Each copy of the sources has one bug at a time, and several copies are tested side by side. The
+table is in the order in which the bugs were caught. `catalogue.py` describes the form of a bug.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import queue
 import re
 import shutil
@@ -24,28 +23,30 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 
-from seeded.catalogue import GIT, ROOT, DoesNotApply, catalogue, put_in, without_repository
+from seeded.catalogue import ROOT, DoesNotFit, catalogue
 
 SUITE_SECONDS = 3_600
 TEST_SECONDS = 300
 ENDING_SECONDS = 900
-"""For the tests that a bug names; with some bugs, pytest itself does not end behind them."""
+"""Limits the tests that a bug names; with some bugs, pytest itself hangs after them."""
+GIT = shutil.which("git") or "git"
 _PYTEST = ("-m", "pytest", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
 _UP_TO_THE_FIRST = ("-x",)
 _SIDE_BY_SIDE = ("--numprocesses", "2", "--dist", "loadfile")
 _ALL_BUT_THESE = ("tests", "--ignore=tests/seeded")
-"""The catalogue's own tests say of any sources with a bug that it cannot be put in once more."""
+"""The catalogue's own tests notice that a bug does not fit a second time."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Slipped(Exception):
-    """A bug was not caught, for this reason."""
+    """No test caught a bug, for this reason."""
 
 
 def copy_of_sources(copy):
-    """A copy of what git tracks, in which bugs can be put."""
+    """Copy the files that git tracks, so that bugs can be applied to the copy."""
     shutil.rmtree(copy, ignore_errors=True)
     tracked = subprocess.run(
         [GIT, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -57,9 +58,13 @@ def copy_of_sources(copy):
 
 
 def failing_tests(copy, tests, *how, seconds=SUITE_SECONDS):
-    """Those of the tests that fail."""
+    """Run tests in a copy, and return those that fail."""
     command = [sys.executable, *_PYTEST, "--timeout", str(TEST_SECONDS), *how, *tests]
-    environment = without_repository(copy) | {"PYTHONPATH": f"{copy}:{copy / 'tests'}"}
+    environment = {
+        **os.environ,
+        "GIT_CEILING_DIRECTORIES": str(copy.parent),  # the copy is not part of this repository
+        "PYTHONPATH": f"{copy}:{copy / 'tests'}",
+    }
     try:
         ran = subprocess.run(
             command,
@@ -83,22 +88,31 @@ def failing_tests(copy, tests, *how, seconds=SUITE_SECONDS):
     return failed
 
 
-def catching_test(bug, copy):
-    """The test that notices a bug; that it passes without, remains to be seen."""
-    put_in(bug, copy)
+@contextmanager
+def applied(bug, copy):
+    """Apply a bug to a copy, and restore the copy at the end."""
+    sources = {file: (copy / file).read_text() for file in bug.files if (copy / file).is_file()}
+    bug.apply(copy)
     try:
+        yield
+    finally:
+        for file, source in sources.items():
+            (copy / file).write_text(source)
+
+
+def catching_test(bug, copy):
+    """Return the first test that fails with a bug; it may fail without the bug, too."""
+    with applied(bug, copy):
         failed = failing_tests(
             copy, bug.first, *_UP_TO_THE_FIRST, seconds=ENDING_SECONDS
         ) or failing_tests(copy, _ALL_BUT_THESE, *_UP_TO_THE_FIRST, *_SIDE_BY_SIDE)
-    finally:
-        put_in(bug, copy, "--reverse")
     if not failed:
-        raise Slipped("no test has noticed it")
+        raise Slipped("no test noticed it")
     return failed[0]
 
 
 class Trials:
-    """Bugs that are tried, several at a time: what caught them, and what slipped."""
+    """A run over bugs: which tests caught them, and which bugs slipped."""
 
     def __init__(self, copies):
         self._copies = queue.SimpleQueue()
@@ -108,7 +122,7 @@ class Trials:
         self.slipped = {}
 
     def run(self, bugs, workers):
-        """Try all, and print the table's lines."""
+        """Try all bugs, and print the lines of the table."""
         with ThreadPoolExecutor(workers) as pool:
             trials = {pool.submit(self._try, bug): bug for bug in bugs}
             for trial in as_completed(trials):
@@ -121,19 +135,19 @@ class Trials:
         copy = self._copies.get()
         try:
             found = self.caught[bug.name] = catching_test(bug, copy)
-        except (Slipped, DoesNotApply) as error:
+        except (Slipped, DoesNotFit) as error:
             found = "**NOTHING**"
             self.slipped[bug.name] = str(error)
         finally:
             self._copies.put(copy)
         return found, time.perf_counter() - began
 
-    def look_without_bugs(self):
-        """Whoever was caught by a test that fails anyway was not."""
+    def run_without_bugs(self):
+        """Count bugs as slipped if the test that caught them fails without them, too."""
         copy = self._copies.get()
         tests = sorted(set(self.caught.values()))
         failed = failing_tests(copy, tests, *_SIDE_BY_SIDE) if tests else []
-        failed = failed and failing_tests(copy, failed)  # alone: the others may have been too much
+        failed = failed and failing_tests(copy, failed)  # one by one, without load from the others
         for name, test in self.caught.items():
             if test in failed:
                 self.slipped[name] = f"{test} fails without it, too"
@@ -143,10 +157,10 @@ def main():
     parser = argparse.ArgumentParser(
         prog="python -m seeded", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="bugs; all if none is named")
-    parser.add_argument("--jobs", type=int, default=2, help="bugs that are tried at a time")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of bugs (default: all)")
+    parser.add_argument("--jobs", type=int, default=2, help="how many bugs to try side by side")
     parser.add_argument(
-        "--build", type=Path, default=ROOT / "build" / "seeded", help="where the copies are made"
+        "--build", type=Path, default=ROOT / "build" / "seeded", help="directory for the copies"
     )
     given = parser.parse_args()
     bugs = catalogue()
@@ -158,7 +172,7 @@ def main():
     trials = Trials(copies)
     print("| bug | what goes wrong | caught by | s |\n|---|---|---|---|")
     trials.run(bugs, given.jobs)
-    trials.look_without_bugs()
+    trials.run_without_bugs()
     slipped = [f"{name}: {why}" for name, why in trials.slipped.items()]
     print(f"\n{len(bugs)} bugs, {len(slipped)} slipped", *slipped, sep="\n")
     return 1 if slipped else 0

@@ -1,7 +1,6 @@
 """Moves and merges modules by a table, and rewrites all that names them.
 
     python relayout.py TREE TABLE.json ...      rewrites the checkout TREE in place
-    python relayout.py TREE TABLE.json ... --bugs DIR  remakes the seeded patches in DIR too
 
 A table has four kinds of entries, all by paths of the tree as it stands:
 
