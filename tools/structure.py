@@ -1,7 +1,9 @@
-"""Prints how the product is built: python tools/structure.py [--rooms]
+"""Prints the structure of the product: ``python tools/structure.py [--rooms]``.
 
-One line a package: modules, import levels, modules with a single importer, median lines. Then import
-circles and class names that occur more than once. Imports for types and inside functions count.
+One line for each package: its modules and lines; its rooms (the modules and sub-packages right
+below it) and the levels on which they import each other; how many modules have a single importer;
+and the median size. Then import circles, and class names that occur more than once. Imports for
+types and imports inside functions count.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def module_of(path: Path) -> str:
     return ".".join(parts)
 
 
-def imports_of(tree: ast.Module, module: str, is_package: bool, modules: set[str]) -> set[str]:
+def imports_of(tree: ast.Module, module: str, packages: set[str], modules: set[str]) -> set[str]:
     """Return the modules of ours that one imports, wherever in it."""
     found = set()
     for node in ast.walk(tree):
@@ -39,7 +41,7 @@ def imports_of(tree: ast.Module, module: str, is_package: bool, modules: set[str
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                package = module.split(".") if is_package else module.split(".")[:-1]
+                package = module.split(".") if module in packages else module.split(".")[:-1]
                 package = package[: len(package) - node.level + 1]
                 base = ".".join([*package, base] if base else package)
             names = [f"{base}.{alias.name}" for alias in node.names]
@@ -101,69 +103,80 @@ def rooms_of(graph: dict[str, set[str]], prefix: str) -> dict[str, set[str]]:
     return dict(rooms)
 
 
+class Product:
+    """All modules of the product: their sources, and who imports whom."""
+
+    def __init__(self, root: Path) -> None:
+        """Read every module."""
+        paths = {
+            module_of(path): path for side in SIDES for path in sorted((root / side).rglob("*.py"))
+        }
+        self.packages = {name for name, path in paths.items() if path.name == "__init__.py"}
+        sources = {module: path.read_text(encoding="utf-8") for module, path in paths.items()}
+        self.lines = {module: source.count("\n") for module, source in sources.items()}
+        self.trees = {module: ast.parse(source) for module, source in sources.items()}
+        self.imports = {
+            module: imports_of(tree, module, self.packages, set(paths))
+            for module, tree in self.trees.items()
+        }
+        self.importers: dict[str, set[str]] = defaultdict(set)
+        for module, others in self.imports.items():
+            for other in others:
+                self.importers[other].add(module)
+
+    def below(self, prefix: str) -> dict[str, set[str]]:
+        """Return the modules of a package, each with those of the same package that it imports."""
+        own = {
+            module
+            for module in self.lines
+            if module.startswith(f"{prefix}.") and module not in self.packages
+        }
+        return {module: self.imports[module] & own for module in own}
+
+
+ROW = "{:28} {:>7} {:>7} {:>7} {:>7} {:>14} {:>13}"
+HEADINGS = ("package", "modules", "lines", "rooms", "levels", "one importer", "median lines")
+
+
+def show_package(product: Product, name: str) -> None:
+    """Print one line about a package, and the rooms in it that import each other."""
+    prefix = module_of(ROOT / name / "__init__.py")
+    graph = product.below(prefix)
+    rooms = rooms_of(graph, prefix)
+    level = levels_of(rooms)
+    sizes = [product.lines[module] for module in graph]
+    single = sum(len(product.importers[module]) == 1 for module in graph)
+    median = round(statistics.median(sizes))
+    print(ROW.format(name, len(graph), sum(sizes), len(rooms), max(level.values()), single, median))
+    for circle in components(rooms):
+        if len(circle) > 1:
+            print(f"    rooms that import each other: {', '.join(sorted(circle))}")
+    if "--rooms" in sys.argv:
+        for room in sorted(rooms, key=lambda each: (level[each], each)):
+            print(f"    {level[room]:2} {room}")
+
+
 def main() -> None:
     """Print the figures."""
     sys.setrecursionlimit(10_000)
-    paths = {
-        module_of(path): path for side in SIDES for path in sorted((ROOT / side).rglob("*.py"))
-    }
-    trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in paths.items()}
-    lines = {module: path.read_text(encoding="utf-8").count("\n") for module, path in paths.items()}
-    names = set(paths)
-    imports = {
-        module: imports_of(tree, module, paths[module].name == "__init__.py", names)
-        for module, tree in trees.items()
-    }
-    importers: dict[str, set[str]] = defaultdict(set)
-    for module, others in imports.items():
-        for other in others:
-            importers[other].add(module)
-    row = "{:28} {:>7} {:>7} {:>6} {:>7} {:>15} {:>13}"
-    print(row.format("package", "modules", "lines", "rooms", "levels", "single importer",
-                     "median lines"))  # fmt: skip
-    shown: list[str] = []
+    product = Product(ROOT)
+    print(ROW.format(*HEADINGS))
     for name in PACKAGES:
-        prefix = module_of(ROOT / name / "__init__.py")
-        own = {
-            module for module in names if module.startswith(f"{prefix}.")
-            and paths[module].name != "__init__.py"
-        }  # fmt: skip
-        graph = {module: imports[module] & own for module in own}
-        single = [module for module in own if len(importers[module]) == 1]
-        sizes = [lines[module] for module in own]
-        rooms = rooms_of(graph, prefix)
-        level = levels_of(rooms)
-        print(row.format(name, len(own), sum(sizes), len(rooms), max(level.values()), len(single),
-                         round(statistics.median(sizes))))  # fmt: skip
-        for part in components(rooms):
-            if len(part) > 1:
-                print(f"    rooms that import each other: {', '.join(sorted(part))}")
-                for room in sorted(part):
-                    for module in sorted(own):
-                        if room_of(module, prefix) == room:
-                            for other in sorted(graph[module]):
-                                if (
-                                    room_of(other, prefix) in part
-                                    and room_of(other, prefix) != room
-                                ):
-                                    shown.append(f"        {module} -> {other}")
-        if f"--{name}" in sys.argv:
-            print("\n".join(shown))
-            for room in sorted(rooms, key=lambda each: (level[each], each)):
-                print(f"    {level[room]:2} {room}")
-        shown.clear()
-    print(f"\nall: {len(names)} modules, {sum(lines.values()):,} lines")
-    circles = [part for part in components(imports) if len(part) > 1]
+        show_package(product, name)
+    print(f"\nall: {len(product.lines)} modules, {sum(product.lines.values()):,} lines")
+    circles = [part for part in components(product.imports) if len(part) > 1]
     print(f"import circles: {len(circles)}")
     for part in circles:
         print("    " + ", ".join(sorted(part)))
     classes = Counter(
-        node.name for tree in trees.values() for node in ast.walk(tree)
+        node.name
+        for tree in product.trees.values()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
-    )  # fmt: skip
-    twice = {name: count for name, count in classes.items() if count > 1}
+    )
+    twice = sorted(f"{name} {count}" for name, count in classes.items() if count > 1)
     print(f"class names that occur more than once: {len(twice)}")
-    print("    " + ", ".join(f"{name} {count}" for name, count in sorted(twice.items())))
+    print("    " + ", ".join(twice))
 
 
 if __name__ == "__main__":

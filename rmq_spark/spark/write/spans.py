@@ -1,4 +1,4 @@
-"""spans."""
+"""Where the rows of one task lie: spans of consecutive offsets, with their sums and CRCs."""
 
 from __future__ import annotations
 
