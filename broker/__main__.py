@@ -32,21 +32,21 @@ from rmq_spark.errors import RocketPollError
 
 from .controller import BrokerController
 from .process.log_format import LOG_FORMATS, set_up_logging
-from .process.no_pandas import no_pandas
-from .process.operator_log import log_end, log_reload, log_start, log_stop, shown_host
-from .process.service_manager import ServiceManager, StartWatch, name_process
+from .process.no_pandas import block_pandas
+from .process.operator_log import log_stopped, log_reload, log_start, log_stopping, format_host
+from .process.service_manager import ServiceManager, StartProgress, name_process
 from .server.event_loop import new_event_loop
 from .server.limits.descriptors import allow_descriptors
 from .settings.config import BrokerConfig
 from .settings.settings import ConfigError, load_config, settings_of
-from .store.errors import StartEnded, is_lack, what_is_wrong
+from .store.errors import StartInterrupted, is_transient, describe_error
 
 _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096
 _STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 
-class _NotInOrder(RocketPollError):
+class _UncleanStop(RocketPollError):
     """A broker could not save what it should when it stopped, which is what this is made of."""
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     try:
         config = load_config(given.configFile, given.settings)
     except ConfigError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 2
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
@@ -87,23 +87,23 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     # Arrow's own pool would keep 4 MiB more, to be quicker by a hundredth of what a message costs.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
-        config = _with_descriptors(config)
+        config = _limit_to_descriptors(config)
         loop = new_event_loop()
     except (RocketPollError, OSError) as error:
-        return _cannot_run(error)
+        return _startup_failure(error)
     try:
-        with no_pandas():
+        with block_pandas():
             loop.run_until_complete(
                 serve(
                     config,
-                    partial(_load_again, given) if given.configFile else None,
+                    partial(_reload_config, given) if given.configFile else None,
                     until_input_ends=given.untilInputEnds,
                 )
             )
     except Exception as error:
-        if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
+        if not isinstance(error, (RocketPollError, OSError)) and not is_transient(error):
             raise
-        return _cannot_run(error)
+        return _startup_failure(error)
     finally:
         _close(loop, given)
     return 0
@@ -140,11 +140,11 @@ def _write(stream: TextIO, text: str) -> OSError | None:
     return None
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     _write(sys.stderr, f"{text}\n")
 
 
-def _load_again(given: argparse.Namespace) -> BrokerConfig:
+def _reload_config(given: argparse.Namespace) -> BrokerConfig:
     if not given.configFile.is_file():
         raise ConfigError(
             f"{given.configFile} is no file, as a pipe is none, or is gone: settings can be read "
@@ -185,11 +185,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _cannot_run(error: Exception) -> int:
-    if isinstance(error, _NotInOrder):
-        _complain(str(error))
+def _startup_failure(error: Exception) -> int:
+    if isinstance(error, _UncleanStop):
+        _print_error(str(error))
     else:
-        _complain(f"the broker cannot run: {what_is_wrong(error)}")
+        _print_error(f"the broker cannot run: {describe_error(error)}")
     return 1
 
 
@@ -209,12 +209,12 @@ async def serve(
     """
     manager = ServiceManager()
     name_process()
-    watch = StartWatch(manager)
+    watch = StartProgress(manager)
     controller = BrokerController(config, watch_opening=watch)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     if until_input_ends:
-        loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
+        loop.add_reader(sys.stdin.fileno(), _watch_input, loop, sys.stdin.fileno(), stop)
     if load is not None:
         loop.add_signal_handler(
             signal.SIGHUP, _log.warning, "settings are read again once the broker has started"
@@ -228,41 +228,41 @@ async def serve(
     if load is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, controller, load)
     log_start(config, controller)
-    address = f"{shown_host(config.bind_address)}:{port}"
+    address = f"{format_host(config.bind_address)}:{port}"
     _announce(f"rocketpoll {config.broker_name} listens on {address}")
-    manager.tell("READY=1", f"STATUS=listens on {address}")
-    manager.be_watched(loop)
+    manager.notify("READY=1", f"STATUS=listens on {address}")
+    manager.start_watchdog(loop)
     await stop.wait()
-    manager.tell("STOPPING=1", "STATUS=answers what it has taken, and saves")
-    log_stop(controller)
+    manager.notify("STOPPING=1", "STATUS=answers what it has taken, and saves")
+    log_stopping(controller)
     began = time.perf_counter()
     try:
         unsaved = await controller.stop()
     except (RocketPollError, OSError) as error:
-        raise _NotInOrder(what_is_wrong(error)) from error
+        raise _UncleanStop(describe_error(error)) from error
     if unsaved is not None:
-        raise _NotInOrder(unsaved)
-    manager.end()
-    log_end(time.perf_counter() - began)
+        raise _UncleanStop(unsaved)
+    manager.stop()
+    log_stopped(time.perf_counter() - began)
 
 
 async def _start(
-    controller: BrokerController, watch: StartWatch, stop: asyncio.Event
+    controller: BrokerController, watch: StartProgress, stop: asyncio.Event
 ) -> int | None:
     """Start a broker; return its port, or None if a signal has ended its start.
 
     The loop hears of signals only when the store is open, and a start may take long until then.
     """
     for number in _STOP_SIGNALS:
-        signal.signal(number, lambda *_: watch.stop())
+        signal.signal(number, lambda *_: watch.request_stop())
     try:
         port = await controller.start()
-    except StartEnded as error:
+    except StartInterrupted as error:
         _log.warning("%s", error)
         return None
     for number in _STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if watch.is_to_end:
+    if watch.is_stop_requested:
         stop.set()
     return port
 
@@ -273,7 +273,7 @@ def _announce(line: str) -> None:
         _log.warning("stdout does not take the line %r: %s", line, error)
 
 
-def _with_descriptors(config: BrokerConfig) -> BrokerConfig:
+def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:
     """Return settings with as many files and clients as the system allows descriptors."""
     given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
     return replace(
@@ -286,7 +286,7 @@ def _with_descriptors(config: BrokerConfig) -> BrokerConfig:
 def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> None:
     """Read the settings again, and go on with those that can change now."""
     try:
-        config = _with_descriptors(load())
+        config = _limit_to_descriptors(load())
     except RocketPollError as error:
         _log.error("nothing is read again, as the settings are wrong: %s", error)
         return
@@ -294,7 +294,7 @@ def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> N
     log_reload(reload.reloaded, reload.need_restart)
 
 
-def _look_for_end(loop: asyncio.AbstractEventLoop, descriptor: int, stop: asyncio.Event) -> None:
+def _watch_input(loop: asyncio.AbstractEventLoop, descriptor: int, stop: asyncio.Event) -> None:
     if not os.read(descriptor, _INPUT_BYTES):
         loop.remove_reader(descriptor)
         stop.set()

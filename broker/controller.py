@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 
-from .common.connection import Connection
+from .common.connection import Channel
 from .common.histogram import Histogram
 from .longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from .longpolling.pull_request import PullRequest
@@ -34,30 +34,30 @@ from .longpolling.pull_request_hold_service import PullRequestHoldService
 from .processor.request import reply
 from .runtime.deletion_log import DeletionLog
 from .runtime.housekeeping import Housekeeping
-from .runtime.processors import Processors, Surroundings
-from .runtime.reconcile_tables import TableCheck
+from .runtime.processors import Processors, BrokerContext
+from .runtime.reconcile_tables import TableReconciliation
 from .runtime.state_tables import StateTables
-from .schedule.schedule_message_service import ScheduleMessageService, Start
+from .schedule.schedule_message_service import ScheduleMessageService, StartTime
 from .server.client_connection import ClientConnection
 from .server.event_loop import EarliestTimer, monotonic_ms
-from .server.fair_scheduler import LoopTurn
+from .server.fair_scheduler import FairScheduler
 from .server.server import CannotListen, RemotingServer
 from .settings.config import BrokerConfig
-from .settings.reloading import Reload, reload_of
+from .settings.reloading import Reload, plan_reload
 from .store.config import BrokerRole
-from .store.errors import Hindrance, Lacking, StoreError, is_lack, what_is_wrong
+from .store.errors import Degradation, TransientFailure, StoreError, is_transient, describe_error
 from .store.files.disk import Disk, DiskUsage, LocalDisk
 from .store.message_store import MessageStore
 from .store.results import DeletedFiles
-from .store.startup.opener import OpeningWatch
+from .store.startup.opener import ProgressCallback
 
 if TYPE_CHECKING:
     from .metrics.metrics_service import MetricsService
 
 _log = logging.getLogger(__name__)
-_DELIVER_AGAIN_MS = 1_000
-_ANSWER_SECONDS = 5.0
-_VIP_PORTS_BELOW = 2
+_DELIVERY_RETRY_MS = 1_000
+_DRAIN_SECONDS = 5.0
+_VIP_PORT_DISTANCE = 2
 """The distance from a broker's port down to its VIP channel, fixed in RocketMQ's clients."""
 
 
@@ -75,7 +75,7 @@ class BrokerController:
         disk: Disk | None = None,
         now_ms: Callable[[], int] = time_of_day_ms,
         random_bytes: Callable[[int], bytes] = os.urandom,
-        watch_opening: OpeningWatch | None = None,
+        watch_opening: ProgressCallback | None = None,
     ) -> None:
         """Prepare a broker, touching nothing; ``now_ms`` is the time of day, which may jump."""
         self._watch_opening = watch_opening
@@ -85,11 +85,11 @@ class BrokerController:
         self._random_bytes = random_bytes
         self._is_stopping = False
         self._reput_is_due = False
-        self._delivering = Hindrance("delayed messages are not delivered")
+        self._delivery_degradation = Degradation("delayed messages are not delivered")
         self._advertised_address = (
             ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         )
-        self._reput_took = Histogram()
+        self._reput_latency = Histogram()
         self._metrics: MetricsService | None = None
         self.opening_seconds = 0.0
         self.port = 0
@@ -109,15 +109,15 @@ class BrokerController:
         self._thread = threading.get_ident()
         self._deadline = EarliestTimer(self._loop, self._expire)
         self._delivery = EarliestTimer(self._loop, self._deliver)
-        self.turn = LoopTurn(self._loop)
+        self.scheduler = FairScheduler(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
-            lambda topic, queue_id: self.store.queue_offsets(topic, queue_id, so_far=True).next,
+            lambda topic, queue_id: self.store.queue_offsets(topic, queue_id, allow_incomplete=True).next,
             self._is_matched_by_commit_log,
             self._wake,
-            self.turn.work,
+            self.scheduler.run_steps,
         )
-        listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
+        listener = NotifyMessageArrivingListener(self.hold_service, self._message_arrived)
         began = time.perf_counter()
         self.store = MessageStore(
             config.store,
@@ -147,28 +147,28 @@ class BrokerController:
             lambda: self.store.half_deleted_topics,
             self.store.finish_deletion,
         )
-        self._table_check = TableCheck(self.store, self.tables, config.default_topic_queue_nums)
-        self._table_check.before_serving()
+        self._reconciliation = TableReconciliation(self.store, self.tables, config.default_topic_queue_nums)
+        self._reconciliation.reconcile_at_start()
         self.schedule = ScheduleMessageService(
             store=self.store,
             table=self.tables.delay_offset_table,
             levels_ms=config.store.message_delay_level_ms,
             put=self.store.put_message,
             queue_nums=self._queue_nums,
-            make_again=self._table_check.lost_topics.make_again,
-            start=Start(self._now_ms(), self._monotonic_ms()),
+            recreate_topic=self._reconciliation.topic_restore.recreate,
+            start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
-        self._table_check.warn(config.store)  # the schedule's table is loaded now, too
+        self._reconciliation.log_warnings(config.store)  # the schedule's table is loaded now, too
         self.deletion_log = DeletionLog(
             lambda: self._config.store,
             self.tables.offsets,
             lambda: self.schedule.offsets().offset_table,
             self._now_ms,
         )
-        self.store.report_deletions_to(self._report_deletion)
+        self.store.set_deletion_listener(self._report_deletion)
         self.housekeeping = self._housekeeping(config)
         self.processors = Processors(
-            Surroundings(
+            BrokerContext(
                 config=config,
                 store=self.store,
                 tables=self.tables,
@@ -178,13 +178,13 @@ class BrokerController:
                 now_ms=self._now_ms,
                 monotonic_ms=self._monotonic_ms,
                 advertised_host=self.advertised_host,
-                why_busy=self._why_busy,
+                busy_reason=self._busy_reason,
                 suspend=self._suspend,
-                work=self.turn.work,
-                run_aside=self.housekeeping.run_aside,
-                run_batch_aside=self.housekeeping.run_batch_aside,
+                run_steps=self.scheduler.run_steps,
+                run_in_thread=self.housekeeping.run_in_thread,
+                run_in_batch_thread=self.housekeeping.run_in_batch_thread,
                 clean=self.housekeeping.clean,
-                recent_loss=self.deletion_log.recent_loss,
+                recent_forced_deletions=self.deletion_log.recent_forced_deletions,
                 disk_usage=self.disk_usage,
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
@@ -192,15 +192,15 @@ class BrokerController:
         self.server = RemotingServer(
             config.server,
             self.processors.dispatch,
-            self._client_has_gone,
-            self.turn,
+            self._connection_closed,
+            self.scheduler,
             self.processors.end_turn,
-            self.processors.lanes,
+            self.processors.fast_paths,
         )
         try:
             self.tables.save_configurations()
         except OSError as error:
-            if not is_lack(error):
+            if not is_transient(error):
                 raise
             _log.warning("configurations are not saved: %s; it is tried again", error)
         if config.metrics_port is not None:
@@ -208,11 +208,11 @@ class BrokerController:
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
         self.housekeeping.start(self.hold_service, self.processors)
-        self._delivery.plan(self._monotonic_ms())
+        self._delivery.schedule(self._monotonic_ms())
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
         """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard connect."""
-        port = config.listen_port - _VIP_PORTS_BELOW
+        port = config.listen_port - _VIP_PORT_DISTANCE
         if not config.vip_channel_enable or port <= 0:
             return
         try:
@@ -239,27 +239,27 @@ class BrokerController:
         self._is_stopping = True
         # Metrics stay to the end: who asks for them learns that the broker is stopping.
         self.server.stop_listening()
-        self.store.take_no_more("the broker is stopping")
+        self.store.stop_accepting("the broker is stopping")
         self._delivery.cancel()
         self._deadline.cancel()
         self.hold_service.release_all()
-        self.processors.parked.refuse_all("the broker is stopping")
-        await self.processors.acknowledger.settled(_ANSWER_SECONDS)
-        await self._batches_ended(_ANSWER_SECONDS)
-        await self.housekeeping.settled(_ANSWER_SECONDS)
+        self.processors.pending_sends.refuse_all("the broker is stopping")
+        await self.processors.acknowledger.drain(_DRAIN_SECONDS)
+        await self._drain_batches(_DRAIN_SECONDS)
+        await self.housekeeping.drain(_DRAIN_SECONDS)
         await self.server.stop()
         await self.housekeeping.stop()
         with suppress(StoreError):  # the store's own end tells of it
             # Wait even for a slow disk: offsets that are not saved deliver messages once more.
-            self.store.settle()
+            self.store.wait_flushed()
         unsaved: list[str] = []
         try:
             self.tables.save()
-            self.schedule.save_in_order()
-        except (OSError, Lacking) as error:
-            if isinstance(error, OSError) and not is_lack(error):
+            self.schedule.save_final()
+        except (OSError, TransientFailure) as error:
+            if isinstance(error, OSError) and not is_transient(error):
                 raise
-            why = what_is_wrong(error)
+            why = describe_error(error)
             unsaved.append(f"what has changed of configurations and offsets is not saved: {why}")
         finally:
             if self._metrics is not None:
@@ -269,19 +269,19 @@ class BrokerController:
             unsaved.append(of_store)
         return "; ".join(unsaved) or None
 
-    async def _batches_ended(self, seconds: float) -> None:
+    async def _drain_batches(self, seconds: float) -> None:
         """Wait for commits under way; the next start rolls back one that a disk keeps longer."""
         until = self._loop.time() + seconds
-        while (under_way := self.store.batches.under_way) and self._loop.time() < until:
+        while (under_way := self.store.staged_batches.under_way) and self._loop.time() < until:
             ended = asyncio.wrap_future(under_way)
             await asyncio.wait([ended], timeout=until - self._loop.time())
 
     def reload(self, config: BrokerConfig) -> Reload:
         """Go on with what a running broker can take of another configuration; say what that is."""
-        reload = reload_of(self._config, config)
+        reload = plan_reload(self._config, config)
         self._config = self.processors.admin.config = taken = reload.config
         self.server.limits = taken.server
-        self.store.keep_by(taken.store)
+        self.store.update_retention(taken.store)
         tables = self.tables
         tables.topics.max_topics, tables.topics.max_queues = taken.max_topics, taken.max_queues
         tables.groups.max_groups = taken.max_groups
@@ -297,7 +297,7 @@ class BrokerController:
         metrics = self._metrics.descriptors() if self._metrics is not None else []
         return self.server.descriptors() + [number for number in metrics if number >= 0]
 
-    def why_not_ready(self) -> str | None:
+    def unready_reason(self) -> str | None:
         """Return why messages are not taken now, or None if they are, or never shall be."""
         if self._is_stopping:
             return "the broker is stopping"
@@ -305,14 +305,14 @@ class BrokerController:
             return "the broker is starting"
         if self._config.store.broker_role is BrokerRole.SLAVE:
             return self.store.state().failure
-        return self.store.why_nothing_is_taken() or self.store.state().why_unwritten
+        return self.store.unavailable_reason() or self.store.state().unwritable_reason
 
     async def _open_metrics(self, host: str, port: int) -> None:
         # These take some 50 ms to import, which a broker without metrics is spared.
         from .metrics.metrics_service import MetricsService  # noqa: PLC0415
-        from .metrics.sources import Observed  # noqa: PLC0415
+        from .metrics.sources import MetricsSources  # noqa: PLC0415
 
-        observed = Observed(
+        observed = MetricsSources(
             config=lambda: self._config,
             store=self.store,
             tables=self.tables,
@@ -320,14 +320,14 @@ class BrokerController:
             hold_service=self.hold_service,
             schedule=self.schedule,
             server=self.server,
-            reput_took=self._reput_took,
+            reput_latency=self._reput_latency,
             disk_usage=self.disk_usage,
             deletion_log=self.deletion_log,
-            why_not_ready=self.why_not_ready,
+            unready_reason=self.unready_reason,
             now_ms=self._now_ms,
             started_ms=self._now_ms(),
         )
-        metrics = MetricsService(observed, self._loop, self.turn.work)
+        metrics = MetricsService(observed, self._loop, self.scheduler.run_steps)
         self.metrics_port = await metrics.start(host, port)
         self._metrics = metrics
 
@@ -346,26 +346,26 @@ class BrokerController:
         state = self.store.state()
         if visible > state.flushed_offset and state.failure is None:
             try:
-                self.store.flushed(visible).result(_ANSWER_SECONDS)
+                self.store.flush_future(visible).result(_DRAIN_SECONDS)
             except FutureTimeoutError:
-                raise Lacking(
-                    f"the disk takes longer than {_ANSWER_SECONDS} s for a flush"
+                raise TransientFailure(
+                    f"the disk takes longer than {_DRAIN_SECONDS} s for a flush"
                 ) from None
 
     def _housekeeping(self, config: BrokerConfig) -> Housekeeping:
         return Housekeeping(
             loop=self._loop,
-            turn=self.turn,
+            scheduler=self.scheduler,
             config=config,
             store=self.store,
             tables=self.tables,
             schedule=self.schedule,
-            opened=self._table_check.queues_are_complete,
+            on_opened=self._reconciliation.reconcile_complete_queues,
         )
 
     # ---- requests
 
-    def advertised_host(self, connection: Connection) -> Host:
+    def advertised_host(self, connection: Channel) -> Host:
         """Return the address at which a client can reach this broker: the dialled or a fixed one.
 
         The port is the same for all: what is sent by the VIP channel can be asked for elsewhere,
@@ -373,68 +373,68 @@ class BrokerController:
         """
         return Host(self._advertised_address or connection.local_host.address, self.port)
 
-    def _client_has_gone(self, connection: ClientConnection) -> None:
-        self.hold_service.forget(connection)
-        self.processors.client_has_gone(connection)
+    def _connection_closed(self, connection: ClientConnection) -> None:
+        self.hold_service.discard(connection)
+        self.processors.connection_closed(connection)
 
-    def _why_busy(self) -> str | None:
+    def _busy_reason(self) -> str | None:
         """Return why no messages are taken now, or None."""
-        if self.server.is_flooded:
+        if self.server.is_overloaded:
             return (
                 f"[REJECTREQUEST]system busy, requests of {self.server.waiting_bytes} bytes wait "
                 "for their turn"
             )
-        return self.processors.acknowledger.why_busy()
+        return self.processors.acknowledger.busy_reason()
 
     # ---- arrivals
 
     def _wake_reput(self) -> None:
         """Have reput run once at the end of a turn; callable from any thread."""
         if threading.get_ident() == self._thread:
-            self._plan_reput()
+            self._schedule_reput()
         else:
-            self._loop.call_soon_threadsafe(self._plan_reput)
+            self._loop.call_soon_threadsafe(self._schedule_reput)
 
-    def _plan_reput(self) -> None:
+    def _schedule_reput(self) -> None:
         if not self._reput_is_due:
-            self._loop.call_soon(self._begin_reput)
+            self._loop.call_soon(self._start_reput)
             self._reput_is_due = True
 
-    def _begin_reput(self) -> None:
+    def _start_reput(self) -> None:
         self._reput_is_due = False
         # Senders have been told already: what they sent does not wait for the line.
-        self.turn.begin(self._reput, at_once=True)
+        self.scheduler.run(self._reput, at_once=True)
 
     def _reput(self, until: float) -> bool:
         """Run reput while there is time; return whether nothing is left to do now."""
         began = time.perf_counter()
         is_done = self.store.reput(lambda: self._loop.time() >= until)
-        self._reput_took.add(time.perf_counter() - began)
-        return is_done or self.store.is_reput_hindered
+        self._reput_latency.add(time.perf_counter() - began)
+        return is_done or self.store.is_reput_degraded
 
-    def _has_arrived(self, topic: str, queue_id: int) -> None:
+    def _message_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:
             now_ms = self._monotonic_ms()
-            self.schedule.arrived(queue_id, now_ms)
-            self._delivery.plan(now_ms)
+            self.schedule.record_arrival(queue_id, now_ms)
+            self._delivery.schedule(now_ms)
 
     # ---- waiting pulls
 
     def _suspend(self, held: PullRequest) -> bool:
         if self._is_stopping or not self.hold_service.suspend_pull_request(held):
             return False
-        self._plan_deadline()
+        self._schedule_deadline()
         return True
 
-    def _plan_deadline(self) -> None:
+    def _schedule_deadline(self) -> None:
         """Plan the one timer for the earliest deadline; ringing too early does no harm."""
         next_ms = self.hold_service.next_deadline_ms
         if next_ms is not None:
-            self._deadline.plan(next_ms)
+            self._deadline.schedule(next_ms)
 
     def _expire(self, now_ms: int) -> None:
         self.hold_service.expire(now_ms)
-        self._plan_deadline()
+        self._schedule_deadline()
 
     def _is_matched_by_commit_log(
         self, held: PullRequest, from_queue_offset: int
@@ -451,21 +451,21 @@ class BrokerController:
     def _deliver(self, now_ms: int) -> None:
         try:
             next_ms = self.schedule.deliver_due(now_ms)
-            self._delivering.end()
+            self._delivery_degradation.end()
         except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait endlessly
-            if is_lack(error):
-                self._delivering.begin(error)
+            if is_transient(error):
+                self._delivery_degradation.begin(error)
             else:
                 _log.exception("delivering delayed messages failed, and is tried again")
-            next_ms = now_ms + _DELIVER_AGAIN_MS
+            next_ms = now_ms + _DELIVERY_RETRY_MS
         if next_ms is not None:
-            self._delivery.plan(next_ms)
+            self._delivery.schedule(next_ms)
 
     def _queue_nums(self, topic: str) -> int | None:
         config = self.tables.topics.get(topic)
         if config is None:
             return 0
-        return config.write_queue_nums if topic not in self.tables.topics.leaving else None
+        return config.write_queue_nums if topic not in self.tables.topics.deleting else None
 
     def _monotonic_ms(self) -> int:
         return monotonic_ms(self._loop)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.errors import RocketPollError, excerpt
 
-from .common.threads import Workers
+from .common.threads import DaemonThreadPool
 from .embedded.embedded_broker import EmbeddedBroker
 from .embedded.helpers import NotInTime
 from .testing import STREAM_SECONDS
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _SUSPEND_MS: Final = 50
 """The time for which brokers hold pulls of the stream; `processAllAvailable` waits so long."""
 
-_BEFORE_IT_BEGINS: Final = ("Initializing", "Getting offsets")
-_LOOK_SECONDS: Final = 0.02
+_NOT_STARTED_HINT: Final = ("Initializing", "Getting offsets")
+_POLL_SECONDS: Final = 0.02
 _OUTPUT_MODES: Final = ("append", "update", "complete")
 _ROWS_SHOWN: Final = 20
 _ROW_EXAMPLE: Final = 'check_answer((1, "ada"), (2, "bob"))'
@@ -127,18 +127,18 @@ class StreamTest:
         self._checkpoint: Path | None = None
         self._query: StreamingQuery | None = None
         self._batches: dict[int, list[Row]] = {}
-        self._rows_of_last: list[Row] = []
+        self._last_batch_rows: list[Row] = []
 
     def __enter__(self) -> StreamTest:
         self._checkpoint = Path(tempfile.mkdtemp(prefix="rocketpoll-stream-"))
-        self._batches, self._rows_of_last = {}, []  # it may have been used before
+        self._batches, self._last_batch_rows = {}, []  # it may have been used before
         try:
             if not self._broker.has_topic(self._topic):
                 self._broker.create_topic(self._topic)
             self.start()
-            self._wait_until_begun()
+            self._wait_until_started()
         except BaseException:
-            self._end_query()
+            self._stop_query()
             self._remove_checkpoint()
             raise
         return self
@@ -150,13 +150,13 @@ class StreamTest:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            failure = self._end_query()
+            failure = self._stop_query()
             if failure is not None and error is None:
                 raise failure
         finally:
             self._remove_checkpoint()
 
-    def _end_query(self) -> BaseException | None:
+    def _stop_query(self) -> BaseException | None:
         """Stop the query, if there is one, and return what had made it fail before."""
         query, self._query = self._query, None
         if query is None:
@@ -165,16 +165,16 @@ class StreamTest:
         query.stop()
         return failure
 
-    def _wait_until_begun(self) -> None:
+    def _wait_until_started(self) -> None:
         """Wait until the query knows where its topic begins, for which it asks the broker once.
 
         A test that takes the broker away in its first line takes it from a stream that runs.
         """
         query, until = self._running(), time.monotonic() + self._timeout
         while query.isActive and time.monotonic() < until:
-            if not query.status["message"].startswith(_BEFORE_IT_BEGINS):
+            if not query.status["message"].startswith(_NOT_STARTED_HINT):
                 return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     # ---- steps
 
@@ -202,7 +202,7 @@ class StreamTest:
             pyspark.errors.StreamingQueryException: The stream has failed.
         """
         query = self._running()
-        workers = Workers("process_all", waits_at_exit=False)
+        workers = DaemonThreadPool("process_all", waits_at_exit=False)
         processing = workers.submit(query.processAllAvailable)
         processing.add_done_callback(lambda _: workers.shutdown())
         if not wait([processing], self._timeout).done:
@@ -235,7 +235,7 @@ class StreamTest:
             AssertionError: There are others, or fewer; the message shows which.
             TypeError: A row is none of these.
         """
-        _check_rows(self._rows_of_last, expected)
+        _check_rows(self._last_batch_rows, expected)
 
     def stop(self) -> None:
         """Stop the stream in order; `start` goes on from its checkpoint.
@@ -256,7 +256,7 @@ class StreamTest:
             StreamTestError: The stream does not run.
         """
         self.stop()
-        begun, committed = (self._last_of(name) for name in ("offsets", "commits"))
+        begun, committed = (self._last_batch_in(name) for name in ("offsets", "commits"))
         if begun is not None and committed == begun:
             commits = self._checkpoint_path() / "commits"
             (commits / str(committed)).unlink()
@@ -270,7 +270,7 @@ class StreamTest:
         """
         if self._query is not None and self._query.isActive:
             raise StreamTestError("the stream runs already: stop() it, or crash() it, before")
-        if self._last_of("offsets") is None:
+        if self._last_batch_in("offsets") is None:
             # One that ended while Spark wrote its first offset leaves half a file, beside which
             # Spark 4.1 and later begin no query.
             shutil.rmtree(self._checkpoint_path() / "offsets", ignore_errors=True)
@@ -288,7 +288,7 @@ class StreamTest:
                 "the pipeline has to return a streaming DataFrame, made of the one that it is "
                 f"given; it has returned {excerpt(result)}"
             )
-        writer = result.writeStream.foreachBatch(self._keep).outputMode(self._output_mode)
+        writer = result.writeStream.foreachBatch(self._collect_batch).outputMode(self._output_mode)
         writer = writer.option("checkpointLocation", str(self._checkpoint_path()))
         self._query = writer.start()
 
@@ -337,7 +337,7 @@ class StreamTest:
     def rows(self) -> list[Row]:
         """The rows so far, batch by batch; in complete mode those of the last batch."""
         if self._output_mode == "complete":
-            return list(self._rows_of_last)
+            return list(self._last_batch_rows)
         return [row for _, rows in sorted(self._batches.items()) for row in rows]
 
     @property
@@ -351,8 +351,8 @@ class StreamTest:
 
     # ---- within
 
-    def _keep(self, frame: DataFrame, batch_id: int) -> None:
-        self._rows_of_last = self._batches[batch_id] = frame.collect()
+    def _collect_batch(self, frame: DataFrame, batch_id: int) -> None:
+        self._last_batch_rows = self._batches[batch_id] = frame.collect()
 
     def _running(self) -> StreamingQuery:
         if self._checkpoint is None:
@@ -370,7 +370,7 @@ class StreamTest:
             )
         return self._checkpoint
 
-    def _last_of(self, name: str) -> int | None:
+    def _last_batch_in(self, name: str) -> int | None:
         """Return the number of the last batch in a log of the checkpoint, or None."""
         numbers: list[int] = []
         with suppress(FileNotFoundError):
@@ -409,7 +409,7 @@ def _check_rows(found: Sequence[Row], expected: Sequence[object]) -> None:
     if missing or more:
         raise AssertionError(
             f"needed {len(expected)} rows, found {len(found)}\n"
-            f"missing: {_shown(missing)}\nnot expected: {_shown(more)}{_table(missing, more)}"
+            f"missing: {_format_rows(missing)}\nnot expected: {_format_rows(more)}{_format_table(missing, more)}"
         )
 
 
@@ -433,12 +433,12 @@ def _is_same(found: Any, expected: Any) -> bool:
     return bool(found == expected or (found != found and expected != expected))  # noqa: PLR0124  # NaN
 
 
-def _shown(rows: Sequence[object]) -> str:
+def _format_rows(rows: Sequence[object]) -> str:
     dots = ", ..." if len(rows) > _ROWS_SHOWN else ""
     return ", ".join(map(repr, rows[:_ROWS_SHOWN])) + dots if rows else "none"
 
 
-def _table(missing: Sequence[Any], more: Sequence[Row]) -> str:
+def _format_table(missing: Sequence[Any], more: Sequence[Row]) -> str:
     """Return both sides in a table, cell by cell, where chispa is installed."""
     try:
         from chispa.rows_comparer import assert_basic_rows_equality  # noqa: PLC0415  # a guest

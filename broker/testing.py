@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from .embedded.errors import wrong_kind
+from .embedded.errors import type_error
 from .embedded.helpers import (
-    LOOK_AGAIN_SECONDS,
+    POLL_SECONDS,
     WAIT_SECONDS,
     BrokerHelpers,
     NotInTime,
@@ -48,7 +48,7 @@ def wait_until(
         TypeError: ``condition`` is no function, or ``timeout`` no number.
     """
     if not callable(condition):
-        raise wrong_kind("condition", "a function", condition, "wait_until(lambda: done)")
+        raise type_error("condition", "a function", condition, "wait_until(lambda: done)")
     deadline = time.monotonic() + checked_seconds(timeout)
     while not (found := condition()):
         remaining = deadline - time.monotonic()
@@ -56,7 +56,7 @@ def wait_until(
             raise NotInTime(
                 f"{what} was waited for, for {timeout} s: the last answer was {found!r}"
             )
-        time.sleep(min(LOOK_AGAIN_SECONDS, remaining))
+        time.sleep(min(POLL_SECONDS, remaining))
     return found
 
 
@@ -123,7 +123,7 @@ def collect_stream(
     """
     if not getattr(stream, "isStreaming", False):
         example = 'spark.readStream.format("rocketpoll").options(...).load()'
-        raise wrong_kind("stream", "a streaming DataFrame", stream, example)
+        raise type_error("stream", "a streaming DataFrame", stream, example)
     checked_seconds(timeout)
     name = f"rocketpoll_rows_{next(_numbers)}"
     spark = stream.sparkSession

@@ -24,7 +24,7 @@ PAGES: Final = "docs/"
 """The folder of the pages; their address as soon as the project has one."""
 
 _EXCERPT_CHARACTERS = 60
-_PLACE_CHARACTERS = 200
+_POSITION_CHARACTERS = 200
 
 
 class RocketPollError(Exception):
@@ -64,9 +64,9 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
     def __init__(self, subject: str, *, at: int | str, needed: str, found: object) -> None:
         """Build the message; ``found`` is cut short, so that no error repeats a large input."""
         if (
-            isinstance(at, str) and len(at) > _PLACE_CHARACTERS
+            isinstance(at, str) and len(at) > _POSITION_CHARACTERS
         ):  # names of fields can be bad input, too
-            at = at[: _PLACE_CHARACTERS - 3] + "..."
+            at = at[: _POSITION_CHARACTERS - 3] + "..."
         self.subject = subject
         self.at = at
         self.needed = needed
@@ -76,7 +76,7 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the fields when the error is pickled, as from an executor to the driver."""
-        return _rebuilt, (type(self), self.subject, self.at, self.needed, self.found)
+        return _rebuild, (type(self), self.subject, self.at, self.needed, self.found)
 
 
 class FrameError(WireError):
@@ -132,33 +132,33 @@ def _representation(value: object) -> str:
     return reprlib.repr(value)
 
 
-def legible(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return a text that somebody has given as an error can show it.
 
     It is not too long then, and has no surrogates.
     """
-    if len(text) > _PLACE_CHARACTERS:
+    if len(text) > _POSITION_CHARACTERS:
         text = f"{text[:_EXCERPT_CHARACTERS]}..., {len(text)} characters"
-    return encodable(text)
+    return escape_surrogates(text)
 
 
-def encodable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Return a text that UTF-8 holds, with surrogates escaped, as in paths of another encoding."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
-def counted(count: int, what: str, several: str = "") -> str:
+def format_count(count: int, singular: str, plural: str = "") -> str:
     """Return a number of things in words: ``1 queue``, ``2,000 queues``.
 
     Args:
         count: The number.
-        what: Word for one of them.
-        several: Word for several; by default that for one, with an s.
+        singular: Word for one of them.
+        plural: Word for several; by default that for one, with an s.
     """
-    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
-def _rebuilt(
-    kind: type[WireError], subject: str, at: int | str, needed: str, found: str
+def _rebuild(
+    error_class: type[WireError], subject: str, at: int | str, needed: str, found: str
 ) -> WireError:
-    return kind(subject, at=at, needed=needed, found=Verbatim(found))
+    return error_class(subject, at=at, needed=needed, found=Verbatim(found))

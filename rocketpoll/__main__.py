@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-_INTERRUPTED = 130
+_INTERRUPTED_EXIT_CODE = 130
 """Exit code of a command that Ctrl-C has ended, as in shells."""
 
 
@@ -18,7 +18,7 @@ def main() -> int:
     """Run the command of this process's arguments, and return its exit code."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # else it is ignored, as behind nohup
-        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED_EXIT_CODE))
     if sys.argv[1:2] == ["broker"] and any(each.startswith(("-c", "--c")) for each in sys.argv[2:]):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # to a broker, it says: read settings again
     from rmq_spark.cli.main import main as run  # noqa: PLC0415  # behind the handler

@@ -39,10 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
         f"rocketpoll_topic(queues={_QUEUES}): how many queues the topic of rocketpoll_topic has",
     )
     if find_spec("freezegun") is not None:
-        _leave_clocks_running()
+        _exempt_from_freezegun()
 
 
-def _leave_clocks_running() -> None:
+def _exempt_from_freezegun() -> None:
     """Have freezegun leave the real time to rocketpoll.
 
     Where it stands still, no timeout is ever over: a ``poll`` that finds nothing would never
@@ -76,7 +76,7 @@ def rocketpoll_topic(
     """Yield the name of a topic that only this test has; it is deleted afterwards."""
     marker = request.node.get_closest_marker("rocketpoll_topic")
     queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)
-    topic = f"{_as_topic(request.node.name)}-{next(_numbers)}"
+    topic = f"{_topic_name(request.node.name)}-{next(_numbers)}"
     rocketpoll_broker.create_topic(topic, queues)
     try:
         with rocketpoll_broker.leaving_no_faults():
@@ -103,6 +103,6 @@ def _queues(queues: int = _QUEUES) -> int:
     return queues
 
 
-def _as_topic(name: str) -> str:
+def _topic_name(name: str) -> str:
     """Return a test's name, shortened to what a topic's name may be."""
     return re.sub(r"[^a-zA-Z0-9_]+", "-", name)[:_NAME_CHARACTERS_MAX].strip("-")

@@ -27,14 +27,14 @@ from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcess
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
 from rocketpoll.broker.processor.pulls.query_consume_queue import QueryConsumeQueueProcessor
 from rocketpoll.broker.processor.pulls.query_message import QueryMessageProcessor
-from rocketpoll.broker.processor.reply_after_save import AfterSaving
+from rocketpoll.broker.processor.reply_after_save import ReplyAfterSave
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.topics.kv_config import KVConfigProcessor
 from rocketpoll.broker.processor.topics.route import RouteProcessor
 from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
 from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.clients import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.files.disk import DiskUsage
@@ -66,11 +66,11 @@ class AdminRoom:
         self.holds = Hold()
         self.delay_offsets = {}
         self.send_queue = SendQueue(0, 0)
-        self.recent_loss = ""
+        self.recent_forced_deletions = ""
         self.disk_usage = DiskUsage(100 << 30, 25 << 30, 75 << 30)
         self.cleanings = 0
         self.connection = FakeConnection()
-        self.after_saving = AfterSaving(run_at_once)
+        self.after_saving = ReplyAfterSave(run_at_once)
         self.processors = self._processors()
         self.handlers = {}
         for processor in self.processors:
@@ -93,7 +93,7 @@ class AdminRoom:
             lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
             lambda: self.send_queue,
             lambda: self.disk_usage,
-            lambda: self.recent_loss,
+            lambda: self.recent_forced_deletions,
             started_ms,
         )
         return (
@@ -192,7 +192,7 @@ class AdminRoom:
             )
             for topic in topics
         )
-        channel = ClientChannel(FakeConnection(), f"client of {group}", "JAVA", 409, self.clock())
+        channel = ClientChannelInfo(FakeConnection(), f"client of {group}", "JAVA", 409, self.clock())
         self.consumers.register(
             channel,
             ConsumerData(group_name=group, subscription_data_set=subscriptions),

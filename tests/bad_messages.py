@@ -11,7 +11,7 @@ import zlib
 from contextlib import contextmanager
 
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.flags import MessageSysFlag as Flag
@@ -103,7 +103,7 @@ class BadTopic:
     def read_as_commits(self):
         """Read the committed rows of a topic whose commits topic has a manifest like them."""
         topic = f"{self.topic}-committed"
-        commits = commits_topic(topic)
+        commits = commits_topic_name(topic)
         self.broker.create_topic(topic, 1)
         self.broker.create_topic(commits, 1)
         with ClientInstance(self.broker.address) as instance:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.bodies.columns import check_schema, source_schema, with_body_schema
-from rmq_spark.spark.bodies.decoder import batches_of
+from rmq_spark.spark.bodies.decoder import record_batches_for
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.options.values import OnBadRecord
 from rmq_spark.spark.schemas.columns import arrow_schema_of
@@ -29,9 +29,9 @@ def batches(bodies, schema, kind="json", **more):
         encode_record(StoredMessage("orders", body, queue_id=3, queue_offset=at))
         for at, body in enumerate(bodies)
     ]
-    how = BadRecords(OnBadRecord(more.get("onBadRecord", "fail")))
-    made = batches_of(options, arrow_schema_of(columns), how)
-    return list(made.of(RecordChunk(b"".join(records)), "broker-a"))
+    how = BadRecordHandler(OnBadRecord(more.get("onBadRecord", "fail")))
+    made = record_batches_for(options, arrow_schema_of(columns), how)
+    return list(made.convert(RecordChunk(b"".join(records)), "broker-a"))
 
 
 def rows(bodies, schema, kind="json", **more):
@@ -45,7 +45,7 @@ def values(bodies, type_, **more):
 
 def alone(decoder, body):
     """One body as its decoder has it when it is alone; its fault is raised."""
-    found, faults = decoder.each(pa.array([body], pa.binary()))
+    found, faults = decoder.decode_each(pa.array([body], pa.binary()))
     for fault in faults.values():
         raise fault
     return found

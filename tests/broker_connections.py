@@ -35,7 +35,7 @@ class FakeConnection:
         self.local_host = parse_host("127.0.0.1:9876")
         self.is_closed = False
         self.is_congested = False
-        self.answer_bytes_max = 1 << 23
+        self.response_bytes_max = 1 << 23
         self.sent = []
         self.asked = []
         self.answers = {}
@@ -51,21 +51,21 @@ class FakeConnection:
         reader.feed(head + b"".join(body))
         self.send(decode_command(reader.next_frame()))
 
-    def request(self, command, timeout_ms, then):
-        """Asked; the answer comes when `answer_all` is called,
+    def request(self, command, timeout_ms, callback):
+        """Asked; the answer comes when `acknowledge_all` is called,
         as it would in another turn of the loop."""
-        self.asked.append((command, timeout_ms, then))
+        self.asked.append((command, timeout_ms, callback))
 
-    def answer_all(self):
+    def acknowledge_all(self):
         """Answer what was asked; what has no answer runs into its timeout."""
         asked, self.asked = self.asked, []
         for command, _, then in asked:
             answer = self.answers.get(command.code)
             then(None if answer is None or self.is_closed else answer(command))
 
-    def close(self, why):
+    def close(self, reason):
         self.is_closed = True
-        self.closed_because = why
+        self.closed_because = reason
 
     # ---- what a test says for its client
 

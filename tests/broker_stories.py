@@ -123,8 +123,8 @@ async def started(config, disk=None, now_ms=time_of_day_ms):
         await controller.stop()
     assert controller.server.connections == 0
     assert (controller.server.in_flight_bytes, controller.server.unread_bytes) == (0, 0)
-    assert controller.hold_service.held == 0
-    assert controller.hold_service.queues == 0
+    assert controller.hold_service.hold_count == 0
+    assert controller.hold_service.queue_count == 0
 
 
 def run(story):

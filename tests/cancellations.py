@@ -35,7 +35,7 @@ class _Driven:
     """A coroutine that cancels its own task where it waits for the time that was told."""
 
     def __init__(self, coroutine, number, way):
-        self._coroutine, self._left, self._way = coroutine, number, way
+        self._coroutine, self._left, self._trace = coroutine, number, way
         self.where = None
 
     @property
@@ -61,11 +61,11 @@ class _Driven:
 
     def _has_begun_to_wait_for(self, awaited):
         self._left -= 1
-        if self._left >= 0 or (self.where is not None and self._way is not Way.FOR_GOOD):
+        if self._left >= 0 or (self.where is not None and self._trace is not Way.FOR_GOOD):
             return
         task = asyncio.current_task()
         self.where = self.where or _innermost(self._coroutine)
-        if self._way is Way.COME and awaited is not None:
+        if self._trace is Way.COME and awaited is not None:
             awaited.add_done_callback(lambda _: task.cancel())  # ahead of the task's own
         else:
             asyncio.get_running_loop().call_soon(task.cancel)
@@ -82,7 +82,7 @@ def _innermost(coroutine):
 
 
 async def cancelled_everywhere(make, do, check, *, least=1):
-    """Cancel ``do`` at each await, in each way, and look each time what became of it.
+    """Cancel ``run`` at each await, in each way, and look each time what became of it.
 
     All three are coroutine functions. ``least`` is a number of awaits that there must be.
     """
@@ -109,8 +109,8 @@ class Belongings:
 
     def __init__(self):
         loop = asyncio.get_running_loop()
-        self._unheard = []
-        loop.set_exception_handler(lambda _, context: self._unheard.append(context))
+        self._unconfirmed_error = []
+        loop.set_exception_handler(lambda _, context: self._unconfirmed_error.append(context))
         self._tasks = asyncio.all_tasks()
         self._threads = set(threading.enumerate())
         self._sockets = _sockets()
@@ -130,7 +130,7 @@ class Belongings:
         await until("the end of tasks", lambda: not self.new_tasks())
         await until("the end of threads", lambda: not self.new_threads())
         await until("the end of connections", lambda: not self.new_sockets())
-        assert self._unheard == []
+        assert self._unconfirmed_error == []
 
 
 def _stays(thread):

@@ -29,13 +29,13 @@ class Consumer:
             subscription_data_set=(SubscriptionData(topic="T", sub_version=1),),
         )
 
-    def end_threads(self):
+    def stop_threads(self):
         """It has none."""
 
-    def connection_ended(self, address):
+    def on_connection_closed(self, address):
         pass
 
-    def rebalance_soon(self):
+    def request_rebalance(self):
         self.rebalances.release()
 
     def reset_offsets(self, topic, offsets):

@@ -12,9 +12,9 @@ from urllib.parse import quote, urlencode
 
 from rmq_spark.cli.console.guard import Guard
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.http_port import HttpPort
+from rmq_spark.cli.console.http_port import ConsoleServer
 from rmq_spark.cli.console.site import Site
-from rmq_spark.cli.shell.connection import Access
+from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.instance.instance import ClientInstance
 
@@ -103,13 +103,13 @@ class Browser:
 @contextmanager
 def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), names=(), access=None):
     """A console of a cluster, in this process, and a browser for it."""
-    guard = Guard(token=TOKEN, reads_are_open=reads_are_open, writes=writes, names=names)
+    guard = Guard(token=TOKEN, has_public_reads=reads_are_open, is_writable=writes, host_names=names)
     history = History()
     instance = ClientInstance(name_server, request_timeout_ms=5_000)
     with Admin(instance=instance) as admin:
-        access = access or Access({"namesrv": name_server}, ("--namesrv", name_server))
+        access = access or ClusterAccess({"namesrv": name_server}, ("--namesrv", name_server))
         site = Site(admin, guard, history, checkpoints, access)
-        with HttpPort("127.0.0.1", 0, site.answer) as server:
+        with ConsoleServer("127.0.0.1", 0, site.respond) as server:
             serving = threading.Thread(target=server.serve_forever, args=(0.01,))
             serving.start()
             yield Browser(server.server_address[1], guard, site)

@@ -285,7 +285,7 @@ class RecordingDisk(_WatchedDisk):
             try:
                 return call.run(self._disk)
             finally:
-                self._record(call)
+                self._decode(call)
 
     def _run_flush(self, call):
         with self._lock:
@@ -306,7 +306,7 @@ class RecordingDisk(_WatchedDisk):
         with self._lock:
             self._tell("end_flush", flush)
 
-    def _record(self, call):
+    def _decode(self, call):
         """Look up what an operation has left, whether it failed or not."""
         path = call.path.relative_to(self.root)
         if call.kind == "write":

@@ -83,9 +83,9 @@ def fail_by_arguments():
     from rocketpoll.broker.store.files import disk  # noqa: PLC0415
     from rocketpoll.broker.store.maintenance import checkpointer  # noqa: PLC0415
 
-    threads.BIRTH_SECONDS = checkpointer.BIRTH_SECONDS = 0.3
-    housekeeping._THREADS_MS = 100
-    disk._LOOKED_INTO = 2  # so that a few directories are looked into by several threads
+    threads.THREAD_START_TIMEOUT_SECONDS = checkpointer.THREAD_START_TIMEOUT_SECONDS = 0.3
+    housekeeping._THREAD_CHECK_MS = 100
+    disk._DIRECTORIES_PER_TASK = 2  # so that a few directories are looked into by several threads
     prefix, kind, times = sys.argv[1:4]
     del sys.argv[1:4]
     BIRTHS.fail(prefix, kind, int(times))

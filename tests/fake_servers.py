@@ -17,15 +17,15 @@ class Peer:
 
     def __init__(self, sock):
         self.socket = sock
-        self._frames = FrameReader()
+        self._frame_reader = FrameReader()
 
     def receive(self):
         """The next request; None at the end."""
-        while (frame := self._frames.next_frame()) is None:
+        while (frame := self._frame_reader.next_frame()) is None:
             data = self.socket.recv(1 << 16)
             if not data:
                 return None
-            self._frames.feed(data)
+            self._frame_reader.feed(data)
         return decode_command(frame)
 
     def send(self, data):

@@ -20,8 +20,8 @@ class Client:
         self.closed_because = None
         self.is_closed = False
 
-    def close(self, why):
-        self.closed_because = why
+    def close(self, reason):
+        self.closed_because = reason
 
 
 class Codes:
@@ -60,15 +60,15 @@ class Hold:
 
     def arrive(self, topic, queue_id, max_offset, tags_codes=None):
         """Messages arrive; how many pulls have left for that."""
-        before = self.service.held
+        before = self.service.hold_count
         self.service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
-        return before - self.service.held
+        return before - self.service.hold_count
 
     def sweep(self, now_ms):
         """The sweep, all of it; how many it has rescued."""
-        before = self.service.rescued
+        before = self.service.rescued_total
         deque(self.service.check_hold_request(now_ms), maxlen=0)
-        return self.service.rescued - before
+        return self.service.rescued_total - before
 
     def _is_matched(self, _request, from_queue_offset):
         self.matches_from.append(from_queue_offset)
@@ -108,5 +108,5 @@ def a_pull(
         suspend_timestamp_ms=now_ms,
         timeout_ms=timeout_ms,
         message_filter=wants,
-        nothing_before=queue_offset,
+        no_match_before=queue_offset,
     )

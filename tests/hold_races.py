@@ -27,7 +27,7 @@ class Socket:
     def __init__(self, port):
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._frames = FrameReader()
+        self._frame_reader = FrameReader()
         self.fileno = self._socket.fileno
         self.close = self._socket.close
         self.send = self._socket.sendall
@@ -36,8 +36,8 @@ class Socket:
         """What has arrived."""
         data = self._socket.recv(1 << 16)
         assert data, "the broker has closed the connection"
-        self._frames.feed(data)
-        while (frame := self._frames.next_frame()) is not None:
+        self._frame_reader.feed(data)
+        while (frame := self._frame_reader.next_frame()) is not None:
             yield decode_command(frame)
 
 

@@ -6,19 +6,19 @@ from broker_connections import FakeConnection
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.codes import LanguageCode
-from rocketpoll.broker.state.members.clients import ClientChannel
-from rocketpoll.broker.state.members.membership_limits import MemberRoom
+from rocketpoll.broker.state.members.clients import ClientChannelInfo
+from rocketpoll.broker.state.members.membership_limits import MembershipLimits
 
 
 def room(members_max=10_000, subscription_bytes_max=1 << 30):
     """Room for members and what they subscribe to."""
-    return MemberRoom(members_max=members_max, subscription_bytes_max=subscription_bytes_max)
+    return MembershipLimits(members_max=members_max, subscription_bytes_max=subscription_bytes_max)
 
 
 def join(consumers, group, client_id, *topics, version=409, language=LanguageCode.JAVA, now_ms=0):
     """The connection of a new member."""
     connection = FakeConnection(client_id, version=version, language=language)
-    channel = ClientChannel(connection, client_id, language.name, version, now_ms)
+    channel = ClientChannelInfo(connection, client_id, language.name, version, now_ms)
     subscriptions = tuple(SubscriptionData(topic=topic, sub_version=1) for topic in topics)
     consumers.register(channel, ConsumerData(group_name=group, subscription_data_set=subscriptions))
     return connection
@@ -27,7 +27,7 @@ def join(consumers, group, client_id, *topics, version=409, language=LanguageCod
 def produce(producers, group, client_id, now_ms=0):
     """The connection of a new producer."""
     connection = FakeConnection(client_id)
-    producers.register(group, ClientChannel(connection, client_id, "JAVA", 409, now_ms))
+    producers.register(group, ClientChannelInfo(connection, client_id, "JAVA", 409, now_ms))
     return connection
 
 

@@ -38,13 +38,13 @@ class Nat:
             is_known.clear()
 
     def go_dark(self):
-        """Be a host that is down until `come_back`: who is connected hears nothing, who connects
+        """Be a host that is down until `resume_listening`: who is connected hears nothing, who connects
         gets no answer."""
         self.forget()
         self._stop_listening()
         self._hole = BlackHole(self._port).__enter__()
 
-    def come_back(self):
+    def resume_listening(self):
         """Take connections again."""
         self._hole.__exit__(None, None, None)
         self._listen()
@@ -134,7 +134,7 @@ class Host:
             while True:  # until there is no room for others to wait in
                 self._waiting.append(socket.create_connection(self._listener.getsockname(), 0.2))
 
-    def come_back(self):
+    def resume_listening(self):
         """Let clients in again."""
         _end(self._sockets)
         _end(self._waiting)

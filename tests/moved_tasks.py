@@ -10,7 +10,7 @@ from rmq_spark.client.concurrency.scheduler import Task
 
 
 class MovedTasks:
-    """As `ScheduledTasks`, without threads."""
+    """As `ThreadScheduler`, without threads."""
 
     def __init__(self):
         self.now_ms = 0

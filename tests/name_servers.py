@@ -11,8 +11,8 @@ import threading
 from fake_servers import FakeServer, answering
 
 from rmq_spark.client.errors import CONNECTION_FAULTS
-from rmq_spark.client.transport.remoting_client import Connections
-from rmq_spark.client.transport.typed_requests import command_of
+from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.client.transport.typed_requests import build_request
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.routes import TopicRouteData
@@ -36,13 +36,13 @@ class JoiningNameServer:
         }  # they keep their ports
         self.silent = []  # brokers that would only be waited for
         self._said = {}
-        self._connections = Connections()
+        self._connections = RemotingClient()
         self._lock = threading.Lock()
 
     def __enter__(self):
         self._server = FakeServer(answering(self._answer)).__enter__()
         self.address = self._server.address
-        question = command_of(RequestCode.GET_BROKER_CLUSTER_INFO)
+        question = build_request(RequestCode.GET_BROKER_CLUSTER_INFO)
         for broker in self.brokers:  # which are registered, as it were
             assert self._said_by(broker, question, ClusterInfo)
         return self

@@ -88,21 +88,21 @@ class PowerLossModel:
             raise FileExistsError(f"the model has {path} already")
         self._last_inode += 1
         self._seen[entry] = self._last_inode
-        self._change(self._last_inode, None, entry)
+        self._apply(self._last_inode, None, entry)
         return self._last_inode
 
     def rename(self, path: PurePath, new_path: PurePath) -> None:
         """Give a file or directory another name, in place of what had it before."""
         entry, new_entry = self._entry(path), self._entry(new_path)
         inode = self._seen[new_entry] = self._seen.pop(entry)
-        self._change(inode, entry, new_entry)
+        self._apply(inode, entry, new_entry)
 
     def delete(self, path: PurePath) -> None:
         """Remove a file, or a directory that is empty; nothing happens if there is none."""
         entry = self._entry(path)
         inode = self._seen.pop(entry, None)
         if inode is not None:
-            self._change(inode, entry, None)
+            self._apply(inode, entry, None)
 
     # ---- content
 
@@ -198,7 +198,7 @@ class PowerLossModel:
             raise FileNotFoundError(f"the model has no directory {path.parent} for {path.name}")
         return directory, path.name
 
-    def _change(self, inode: int, entry: Entry | None, new_entry: Entry | None) -> None:
+    def _apply(self, inode: int, entry: Entry | None, new_entry: Entry | None) -> None:
         self._last_number += 1
         change = _Change(self._last_number, inode, entry, new_entry, set())
         change.unflushed.update(directory for directory, _ in change.names)

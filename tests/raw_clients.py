@@ -18,7 +18,7 @@ class RawClient:
     def __init__(self, reader, writer):
         self._reader = reader
         self._writer = writer
-        self._frames = FrameReader()
+        self._frame_reader = FrameReader()
 
     @classmethod
     async def connect(cls, port, receive_buffer=None, address=None):
@@ -45,10 +45,10 @@ class RawClient:
 
     async def receive(self, seconds=10):
         """The next command."""
-        while (frame := self._frames.next_frame()) is None:
+        while (frame := self._frame_reader.next_frame()) is None:
             data = await asyncio.wait_for(self._reader.read(1 << 16), seconds)
             assert data, "the broker has closed the connection"
-            self._frames.feed(data)
+            self._frame_reader.feed(data)
         return decode_command(frame)
 
     async def ask(self, code, opaque=1, ext_fields=None, body=b""):

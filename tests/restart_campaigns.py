@@ -151,9 +151,9 @@ class Campaign:
         began = time.monotonic()
         if victim == "driver":
             self.ready_driver()
-        self.hold(point)
+        self.pause_reading(point)
         self.send()
-        pid = self.reached(point)
+        pid = self.commit_progress(point)
         planned, committed = (max(self.query.logged(log), default=-1) for log in _LOGS)
         assert planned - committed == LOGGED[point]
         getattr(self, f"_kill_{victim}")(pid)
@@ -173,13 +173,13 @@ class Campaign:
     def _made_driver(self):
         return Driver(self._directory / "drivers", **_RETAINED)
 
-    def hold(self, point):
+    def pause_reading(self, point):
         """Have the query wait at a point, when it comes there."""
-        self.query.hold(point)
+        self.query.pause_reading(point)
 
-    def reached(self, point):
+    def commit_progress(self, point):
         """Wait until the query is held at a point; the id of the process that can be killed."""
-        return self.query.reached(point)
+        return self.query.commit_progress(point)
 
     def _kill_driver(self, _):
         self.end_driver()

@@ -88,7 +88,7 @@ class OneBroker:
         """Start both; come back when the name server knows the broker."""
         self._rocketmq = RocketMQ(self._version, self._directory)
         self.address = self._rocketmq.address
-        self._master = Master(self._rocketmq, self._directory, NAMES[0])
+        self._master_address = Master(self._rocketmq, self._directory, NAMES[0])
         wait_until_known(self.address, NAMES[:1])
 
     def create_topic(self, name, queues):
@@ -102,15 +102,15 @@ class OneBroker:
 
     def kill(self):
         """End the broker as a crash would."""
-        self._master.kill()
+        self._master_address.kill()
 
     def restart(self):
         """Start the broker again; come back when the name server knows it."""
-        self._master.restart()
+        self._master_address.restart()
 
     def stop(self):
         """End both."""
-        self._master.close()
+        self._master_address.close()
         self._rocketmq.kill()
 
 
@@ -132,7 +132,7 @@ class OneOfTwo(OneBroker):
     def start(self):
         """Start both, if they are not there yet."""
         self.address = self._two.started().name_server
-        self._master = self._two.started().members[self._name]
+        self._master_address = self._two.started().members[self._name]
 
     def stop(self):
         """End both, if that was not done."""

@@ -6,7 +6,7 @@ import dataclasses
 from zlib import crc32
 
 from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_pieces, with_empty_checksum
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, encode_checksum, with_empty_checksum
 
 
 def sealed(message: StoredMessage) -> bytes:
@@ -18,4 +18,4 @@ def sealed(message: StoredMessage) -> bytes:
 def with_its_checksum(record: bytes) -> bytes:
     """Return a record with the checksum in the room at its end."""
     watched = record[:-CHECKSUM_BYTES]
-    return watched + checksum_pieces(crc32(watched))
+    return watched + encode_checksum(crc32(watched))

@@ -9,9 +9,9 @@ from pyspark.sql import types
 
 from rmq_spark.client.message import Message
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.micro_batch_planner import MicroBatches
+from rmq_spark.spark.plan.micro_batch_planner import MicroBatchPlanner
 from rmq_spark.wire.message_queue import MessageQueue
 
 BROKER = "broker-a"
@@ -61,7 +61,7 @@ def queues_of(broker, topic, **more):
     options = options_for(broker, topic, **more)
     instance = instance_for(options.access)
     try:
-        yield Queues(options, instance)
+        yield QueueClient(options, instance)
     finally:
         instance.shutdown()
 
@@ -72,7 +72,7 @@ def query(broker, topic, clock=None, **more):
     options = options_for(broker, topic, **more)
     instance = instance_for(options.access)
     try:
-        yield MicroBatches(options, Queues(options, instance), clock or Clock())
+        yield MicroBatchPlanner(options, QueueClient(options, instance), clock or Clock())
     finally:
         instance.shutdown()
 

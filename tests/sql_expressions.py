@@ -24,10 +24,10 @@ from rocketpoll.broker.filter.sql_expression import (
     Negation,
     Not,
     Or,
-    Ordered,
+    Comparison,
     Property,
     TextMatch,
-    Truth,
+    PropertyCondition,
 )
 
 NAMES = ("a", "b", "_c", "$d9", "AND_", "Price")
@@ -64,7 +64,7 @@ def random_condition(random: Random, levels: int = 4) -> Expression:
     if levels == 0 or random.random() < 0.1:
         kind = random.randrange(6)
         if kind == 0:
-            return Truth(Property(random.choice(NAMES)))
+            return PropertyCondition(Property(random.choice(NAMES)))
         if kind == 1:
             return Literal(random.choice((True, False, None)))
     kind = random.randrange(9)
@@ -82,7 +82,7 @@ def _random_comparison(random: Random, levels: int) -> Condition:
     kind = random.randrange(6)
     name = Property(random.choice(NAMES))
     if kind == 0:
-        return Ordered(_number(random), random.choice(("<", "<=", ">", ">=")), _number(random))
+        return Comparison(_number(random), random.choice(("<", "<=", ">", ">=")), _number(random))
     if kind == 1:
         return _random_between(random)
     if kind == 2:
@@ -130,7 +130,7 @@ def _operand(random: Random, levels: int) -> Expression:
     kind = random.randrange(8)
     if kind == 0 and levels:
         inner = random_condition(random, levels - 1)
-        return inner.operand if isinstance(inner, Truth) else inner
+        return inner.operand if isinstance(inner, PropertyCondition) else inner
     if kind == 1:
         return Literal(random.choice((True, False)))
     if kind < 4:
@@ -185,7 +185,7 @@ def _spelt(node: Expression, random: Random) -> tuple[str, int]:
         return _word("NOT", random) + _written(node.operand, _UNARY, random), _UNARY
     if isinstance(node, Negation):
         return f"-{_gap(random, ' ')}{_written(node.operand, _UNARY, random)}", _UNARY
-    if isinstance(node, Truth):
+    if isinstance(node, PropertyCondition):
         return _written(node.operand, _PRIMARY, random), _PRIMARY
     if isinstance(node, (Literal, Property)):
         return _primary(node, random), _PRIMARY
@@ -198,7 +198,7 @@ def _equality(node: Equal, sign: str, random: Random) -> tuple[str, int]:
 
 
 def _comparison(node: Expression, random: Random) -> str:
-    if isinstance(node, Ordered):
+    if isinstance(node, Comparison):
         left, right = _written(node.left, _UNARY, random), _written(node.right, _UNARY, random)
         return f"{left}{_gap(random, '')}{node.sign}{_gap(random, '')}{right}"
     negation = _word("NOT", random) if getattr(node, "negated", False) else ""
@@ -301,7 +301,7 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
             return constant
         case Property(name):
             return properties.get(name)
-        case Truth(operand):
+        case PropertyCondition(operand):
             return None if _opinion(operand, properties) is None else False
         case Not(operand):
             return {True: False, False: True, None: None}[_opinion(operand, properties)]
@@ -319,12 +319,12 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
                 isinstance(node, Or),
                 properties,
             )
-        case Ordered(left, sign, right):
+        case Comparison(left, sign, right):
             return _ordered(left, sign, right, properties)
         case Between(operand, low, high, negated):
             signs = ("<", ">") if negated else (">=", "<=")
             first = _ordered(operand, signs[0], low, properties)
-            return _pair(first, Ordered(operand, signs[1], high), negated, properties)
+            return _pair(first, Comparison(operand, signs[1], high), negated, properties)
         case In(operand, texts, negated):
             value = _opinion(operand, properties)
             return None if value is None else (value in texts) != negated

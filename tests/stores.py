@@ -18,8 +18,8 @@ from rocketpoll.broker.filter.subscription import build_subscription_data, messa
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.errors import FlushFailed, UnreadableFile
 from rocketpoll.broker.store.files.disk import Disk, LocalDisk
-from rocketpoll.broker.store.index.index_keys import keyed
-from rocketpoll.broker.store.index.index_service import hashed_few
+from rocketpoll.broker.store.index.index_keys import keyed_messages
+from rocketpoll.broker.store.index.index_service import hash_messages
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.records.encoding import RecordTemplate, UniformParts, draft_of
@@ -87,10 +87,10 @@ def open_store(
 
 
 def put_later(store: MessageStore, *messages: StoredMessage) -> list:
-    """Put messages that are written by the next `write_out`; what keeps each from that."""
+    """Put messages that are written by the next `write_buffered`; what keeps each from that."""
     drafts = [draft_of(each) for each in messages]
     return [
-        store.put_later(RecordTemplate(draft), draft.body, draft.properties, draft.born_timestamp)
+        store.put_buffered(RecordTemplate(draft), draft.body, draft.properties, draft.born_timestamp)
         for draft in drafts
     ]
 
@@ -129,7 +129,7 @@ def read_all(
     store: MessageStore, topic: str, queue_id: int, start: int | None = None
 ) -> list[StoredMessage]:
     """Every message of a queue, as a consumer would read it."""
-    low, high = store.queue_offsets(topic, queue_id, so_far=True)
+    low, high = store.queue_offsets(topic, queue_id, allow_incomplete=True)
     offset = low if start is None else start
     found = []
     while offset < high:
@@ -185,10 +185,10 @@ def holds_all(store):
     while start < log.written_offset:
         data = log.files.read(start, min(log.files.space_left(start), log.written_offset - start))
         sizes = record_sizes(data)
-        keys += keyed(data, sizes, start)
+        keys += keyed_messages(data, sizes, start)
         start = PhysicalOffset(start + log.files.space_left(start))
     between = range(log.min_offset, log.written_offset)
-    return store._parts.index.holds(*hashed_few(keys), between)
+    return store._parts.index.holds(*hash_messages(keys), between)
 
 
 def reads_of(store, monkeypatch):

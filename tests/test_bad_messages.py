@@ -22,11 +22,11 @@ from source_parts import options_for, schema_of
 from rmq_spark.cli.main import main
 from rmq_spark.client.errors import ManifestError, MessageRejected, MessageUnreadable
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.reading.read_bounds import Span
+from rmq_spark.client.reading.read_bounds import ReadRange
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.errors import BodyError
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rocketpoll import (
     Admin,
@@ -200,7 +200,7 @@ def test_a_record_whose_size_is_damaged_hides_none_after_it(bad, monkeypatch):
     monkeypatch.setattr(bulk_pull.BulkPull, "__iter__", damaged)
     with Admin(bad.broker.address) as admin:
         end = len(bad.sound) + len(bad.bad)
-        span = Span(bad.queue, bad.broker.address, 0, end)
+        span = ReadRange(bad.queue, bad.broker.address, 0, end)
         found = list(stored_messages(admin.instance.api, span))
     assert [each.queue_offset for each in found] == list(range(end))
     assert "totalSize" in found[1].fault
@@ -245,7 +245,7 @@ def test_a_spark_task_reads_all_others(bad, how, caplog):
     end = len(bad.sound) + len(bad.bad)
     rows = [
         row
-        for batch in read_piece(options, schema, Piece(bad.queue, 0, end))
+        for batch in read_range(options, schema, OffsetRange(bad.queue, 0, end))
         for row in batch.to_pylist()
     ]
     assert {row["queueOffset"]: row["body"] for row in rows if row["body"] is not None} == bad.sound

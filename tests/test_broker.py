@@ -117,7 +117,7 @@ def test_every_offset_has_its_code_and_says_where_to_go_on(tmp_path):
         await client.put(*range(10))
         fifth = (await client.pull(0)).messages[4].physical_offset
         for _, _, queue in broker.store._queues:
-            queue.forget_before(fifth)  # as when the log has given up what is before it
+            queue.expire_before(fifth)  # as when the log has given up what is before it
         for offset, row in ROWS.items():
             found = await client.pull(offset)
             assert (found.code, found.remark, found.next_offset, found.bodies) == row

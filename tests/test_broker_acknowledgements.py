@@ -77,7 +77,7 @@ def test_sends_of_one_turn_are_answered_whatever_is_flushed_between_them(tmp_pat
 def _flushes_between(store):
     """Have the log flushed before each append, as by another's send; what flushes are asked for."""
     asked = []
-    flushed, log = store.flushed, store._log
+    flushed, log = store.flush_future, store._log
 
     def count(end_offset):
         asked.append(end_offset)
@@ -90,8 +90,8 @@ def _flushes_between(store):
 
         return appended
 
-    store.flushed = count
-    for name in ("append", "append_many", "place_later"):
+    store.flush_future = count
+    for name in ("append", "append_many", "reserve_buffered"):
         setattr(log, name, behind_a_flush(getattr(log, name)))
     return asked
 

@@ -134,7 +134,7 @@ def test_delays_of_several_levels_in_one_write_keep_nobody_from_being_told(tmp_p
         producer.send(b"".join(each.encode() for each in together))
         assert pulled(await consumer.receive()).bodies == ["prompt"]
         assert {(await producer.receive()).code for _ in together} == {0}
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
         for delay_seconds, count in ((1, 2), (5, 3), (10, 4)):
             broker.move(delay_seconds)
             await broker.until(lambda count=count: broker.store.queue_offsets("T", 0) == (0, count))
@@ -157,7 +157,7 @@ def test_pulls_whose_deadlines_are_nearly_now_are_each_answered_once(tmp_path, c
             assert sorted((each.opaque, each.code) for each in answers) == [
                 (n, 19) for n in range(8)
             ]
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path, suspendTimeoutMillsMin=1)
     assert lines_of(caplog) == []

@@ -112,7 +112,7 @@ def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_agai
         disk.is_full = True
         await producer.put("a")
         for _ in range(3):
-            await broker.until(lambda: broker.store.state().hindrance)
+            await broker.until(lambda: broker.store.state().degradation)
             broker.move(1)
             await producer.ask(0)
         info = decode_body(KVTable, (await producer.ask(28)).body).table
@@ -150,14 +150,14 @@ def test_a_broker_that_starts_on_a_full_disk_gives_out_messages_and_takes_some_w
         assert "No space left on device" in answer.remark
         broker.move(1)
         assert (await client.pull(0)).bodies == ["before"]
-        disk.lack(None)
+        disk.descriptor_shortage(None)
         broker.move(1)
         await broker.until(lambda: not broker.store.is_opening)
         await client.put("after")
         assert (await client.pull(0)).bodies == ["before", "after"]
 
     tell(first, tmp_path, disk, **SYNC)
-    disk.lack(errno.ENOSPC)
+    disk.descriptor_shortage(errno.ENOSPC)
     tell(second, tmp_path, disk, **SYNC)
 
 

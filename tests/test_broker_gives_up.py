@@ -58,7 +58,7 @@ async def too_many_pulls_wait(broker, _):
     await broker.held(1)
     other = await broker.connect()
     other.send(pull_request(0, suspend_ms=60_000))
-    await broker.until(lambda: broker.holds.put_offs)
+    await broker.until(lambda: broker.holds.deferred_total)
     broker.move(5)
     await other.receive()
 
@@ -66,7 +66,7 @@ async def too_many_pulls_wait(broker, _):
 async def pulls_have_room_again(broker, disk):
     await too_many_pulls_wait(broker, disk)
     broker.move(5)
-    await broker.until(lambda: broker.holds._put_offs_before is None)
+    await broker.until(lambda: broker.holds._deferred_before is None)
 
 
 async def topic_of_a_delayed_message_is_deleted(broker, _):
@@ -75,7 +75,7 @@ async def topic_of_a_delayed_message_is_deleted(broker, _):
     await client.put("lost", properties={"DELAY": "1"})
     await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
     broker.move(2)
-    await broker.until(lambda: broker.controller.schedule.dropped)
+    await broker.until(lambda: broker.controller.schedule.dropped_total)
 
 
 async def disk_takes_no_messages(broker, disk):

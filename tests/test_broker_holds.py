@@ -52,7 +52,7 @@ def test_a_message_that_arrives_while_its_pull_finds_nothing_answers_it(
     with BrokerThread(config, new_event_loop) as broker:
         broker.ask(lambda controller: make_topic(controller, queues=PAIRS))
         assert race(broker.port, ROUNDS * share // 10, PAIRS, dice) == []
-        assert broker.ask(lambda controller: controller.hold_service.rescued) == 0
+        assert broker.ask(lambda controller: controller.hold_service.rescued_total) == 0
         broker.until(all_gone, seconds=1)
 
 
@@ -119,7 +119,7 @@ def test_a_filter_is_woken_by_the_one_message_in_a_thousand_that_it_wants(tmp_pa
         while found.code == 20:  # woken, it looks at so many messages at a time, as any other pull
             found = await consumer.pull(found.next_offset, opaque=5, **asked)
         assert (found.code, found.bodies, found.next_offset) == (0, ["it"], 1_000)
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path)
 
@@ -157,7 +157,7 @@ def test_a_pull_is_answered_with_nothing_when_its_time_is_over_and_not_before(tm
         broker.move(2)
         found = pulled(await client.receive())
         assert (found.opaque, found.code, found.next_offset, found.max_offset) == (9, 19, 1, 1)
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path)
 
@@ -215,7 +215,7 @@ def test_with_short_polling_nobody_is_woken_and_everybody_gets_what_is_there_aft
         assert broker.holds.held == 1
         broker.move(0.7)
         assert pulled(await consumer.receive()).bodies == ["a"]
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path, longPollingEnable=False, shortPollingTimeMills=700)
 
@@ -343,7 +343,7 @@ def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_with_the_seventeenth_t
         client, other = await broker.connect(), await broker.connect()
         for opaque in range(17):
             client.send(pull_request(0, suspend_ms=60_000, opaque=opaque))
-        await broker.until(lambda: broker.holds.put_offs)
+        await broker.until(lambda: broker.holds.deferred_total)
         assert broker.holds.held == 16
         broker.move(1)
         answer = await client.receive()
@@ -366,7 +366,7 @@ def test_pulls_that_a_client_has_left_behind_keep_none_of_its_later_ones_from_be
         await producer.put("old")
         for opaque in range(25):
             consumer.send(pull_request(1, suspend_ms=20_000, opaque=opaque))
-        await broker.until(lambda: broker.holds.put_offs == 9)
+        await broker.until(lambda: broker.holds.deferred_total == 9)
         await producer.put("new")
         answers = [pulled(await consumer.receive()) for _ in range(16)]
         assert (answers[-1].opaque, answers[-1].bodies) == (24, ["new"])
@@ -385,7 +385,7 @@ def test_a_client_that_takes_all_places_leaves_one_to_whoever_comes_newly(tmp_pa
         await broker.held(200)
         for number in range(3):
             modest.send(pull_request(number, suspend_ms=60_000))
-            await broker.until(lambda put_offs=number + 1: broker.holds.put_offs == put_offs)
+            await broker.until(lambda put_offs=number + 1: broker.holds.deferred_total == put_offs)
             await producer.put(number)
             assert pulled(await modest.receive()).bodies == [str(number)]
             greedy.send(pull_request(0, "Many", suspend_ms=60_000))
@@ -405,14 +405,14 @@ def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
         for opaque in range(4):
             clients[3].send(pull_request(0, suspend_ms=60_000, opaque=opaque))
         answer = await clients[3].receive()
-        assert (answer.code, answer.opaque, broker.holds.put_offs) == (2, 3, 3)
+        assert (answer.code, answer.opaque, broker.holds.deferred_total) == (2, 3, 3)
         broker.move(1)
         assert [(await clients[3].receive()).code for _ in range(3)] == [19, 19, 19]
         clients[0].abort()
         await broker.held(2)
         clients[3].send(pull_request(0, suspend_ms=60_000))
         await broker.held(3)
-        assert broker.holds.put_offs == 3
+        assert broker.holds.deferred_total == 3
 
     tell(story, tmp_path, maxHolds=3)
 

@@ -18,7 +18,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.settings.keys import KEYS
-from rocketpoll.broker.state.members.queue_locks import LOCK_BYTES_MAX, STRANGER_SHARE
+from rocketpoll.broker.state.members.queue_locks import LOCK_BYTES_MAX, NON_MEMBER_SHARE
 
 
 def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
@@ -29,11 +29,11 @@ def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
         client.send(request)
         server, batches = broker.controller.server, broker.controller.processors.sends._batches
         await broker.until(
-            lambda: batches._taken_apart_bytes and server.in_flight_bytes >= len(request.body)
+            lambda: batches._splitting_bytes and server.in_flight_bytes >= len(request.body)
         )
         assert (await client.receive()).code == 0
         await broker.until(lambda: not server.in_flight_bytes)
-        assert batches._taken_apart_bytes == 0
+        assert batches._splitting_bytes == 0
 
     tell(story, tmp_path, mappedFileSizeCommitLog=64 << 20)
 
@@ -137,7 +137,7 @@ def test_the_largest_message_that_any_broker_may_take_can_be_pulled_with_all_its
     tmp_path,
 ):
     """Its record is longer than what was sent, and no client reads a longer frame."""
-    _, most = KEYS["maxMessageSize"].setting.values.bounds
+    _, most = KEYS["maxMessageSize"].setting.value_type.bounds
 
     async def story(broker):
         client = await broker.connect()
@@ -352,7 +352,7 @@ def test_max_holds_per_connection_and_queue(tmp_path):
         client.send(pull_request(0, suspend_ms=60_000, opaque=1))
         client.send(pull_request(0, suspend_ms=60_000, opaque=2))
         client.send(pull_request(0, suspend_ms=60_000, opaque=3))
-        await broker.until(lambda: broker.holds.put_offs)
+        await broker.until(lambda: broker.holds.deferred_total)
         broker.move(1)
         assert (
             pulled(await client.receive()).opaque == 1
@@ -504,11 +504,11 @@ def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
     async def story(broker):
         greedy = await broker.connect()
         await greedy.put("the topic is there now", topic="T")
-        broker.controller.tables.topics.widen("T", 2_048)
+        broker.controller.tables.topics.add_queues("T", 2_048)
         locks = broker.controller.processors.locks
         for number in range(20):
             await locked(greedy, f"{number}{'x' * 200}", "c" * 1_000)
-        assert locks.bytes <= LOCK_BYTES_MAX // STRANGER_SHARE
+        assert locks.bytes <= LOCK_BYTES_MAX // NON_MEMBER_SHARE
         member = await broker.connect()  # who says nothing for ten seconds is closed
         await member.heartbeat("G", "T")
         assert await locked(member, "G", "client") == 2_048

@@ -38,7 +38,7 @@ async def gone(broker, client):
     before = broker.controller.server.connections
     client.close()
     await broker.until(lambda: broker.controller.server.connections == before - 1)
-    await broker.until(lambda: not broker.controller.housekeeping.is_at_work)
+    await broker.until(lambda: not broker.controller.housekeeping.is_busy)
 
 
 @pytest.mark.parametrize("locks_first", [True, False], ids=["lock first", "heartbeat first"])

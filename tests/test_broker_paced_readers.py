@@ -48,7 +48,7 @@ class PacedReader:
         self.bytes_read = 0
         self._stops = stops
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self._frames = FrameReader(1 << 30)
+        self._frame_reader = FrameReader(1 << 30)
         header = ExtensionsHeader.of(frozenset(Extension))
         code = RequestCode.EXTENSIONS
         self._call(RemotingCommand(code, ext_fields=HEADERS[code].request.encode(header)))
@@ -70,10 +70,10 @@ class PacedReader:
     def _call(self, request):
         self._socket.sendall(request.encode())
         free_at = time.monotonic()
-        while (frame := self._frames.next_frame()) is None:
+        while (frame := self._frame_reader.next_frame()) is None:
             data = self._socket.recv(AT_ONCE)
             assert data, "the broker has closed the connection"
-            self._frames.feed(data)
+            self._frame_reader.feed(data)
             self.bytes_read += len(data)
             free_at += len(data) / LINK_BYTES_A_SECOND
             time.sleep(max(free_at - time.monotonic(), 0))
@@ -106,7 +106,7 @@ class Readers:
     """All of them, from when somebody starts them."""
 
     def __init__(self, port, stack):
-        self.each = []
+        self.decode_each = []
         self._port = port
         self._stack = stack
         self._stops = threading.Event()
@@ -114,12 +114,12 @@ class Readers:
 
     def start(self):
         for _ in range(READERS):
-            self.each.append(PacedReader(self._port, self._stops))
-            self.each[-1].start()
+            self.decode_each.append(PacedReader(self._port, self._stops))
+            self.decode_each[-1].start()
 
     def stop(self):
         self._stops.set()
-        for reader in self.each:
+        for reader in self.decode_each:
             reader.close()
 
 
@@ -136,7 +136,7 @@ def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
         readers = Readers(broker.port, stack)
         began = time.monotonic()
         codes, took = asyncio.run(_sent_beside(broker.port, readers))
-        rate = sum(reader.bytes_read for reader in readers.each) / (time.monotonic() - began) / MB
+        rate = sum(reader.bytes_read for reader in readers.decode_each) / (time.monotonic() - began) / MB
         memory = broker.rss_bytes() / MB
         readers.stop()
         print(  # noqa: T201  # for docs/adr/0024
@@ -145,6 +145,6 @@ def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
             f" {dict(codes)}; {memory:.0f} MB of memory"
         )
         assert codes == {0: codes.total()}
-        for reader in readers.each:
+        for reader in readers.decode_each:
             assert reader.codes == {0: reader.codes.total()}
             assert reader.codes.total()

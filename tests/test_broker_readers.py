@@ -10,11 +10,11 @@ from broker_stories import run, tell
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
-from rmq_spark.wire.chunk.sized import decode_sized
+from rmq_spark.wire.chunk.sized import decode_sized_chunk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records
-from rocketpoll.broker.server.limits.concurrency_limit import StepPlaces
+from rocketpoll.broker.server.limits.concurrency_limit import ConcurrencyLimit
 
 MIB = 1 << 20
 LARGE = {
@@ -77,7 +77,7 @@ def test_beside_those_who_read_nothing_an_honest_reader_gets_everything_and_send
         queue_offset, answers = 0, 0
         while queue_offset < 4_200:
             answer = await reader.call(chunk_request(queue_offset))
-            sizes, records = decode_sized(answer.body)
+            sizes, records = decode_sized_chunk(answer.body)
             assert [each.queue_offset for each in decode_records(records)] == list(
                 range(queue_offset, queue_offset + len(sizes))
             )
@@ -118,8 +118,8 @@ def test_who_stops_reading_with_a_heartbeat_under_way_keeps_nobody_else_waiting(
         producer, other = await broker.connect(), await broker.connect()
         await producer.put("the topic is there")
         server = broker.controller.server
-        server.step_places = StepPlaces(1)  # one request at a time
-        place = server.step_places.place(0)
+        server.concurrency_limit = ConcurrencyLimit(1)  # one request at a time
+        place = server.concurrency_limit.acquire(0)
         still = await broker.connect(receive_buffer=4_096)
         still.send(
             b"".join(pull_request(1, suspend_ms=60_000, group=f"G{n}").encode() for n in range(8))

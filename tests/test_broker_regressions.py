@@ -38,7 +38,7 @@ def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
 
         def suspend_late(held):
             stored.append(broker.store.put_message(message(str(len(stored) + 1))))
-            broker.store.flushed(stored[-1].end_offset).result(10)
+            broker.store.flush_future(stored[-1].end_offset).result(10)
             return suspend(held)
 
         processor._suspend = suspend_late
@@ -46,7 +46,7 @@ def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
             consumer.send(pull_request(number, suspend_ms=60_000, opaque=number))
             found = pulled(await consumer.receive())
             assert (found.opaque, found.bodies) == (number, [str(number)])
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path, flushDiskType=flush_disk_type)
 
@@ -86,7 +86,7 @@ def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(
             if dice.random() < 0.7:
                 await asyncio.sleep(0)
         await asyncio.gather(*consumers)
-        assert (broker.holds.held, broker.holds.queues, broker.holds.rescued) == (0, 0, 0)
+        assert (broker.holds.held, broker.holds.queues, broker.holds.rescued_total) == (0, 0, 0)
 
     tell(story, tmp_path)
 
@@ -169,7 +169,7 @@ def test_r7_the_last_message_of_a_quiet_topic_is_seen(tmp_path, flush_disk_type,
         if not long_polling:
             broker.move(2)
         assert pulled(await consumer.receive()).bodies == ["last"]
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path, flushDiskType=flush_disk_type, longPollingEnable=long_polling)
 
@@ -186,7 +186,7 @@ def test_r8_no_client_is_answered_later_than_it_has_asked_for(tmp_path):
         assert broker.holds.next_deadline_ms <= monotonic_ms(loop) + 15_000
         broker.move(15)
         assert (await client.receive()).code == 19
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path)
 

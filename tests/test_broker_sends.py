@@ -382,16 +382,16 @@ def test_while_whole_requests_wait_that_use_the_memory_up_a_broker_says_busy(tmp
         many, client = await broker.connect(), await broker.connect()
         await client.put("before")
         server = broker.controller.server
-        others = server.step_places.place(1 << 22)  # so that a batch has to wait for its own
+        others = server.concurrency_limit.place(1 << 22)  # so that a batch has to wait for its own
         many.send(batch_request(*range(5_000), queue_id=1))
-        await broker.until(lambda: server.is_flooded)
+        await broker.until(lambda: server.is_overloaded)
         answer = await client.call(send_request("busy"))
         assert answer.code == 2
         assert "system busy" in answer.remark
         assert (await client.pull(0)).bodies == ["before"]  # reading goes on
         others.release()
         assert (await many.receive()).code == 0  # which does not keep itself out
-        await broker.until(lambda: not server.is_flooded)
+        await broker.until(lambda: not server.is_overloaded)
         await client.put("after")
 
     tell(story, tmp_path, maxInFlightBytes=100_000)

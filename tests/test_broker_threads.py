@@ -25,7 +25,7 @@ from failing_births import BIRTHS, KINDS
 from rmq_spark.client import Admin, Message, Producer, read_table
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.common import threads
-from rocketpoll.broker.common.threads import Workers, do_together
+from rocketpoll.broker.common.threads import DaemonThreadPool, run_in_parallel
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 
 THREADS = (
@@ -44,7 +44,7 @@ _PATIENCE_SECONDS = 40.0
 
 @pytest.fixture
 def births(monkeypatch):
-    monkeypatch.setattr(threads, "BIRTH_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "THREAD_START_TIMEOUT_SECONDS", 0.05)
     for name in ("_start_joinable_thread", "_start_new_thread"):
         if hasattr(threading, name):
             monkeypatch.setattr(threading, name, getattr(threading, name))
@@ -58,7 +58,7 @@ def lost(workers):
 
     def look(future):
         while not future.done():
-            workers.fail_lost_jobs()
+            workers.fail_stuck_jobs()
             wait([future], 0.01)
         return future.exception()
 
@@ -69,18 +69,18 @@ def lost(workers):
 
 
 def test_jobs_run_in_their_order_and_their_futures_tell_what_they_return_or_raise():
-    workers, order = Workers("W"), []
+    workers, order = DaemonThreadPool("W"), []
     futures = [workers.submit(lambda n=n: order.append(n) or n) for n in range(20)]
     assert [each.result() for each in futures] == order == list(range(20))
     failed = workers.submit([].pop)
     assert isinstance(failed.exception(), IndexError)
-    workers.finish()
+    workers.shutdown_and_wait()
     with pytest.raises(RuntimeError, match="W takes no more jobs"):
         workers.submit(list)
 
 
 def test_no_more_threads_than_there_may_be_run_jobs_at_once():
-    workers, together, gate = Workers("W", 3), [], threading.Barrier(3)
+    workers, together, gate = DaemonThreadPool("W", 3), [], threading.Barrier(3)
 
     def job():
         together.append(threading.get_ident())
@@ -89,11 +89,11 @@ def test_no_more_threads_than_there_may_be_run_jobs_at_once():
     for future in [workers.submit(job) for _ in range(9)]:
         future.result(_PATIENCE_SECONDS)
     assert len(set(together)) == 3
-    workers.finish()
+    workers.shutdown_and_wait()
 
 
 def test_shutdown_cancels_jobs_that_have_not_begun_and_finish_waits_for_the_one_under_way():
-    workers, began, go_on = Workers("W"), threading.Event(), threading.Event()
+    workers, began, go_on = DaemonThreadPool("W"), threading.Event(), threading.Event()
     under_way = workers.submit(lambda: began.set() or go_on.wait(_PATIENCE_SECONDS))
     later = workers.submit(list)
     began.wait(_PATIENCE_SECONDS)
@@ -101,44 +101,44 @@ def test_shutdown_cancels_jobs_that_have_not_begun_and_finish_waits_for_the_one_
     with pytest.raises(CancelledError):
         later.result()
     go_on.set()
-    workers.finish()
+    workers.shutdown_and_wait()
     assert under_way.result() is True
 
 
 @pytest.mark.parametrize(("kind", "error"), [("refused", RuntimeError), ("memory", MemoryError)])
 def test_submit_raises_if_no_thread_can_be_started_and_the_next_job_starts_one(births, kind, error):
-    workers, done = Workers("W"), []
+    workers, done = DaemonThreadPool("W"), []
     births.fail("W", kind, times=1)
     with pytest.raises(error):
         workers.submit(lambda: done.append("refused"))
     workers.submit(lambda: done.append("done")).result(_PATIENCE_SECONDS)
     assert done == ["done"]
-    workers.finish()
+    workers.shutdown_and_wait()
 
 
 def test_a_second_thread_that_cannot_be_started_leaves_its_jobs_to_the_first(births):
-    workers = Workers("W", 2)
+    workers = DaemonThreadPool("W", 2)
     workers.submit(list).result(_PATIENCE_SECONDS)
     births.fail("W", "refused", times=9)
     futures = [workers.submit(list) for _ in range(4)]
     assert [each.result(_PATIENCE_SECONDS) for each in futures] == [[]] * 4
-    workers.finish()
+    workers.shutdown_and_wait()
 
 
 def test_a_thread_that_dies_in_its_birth_hangs_nobody_and_its_jobs_fail_for_want_of_memory(births):
-    workers = Workers("W")
+    workers = DaemonThreadPool("W")
     births.fail("W", "stillborn", times=1)
     first, second = workers.submit(list), workers.submit(list)  # returns, whatever becomes of it
     assert isinstance(lost(workers)(first), MemoryError)
     assert isinstance(second.exception(), MemoryError)
     assert workers.submit(list).result(_PATIENCE_SECONDS) == []
     assert births.names == ["W", "W"]
-    workers.finish()
+    workers.shutdown_and_wait()
 
 
 def test_a_thread_that_begins_after_it_was_given_up_runs_nothing(births):
     """Else two threads would run jobs that must not meet."""
-    workers = Workers("W")
+    workers = DaemonThreadPool("W")
     births.fail("W", "late", times=1)
     assert isinstance(lost(workers)(workers.submit(list)), MemoryError)
     busy = threading.Event()
@@ -150,7 +150,7 @@ def test_a_thread_that_begins_after_it_was_given_up_runs_nothing(births):
     assert has_ended, "it runs jobs beside the other"
     assert not was_done
     assert running.result(_PATIENCE_SECONDS)
-    workers.finish()
+    workers.shutdown_and_wait()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,13 +158,13 @@ def test_jobs_to_be_done_together_are_all_done_with_whatever_threads_there_are(b
     for born in range(3):
         done = []
         births.fail(f"T_{born}", kind, times=1)
-        do_together([partial(done.append, n) for n in range(50)], 4, "T")
+        run_in_parallel([partial(done.append, n) for n in range(50)], 4, "T")
         assert sorted(done) == list(range(50))
 
 
 def test_jobs_to_be_done_together_raise_what_one_of_them_raises():
     with pytest.raises(ZeroDivisionError):
-        do_together([list] * 20 + [lambda: 1 / 0] + [list] * 20, 4, "T")
+        run_in_parallel([list] * 20 + [lambda: 1 / 0] + [list] * 20, 4, "T")
 
 
 def test_threads_of_a_parent_are_not_waited_for_by_its_fork_as_that_ends():
@@ -195,7 +195,7 @@ def test_threads_of_a_parent_are_not_waited_for_by_its_fork_as_that_ends():
 def test_an_embedded_broker_starts_or_says_why_not_and_can_be_started_again(
     births, monkeypatch, name, kind
 ):
-    monkeypatch.setattr("rocketpoll.broker.runtime.housekeeping._THREADS_MS", 50)
+    monkeypatch.setattr("rocketpoll.broker.runtime.housekeeping._THREAD_CHECK_MS", 50)
     births.fail(name, kind, times=1)
     broker = EmbeddedBroker()
     try:

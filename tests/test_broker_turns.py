@@ -29,9 +29,9 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.processor.fast_path.response_template import UsualAnswer
+from rocketpoll.broker.processor.fast_path.response_template import ResponseTemplate
 from rocketpoll.broker.processor.pulls import query_consume_queue
-from rocketpoll.broker.processor.sends.fast_path.fast_send import SendLane
+from rocketpoll.broker.processor.sends.fast_path.fast_send import FastSend
 from rocketpoll.broker.server import fair_scheduler
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.server.fair_scheduler import TURN_SECONDS
@@ -208,7 +208,7 @@ def test_one_request_for_much_lets_others_in(tmp_path, request_of, monkeypatch):
         slow_down(monkeypatch, tables.groups, "put")
         slow_down(monkeypatch, tables.offsets, "queues")
         slow_down(monkeypatch, fastjson, "dumps")
-        slow_down(monkeypatch, UniformBatch, "sealed")
+        slow_down(monkeypatch, UniformBatch, "encode")
         slow_down(monkeypatch, query_consume_queue, "decode_record")
         monkeypatch.setattr("rmq_spark.wire.bodies.steps.VALUES_PER_STEP", 8)
         request = request_of()
@@ -262,7 +262,7 @@ def test_a_long_append_has_a_turn_of_its_own(tmp_path, monkeypatch):
         await client.put("a", topic="Full")
         await client.call(batch_request(*range(12_000), topic="Wide"))  # its tools are loaded
         asyncio.get_running_loop().stand_still()
-        slow_down(monkeypatch, UniformBatch, "sealed")
+        slow_down(monkeypatch, UniformBatch, "encode")
         slow_down(monkeypatch, ChunkAppender, "_put_batch", seconds=0.017)
         slow_down(monkeypatch, broker.store, "get_message")
         pull = pull_request(0, "Full", subscription="a = 'nothing'", expression_type="SQL92")
@@ -291,7 +291,7 @@ def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path
         batch = batch_request(*range(12_000))
         assert len(batch.body) > SMALL_BODY_BYTES
         server = broker.controller.server
-        under_way = server.step_places.place(BYTES_MAX)  # somebody's batch
+        under_way = server.concurrency_limit.place(BYTES_MAX)  # somebody's batch
         for sender in senders:
             sender.send(batch)
         await broker.until(
@@ -389,7 +389,7 @@ def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monk
         acknowledger = broker.controller.processors.acknowledger
         flushes = []
         with monkeypatch.context() as slow_disk:
-            slow_disk.setattr(acknowledger, "_in_another_thread", flushes.append)
+            slow_disk.setattr(acknowledger, "_flushed_in_thread", flushes.append)
             one_by_one = {"serialize_type": SerializeType.ROCKETMQ}  # such take no lane
             sends = (send_request("x", opaque=number, **one_by_one) for number in range(300))
             client.send(b"".join(each.encode() for each in sends))
@@ -442,8 +442,8 @@ def test_a_member_that_leaves_has_so_many_others_told_in_a_turn(tmp_path, monkey
             client.send(heartbeat(1))
         await broker.until(lambda: _members(broker, "G0") == len(clients))
         await broker.until(lambda: broker.controller.turn.is_idle)
-        monkeypatch.setattr(fair_scheduler, "SOON_MAX", 10)
-        writes = counted(monkeypatch, ClientConnection, "_write_out")
+        monkeypatch.setattr(fair_scheduler, "DEFERRED_WRITES_MAX", 10)
+        writes = counted(monkeypatch, ClientConnection, "_flush")
         clients[0].send(ask(RequestCode.UNREGISTER_CLIENT, clientID="c", consumerGroup="G0"))
         most = await most_of_a_turn(writes, lambda: writes[0] >= len(clients))
         assert most <= 10 + 1  # and the answer to who leaves
@@ -464,9 +464,9 @@ def test_clients_that_are_closed_together_go_so_many_in_a_turn_and_are_one_piece
         await broker.until(lambda: broker.controller.turn.is_idle)
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, ConsumerManager, "unregister")
-        monkeypatch.setattr(fair_scheduler, "SOON_MAX", 10)
+        monkeypatch.setattr(fair_scheduler, "DEFERRED_WRITES_MAX", 10)
         lost = counted(monkeypatch, ClientConnection, "connection_lost")
-        in_line = broker.controller.turn._in_line
+        in_line = broker.controller.turn._queue
         longest_line = [0]
 
         def all_gone():
@@ -488,10 +488,10 @@ def test_answers_to_the_sends_of_a_read_are_part_of_the_turn(tmp_path, form, mon
         client = await broker.connect()
         await client.put("first", "second")
         asyncio.get_running_loop().stand_still()
-        slow_down(monkeypatch, ClientConnection, "_has_taken_frame", seconds=0.0001)
-        slow_down(monkeypatch, UsualAnswer, "send", seconds=0.0001)
-        slow_down(monkeypatch, SendLane, "take")  # of 64, and so are its answers
-        slow_down(monkeypatch, UsualAnswer, "send_all")
+        slow_down(monkeypatch, ClientConnection, "_dispatch_frame", seconds=0.0001)
+        slow_down(monkeypatch, ResponseTemplate, "send", seconds=0.0001)
+        slow_down(monkeypatch, FastSend, "take")  # of 64, and so are its answers
+        slow_down(monkeypatch, ResponseTemplate, "send_all")
         count = 2_000
         sends = (send_request("x", opaque=number, serialize_type=form) for number in range(count))
         client.send(b"".join(each.encode() for each in sends))
@@ -513,7 +513,7 @@ def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(tmp_pat
         processors = broker.controller.processors
         for number in range(300):
             processors.stats.put(f"U{number}", 1, 1)
-            processors.stats.got(f"U{number}", "G", 1, 1, 0)
+            processors.stats.record_get(f"U{number}", "G", 1, 1, 0)
         monkeypatch.setattr("rocketpoll.broker.state.stats.stats_windows._KEYS_PER_STEP", 4)
         client = await broker.connect()
         asyncio.get_running_loop().stand_still()
@@ -546,12 +546,12 @@ def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
         for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
             monkeypatch.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 200)
         with monkeypatch.context() as nobody_is_told:
-            nobody_is_told.setattr(controller, "_plan_reput", lambda: None)
+            nobody_is_told.setattr(controller, "_schedule_reput", lambda: None)
             for _ in range(10):
                 await client.call(batch_request(*range(1_100)))
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, reput, "_run_once")
-        controller._plan_reput()
+        controller._schedule_reput()
 
         async def carried():
             await broker.until(lambda: store.queue_offsets("T", 0).next == 11_000)

@@ -21,19 +21,19 @@ import pytest
 from body_rows import batches
 
 from rmq_spark.client.api.name_servers import parse_addresses
-from rmq_spark.client.manifest import CommitState, CommittedSpan, Manifest, ManifestId, decoded
+from rmq_spark.client.manifest import CommitState, CommittedSpan, CommitManifest, ManifestId, decode_manifest
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.client.transport.connection import parse_address
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.bodies.decoder import MissingFields
+from rmq_spark.spark.bodies.decoder import MissingFieldsWarning
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.options.start_positions import parse_positions
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.spark.schemas.avro_bodies import avro_encoder
 from rmq_spark.spark.schemas.avro_schema import avro_schema_of
-from rmq_spark.spark.schemas.columns import check_columns, named_twice
-from rmq_spark.spark.schemas.schema_text import faults_of, parse_schema
+from rmq_spark.spark.schemas.columns import check_columns, duplicate_column_faults
+from rmq_spark.spark.schemas.schema_text import schema_faults, parse_schema
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.bodies.clients import HeartbeatData
@@ -236,7 +236,7 @@ BODIES = {
     "bodies without a field of the schema": (
         lambda n: [b"{" + members(n, last=b'"z":1') + b"}"],
         5_000,
-        lambda bodies: MissingFields(["v"]).look(
+        lambda bodies: MissingFieldsWarning(["v"]).check(
             "orders", pa.array(bodies), pa.array([{"v": None}], pa.struct({"v": pa.int64()}))
         ),
     ),
@@ -509,9 +509,9 @@ def positions(topics_count, queues_count):
 def read_positions(text):
     found = parse_positions("startingOffsets", text)
     for topic in found.topics:
-        found.of(topic, "b", 0)
-        found.queues_named(topic)
-        found.names_brokers(topic)
+        found.position_of(topic, "b", 0)
+        found.named_queues(topic)
+        found.has_broker_level(topic)
 
 
 def source_offset(topics_count, queues_count):
@@ -521,14 +521,14 @@ def source_offset(topics_count, queues_count):
 
 def manifest(count):
     spans = tuple(CommittedSpan(MessageQueue("t", "b", at % 9), at, 1, 1, 1) for at in range(count))
-    whole = Manifest("t", ManifestId("q", "w", 1, "r"), spans)
-    return whole.last_message(spans, [])
+    whole = CommitManifest("t", ManifestId("q", "w", 1, "r"), spans)
+    return whole.encode_final_message(spans, [])
 
 
 def manifest_in_parts(count):
-    whole = decoded(manifest(count))
-    early, last = whole.messages(2_000)
-    return whole.last_message(last, range(len(early))), dict(enumerate(early))
+    whole = decode_manifest(manifest(count))
+    early, last = whole.encode_parts(2_000)
+    return whole.encode_final_message(last, range(len(early))), dict(enumerate(early))
 
 
 TEXTS = {
@@ -599,43 +599,43 @@ TEXTS = {
     "columns of a schema": (
         lambda n: parse_schema(", ".join(f"a{at} INT" for at in range(n)) + ", a0 INT"),
         4_000,
-        named_twice,
+        duplicate_column_faults,
     ),
     "fields of a schema": (
         lambda n: ", ".join(f"a{at} INT" for at in range(n)) + ", a0 INT",
         500,
-        lambda text: faults_of(parse_schema(text)),
+        lambda text: schema_faults(parse_schema(text)),
     ),
     "fields of a struct in a schema": (
         lambda n: "s STRUCT<" + ", ".join(f"a{at}: INT" for at in range(n)) + ", a0: INT>",
         500,
-        lambda text: faults_of(parse_schema(text)),
+        lambda text: schema_faults(parse_schema(text)),
     ),
     "a schema without a type": (lambda n: "`a``" * n, 8_000, parse_schema),
     "starting offsets of many topics": (lambda n: positions(n, 1), 700, read_positions),
     "starting offsets of many queues": (lambda n: positions(1, n), 2_000, read_positions),
     "a checkpoint of many topics": (lambda n: source_offset(n, 1), 700, SourceOffset.from_json),
     "a checkpoint of many queues": (lambda n: source_offset(1, n), 700, SourceOffset.from_json),
-    "a manifest": (manifest, 500, decoded),
+    "a manifest": (manifest, 500, decode_manifest),
     "a manifest in parts": (
         manifest_in_parts,
         500,
-        lambda given: decoded(given[0]).whole(given[1]),
+        lambda given: decode_manifest(given[0]).join_parts(given[1]),
     ),
     "batches of many queries that count": (
         lambda n: [(at, ManifestId(f"q{at}", "", 1)) for at in range(n)],
         2_000,
-        CommitState().take,
+        CommitState().apply,
     ),
     "many writes of one batch that count": (
         lambda n: [(at, ManifestId("q", f"w{at}", 1)) for at in range(n)],
         1_000,
-        CommitState().take,
+        CommitState().apply,
     ),
     "writes that count": (
         lambda n: [(at, ManifestId(None, f"w{at}", 0)) for at in range(n)],
         3_000,
-        CommitState().take,
+        CommitState().apply,
     ),
     "a long value of a setting": (
         lambda n: {"brokerName": "x" * n, "listenPort": "1" * n},

@@ -106,7 +106,7 @@ def test_what_comes_while_it_stops_is_refused_and_what_came_before_is_answered_f
             early.send(send_request("early"))
             await broker.until(lambda: broker.store.state().written_offset)
             if flush_disk_type == "ASYNC_FLUSH":  # something else that a stop waits for
-                broker.controller.housekeeping.run_aside(disk.wait, lambda _: None)
+                broker.controller.housekeeping.run_in_thread(disk.wait, lambda _: None)
             stopping = asyncio.ensure_future(broker.controller.stop())
             await asyncio.sleep(0)
             refusal = await late.call(send_request("late"))
@@ -129,7 +129,7 @@ def test_what_waits_for_a_file_is_answered_before_a_stop_closes_its_connection(t
             client = await broker.connect()
             await client.ask(0)
             disk.keep_waiting()
-            broker.controller.housekeeping.run_aside(disk.wait, lambda _: None)
+            broker.controller.housekeeping.run_in_thread(disk.wait, lambda _: None)
             client.send(RemotingCommand(215, opaque=7, ext_fields={"topic": "T"}))
             await client.ask(0)
             stopping = asyncio.ensure_future(broker.controller.stop())
@@ -176,7 +176,7 @@ def test_no_timer_of_a_broker_that_has_stopped_does_anything(tmp_path, caplog):
 def test_a_table_that_was_read_from_its_backup_is_told_of(tmp_path, name, caplog):
     async def story(broker):
         broker.make_topic("T")
-        broker.controller.schedule.arrived(30, 0)
+        broker.controller.schedule.record_arrival(30, 0)
         broker.controller.schedule._advance(31, 1)
 
     tell(story, tmp_path)

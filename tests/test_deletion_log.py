@@ -8,7 +8,7 @@ from disks import FaultyDisk, ManualClock, usage_of_large_disk
 from scrapes import scrape
 from tables import offsets_in
 
-from rmq_spark.cli.cluster.cluster_command import Broker, checks_of
+from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.bodies.mapping import decode_body
 from rmq_spark.wire.codes import RequestCode
@@ -69,7 +69,7 @@ def test_expired_messages_that_all_groups_consumed_are_routine(recorded, caplog)
     level, text = the_line(caplog)
     assert level == "INFO"
     assert "deleted 2 files of the commit log (2.0 MiB, 100 messages stored from 20" in text
-    assert recorded.log.recent_loss() == ""
+    assert recorded.log.recent_forced_deletions() == ""
     assert (recorded.log.expired_files, recorded.log.forced_files) == (2, 0)
     assert recorded.log.unconsumed_messages == 0
 
@@ -87,7 +87,7 @@ def test_expired_messages_that_a_group_has_not_consumed_are_a_warning_that_names
     assert "Groups that had not consumed them: slower (95), slow (10)." in text
     assert "Raise fileReservedTime (72 hours)" in text
     assert recorded.log.unconsumed_messages == 105
-    assert recorded.log.recent_loss() == ""
+    assert recorded.log.recent_forced_deletions() == ""
 
 
 def test_only_the_groups_that_lost_most_are_named(recorded, caplog):
@@ -114,11 +114,11 @@ def test_forced_deletion_is_a_warning_and_stays_a_recent_loss_for_an_hour(record
     assert "as the disk is 91% full (diskSpaceCleanForciblyRatio), 1 of them past" in text
     assert "cleanFileForciblyEnable=false" in text
     assert (recorded.log.expired_files, recorded.log.forced_files) == (1, 3)
-    assert "deleted 4 files" in recorded.log.recent_loss()
+    assert "deleted 4 files" in recorded.log.recent_forced_deletions()
     clock.now_ms += HOUR
-    assert recorded.log.recent_loss()
+    assert recorded.log.recent_forced_deletions()
     clock.now_ms += 1
-    assert recorded.log.recent_loss() == ""
+    assert recorded.log.recent_forced_deletions() == ""
 
 
 class FillingDisk(FaultyDisk):
@@ -132,7 +132,7 @@ class FillingDisk(FaultyDisk):
 
 async def health_of(client, code=RequestCode.GET_BROKER_RUNTIME_INFO):
     info = decode_body(KVTable, (await client.ask(code)).body).table
-    return {check.what: check for check in checks_of(Broker("C", "a", 0, "a:1", info))}
+    return {check.subject: check for check in check_broker(BrokerStatus("C", "a", 0, "a:1", info))}
 
 
 def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(tmp_path, caplog):
@@ -144,10 +144,10 @@ def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(
         await client.put(*["x" * 1_000] * 40)
         broker.controller.tables.offsets.commit("billing", "T", 0, 0)
         retention = (await health_of(client))["broker a: retention"]
-        assert (retention.remedy, retention.found[:22]) == (None, "no message was deleted")
+        assert (retention.remedy, retention.detail[:22]) == (None, "no message was deleted")
         disk.ratio = 0.87
         broker.controller.housekeeping.clean()
-        await broker.controller.housekeeping.all_done()
+        await broker.controller.housekeeping.wait_idle()
         low = broker.store.queue_offsets("T", 0).first
         assert 0 < low < 40
         _, text = the_line(caplog)
@@ -159,7 +159,7 @@ def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(
         assert metrics("rocketpoll_disk_deleted_from_ratio") == 0.85
         retention = (await health_of(client))["broker a: retention"]
         assert "free or enlarge its disk" in retention.remedy
-        assert f"billing ({low})" in retention.found
+        assert f"billing ({low})" in retention.detail
 
     sizes = {"mappedFileSizeCommitLog": 8_192, "maxMessageSize": 4_096}
     tell(story, tmp_path, disk, metricsPort=0, mappedFileSizeConsumeQueue=400, **sizes)

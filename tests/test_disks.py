@@ -214,12 +214,12 @@ class SlowDisk(FaultyDisk):
 
     def __init__(self):
         super().__init__(LocalDisk())
-        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self.has_started, self.may_end = threading.Event(), threading.Event()
 
     def _run(self, call):
         result = super()._run(call)
         if call.kind == self.slow_kind:
-            self.has_begun.set()
+            self.has_started.set()
             assert self.may_end.wait(20)
         return result
 
@@ -237,7 +237,7 @@ def during(slow):
         slow.slow_kind = kind
         thread = threading.Thread(target=operation)
         thread.start()
-        assert slow.has_begun.wait(20)
+        assert slow.has_started.wait(20)
         meanwhile()
         slow.may_end.set()
         thread.join(20)

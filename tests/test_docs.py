@@ -399,7 +399,7 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
     for what, limit in {
         "a held pull": f"and {broker_api.HOLD_MARGIN_MS // 1000} s",
         "a future's timeout is noticed": f"up to {frame_writer.TICK_SECONDS:.0f} s",
-        "answers that nobody asked for": f"{pending_requests.STRAYS_MAX} on a connection",
+        "answers that nobody asked for": f"{pending_requests.UNSOLICITED_MAX} on a connection",
         "sends that wait for answers": f"{producer.PENDING_MAX:,} for each",
         "a message's body": f"{message.BODY_BYTES_MAX >> 20} MiB",
         "a batch": f"and {prepared_message.BATCH_MESSAGES_MAX:,} messages",
@@ -407,7 +407,7 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
             f"{arrow_sends.CHUNK_BYTES >> 20} MiB, {arrow_sends.CHUNK_ROWS:,} rows; "
             f"{arrow_sends.IN_FLIGHT}"
         ),
-        "requests of brokers under way": f"{instance.AT_ONCE_MAX},",
+        "requests of brokers under way": f"{instance.CONCURRENT_REQUESTS_MAX},",
         "connecting, with the handshake of TLS; an answer": (
             f"{connection.CONNECT_TIMEOUT_MS // 1000} s; "
             f"{remoting_client.REQUEST_TIMEOUT_MS // 1000} s "

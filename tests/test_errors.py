@@ -18,13 +18,13 @@ from rmq_spark.errors import (
     RocketPollError,
     Verbatim,
     WireError,
-    counted,
+    format_count,
     excerpt,
-    legible,
+    sanitize,
 )
 
 ROOT = Path(__file__).parent.parent
-UNSEEN = {"Doubtful", "NotForUs"}
+UNSEEN = {"Doubtful", "UnknownMember"}
 """Errors that never leave their room."""
 
 
@@ -87,9 +87,9 @@ def test_an_error_cuts_long_places_and_still_travels():
 
 
 def test_a_text_that_somebody_has_given_can_be_shown_whatever_it_is():
-    assert legible("orders") == "orders"
-    assert legible("Bestellungen f\u00fcr \ud800") == "Bestellungen f\u00fcr \\ud800"
-    assert legible("x" * 70_000) == f"{'x' * 60}..., 70000 characters"
+    assert sanitize("orders") == "orders"
+    assert sanitize("Bestellungen f\u00fcr \ud800") == "Bestellungen f\u00fcr \\ud800"
+    assert sanitize("x" * 70_000) == f"{'x' * 60}..., 70000 characters"
 
 
 @pytest.mark.parametrize("found", [[10**5_000], {"a": (10**5_000,)}])
@@ -152,4 +152,4 @@ def test_the_pages_are_where_the_project_is_kept():
     ],
 )
 def test_one_thing_is_not_several(count, several, text):
-    assert counted(count, "entry", several) == text
+    assert format_count(count, "entry", several) == text

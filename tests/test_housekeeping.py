@@ -120,12 +120,12 @@ class _Told:
     """A store that says what it was asked to do."""
 
     def __init__(self, store, done):
-        self._store, self._done = store, done
+        self._store, self._on_done = store, done
 
     def __getattr__(self, name):
         found = getattr(self._store, name)
         if name in {"clean", "save_checkpoint"}:
-            self._done.append(name)
+            self._on_done.append(name)
         return found
 
 
@@ -141,7 +141,7 @@ def test_the_sweep_finds_a_pull_that_was_overlooked_and_counts_it(tmp_path, capl
         del broker.holds.notify_message_arriving
         broker.move(5)
         assert pulled(await consumer.receive()).bodies == ["a"]
-        assert broker.holds.rescued == 1
+        assert broker.holds.rescued_total == 1
 
     tell(story, tmp_path)
     assert "overlooked" in caplog.text
@@ -157,7 +157,7 @@ def test_after_a_standstill_of_the_machine_no_deadline_counts_as_overlooked(tmp_
         assert pulled(await client.receive()).code == 19
         broker.move(5)
         await client.ask(0)
-        assert broker.holds.rescued == 0
+        assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path, serverChannelMaxIdleTimeMills=1_000_000_000)
     assert lines_of(caplog) == []
@@ -207,7 +207,7 @@ def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):
 
         housekeeping = broker.controller.housekeeping
         housekeeping._every(1_000, fail)
-        housekeeping._every(1_000, lambda: housekeeping._in_thread("it is not done", fail))
+        housekeeping._every(1_000, lambda: housekeeping._start_in_thread("it is not done", fail))
         for times in (2, 4):
             broker.move(1)
             await broker.until(lambda times=times: len(calls) >= times)
@@ -220,7 +220,7 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     async def story(broker):
         offsets, housekeeping = broker.controller.tables.offsets, broker.controller.housekeeping
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(offsets._saver._table.table, "_path", tmp_path / "gone" / "x")
+            meanwhile.setattr(offsets._saver._table.table, "_path", tmp_path / "missing_brokers" / "x")
             offsets.commit("G", "T", 0, 5)
             broker.move(300)
             await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
@@ -262,9 +262,9 @@ def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
             go_on.wait(10)
 
         housekeeping = broker.controller.housekeeping
-        housekeeping._in_thread("it takes long", take_long)
+        housekeeping._start_in_thread("it takes long", take_long)
         await broker.until(lambda: begun)
-        housekeeping._in_thread("it takes long", take_long)
+        housekeeping._start_in_thread("it takes long", take_long)
         go_on.set()
         await broker.until(lambda: take_long not in housekeeping._under_way)
         assert len(begun) == 1
@@ -280,13 +280,13 @@ def test_what_is_done_aside_is_done_elsewhere_and_told_here(tmp_path):
             told.append(threading.get_ident())
             raise OSError("no room")
 
-        broker.controller.housekeeping.run_aside(
+        broker.controller.housekeeping.run_in_thread(
             fail, lambda error: told.extend([threading.get_ident(), str(error)])
         )
         await broker.until(lambda: len(told) == 3)
         assert told[0] != threading.get_ident()
         assert told[1:] == [threading.get_ident(), "no room"]
-        await broker.until(lambda: not broker.controller.housekeeping.is_at_work)
+        await broker.until(lambda: not broker.controller.housekeeping.is_busy)
 
     tell(story, tmp_path)
 
@@ -302,7 +302,7 @@ def test_the_end_waits_for_what_has_begun(tmp_path):
             go_on.wait(10)
             ended.append(1)
 
-        broker.controller.housekeeping.run_aside(job, lambda _: None)
+        broker.controller.housekeeping.run_in_thread(job, lambda _: None)
         await asyncio.get_running_loop().run_in_executor(None, begun.wait, 10)
         asyncio.get_running_loop().call_later(0.05, go_on.set)
 
@@ -331,9 +331,9 @@ def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_dele
         await broker.until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 1)
         answer = await client.call(RemotingCommand(215, ext_fields={"topic": "T"}))
         assert (answer.code, broker.store.queue_offsets("T", 0)) == (0, (0, 0))
-        assert broker.store._checkpointing.is_under_way
+        assert broker.store._checkpointer.is_under_way
         disk.let_go()
-        await broker.until(lambda: not broker.store._checkpointing.is_under_way)
+        await broker.until(lambda: not broker.store._checkpointer.is_under_way)
 
     try:
         tell(story, tmp_path, disk)
@@ -346,20 +346,20 @@ def test_a_checkpoint_comes_early_when_many_files_wait_for_it(tmp_path):
 
     async def story(broker):
         client = await broker.connect()
-        assert not broker.store.has_much_to_flush
+        assert not broker.store.is_flush_due
         for number in range(10):
             await client.put("a", topic=f"T{number}")
-        assert broker.store.has_much_to_flush
+        assert broker.store.is_flush_due
         broker.move(1)
-        await broker.until(lambda: not broker.store.has_much_to_flush)
-        await broker.until(lambda: broker.store._checkpointing.noted_offset)
+        await broker.until(lambda: not broker.store.is_flush_due)
+        await broker.until(lambda: broker.store._checkpointer.saved_offset)
 
     tell(story, tmp_path, maxOpenFiles=18)
 
 
 def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch):
     """Nothing is lost: the next start is one as after a crash."""
-    monkeypatch.setattr(housekeeping, "_LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(housekeeping, "_STORE_JOBS_STOP_SECONDS", 0.05)
     monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
     disk = SlowDisk(directory="consumequeue")
 
@@ -390,7 +390,7 @@ def test_a_checkpoint_that_fails_while_the_broker_stops_is_no_fault_of_the_loop(
         raise FlushFailed(5, "Input/output error")
 
     async def story(broker):
-        broker.controller.housekeeping._through_store("no checkpoint is taken", fail)
+        broker.controller.housekeeping._start_in_store_pool("no checkpoint is taken", fail)
         await asyncio.get_running_loop().run_in_executor(None, begun.wait, 10)
         asyncio.get_running_loop().call_later(0.05, go_on.set)
 
@@ -405,8 +405,8 @@ def test_a_job_that_is_asked_for_behind_the_end_has_neither_run_nor_failed(tmp_p
     async def story(broker):
         await broker.controller.stop()
         for run_aside in (
-            broker.controller.housekeeping.run_aside,
-            broker.controller.housekeeping.run_batch_aside,
+            broker.controller.housekeeping.run_in_thread,
+            broker.controller.housekeeping.run_in_batch_thread,
         ):
             run_aside(lambda: told.append("done"), told.append)
         await asyncio.sleep(0.05)
@@ -418,7 +418,7 @@ def test_a_job_that_is_asked_for_behind_the_end_has_neither_run_nor_failed(tmp_p
 def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(controller, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(controller, "_DRAIN_SECONDS", 0.05)
     disk = SlowDisk()
 
     async def story(broker):
@@ -455,9 +455,9 @@ def test_what_a_start_behind_a_crash_has_found_is_soon_noted(tmp_path):
 
     async def story(broker):
         assert broker.store.queue_offsets("T", 0) == (0, 1)
-        assert broker.store._checkpointing.noted_offset == 0
+        assert broker.store._checkpointer.saved_offset == 0
         broker.move(1)
-        await broker.until(lambda: broker.store._checkpointing.noted_offset)
+        await broker.until(lambda: broker.store._checkpointer.saved_offset)
 
     tell(story, tmp_path / "killed", mappedFileSizeConsumeQueue=20 * 8)
 
@@ -491,8 +491,8 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
         errors = []
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(housekeeping._thread, "submit", fail)
-            housekeeping.run_aside(lambda: None, errors.append)
-            housekeeping._every(1_000, lambda: housekeeping._in_thread("it is not done", done))
+            housekeeping.run_in_thread(lambda: None, errors.append)
+            housekeeping._every(1_000, lambda: housekeeping._start_in_thread("it is not done", done))
             broker.move(1)
             await broker.until(lambda: "it is not done" in caplog.text)
             broker.move(1)

@@ -13,7 +13,7 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.names import GROUP_CHARACTERS_MAX, LONG_TOPIC_CHARACTERS_MAX
 from rocketpoll.broker.processor.topics.topic_attributes import SUPPORTED
-from rocketpoll.broker.server.limits.send_buffers import UnreadAnswers
+from rocketpoll.broker.server.limits.send_buffers import SendBufferLimits
 from rocketpoll.broker.settings.settings import config_of
 from rocketpoll.broker.state.tables.subscription_group import (
     GROUP_BYTES_MAX,
@@ -23,7 +23,7 @@ from rocketpoll.broker.state.tables.topic_config import DLQ_PREFIX, RETRY_PREFIX
 
 
 def answer_bytes_max(config):
-    return UnreadAnswers(config.server.unread_bytes_max).answer_bytes_max
+    return SendBufferLimits(config.server.unread_bytes_max).response_bytes_max
 
 
 class NoTable:

@@ -13,7 +13,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.runtime.topic_restore import LostTopics
+from rocketpoll.broker.runtime.topic_restore import TopicRestore
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
@@ -126,13 +126,13 @@ def test_a_topic_that_is_just_leaving_is_not_made_again_before_it_is_gone(tmp_pa
         broker.make_topic("T")
         topics = broker.controller.tables.topics
         topics.save()
-        lost_topics = LostTopics(broker.controller.tables, default_queue_nums=2)
+        lost_topics = TopicRestore(broker.controller.tables, default_queue_nums=2)
         topics.begin_deletion("T")
         topics.delete("T")
-        assert lost_topics.make_again("T", 1) is None
+        assert lost_topics.recreate("T", 1) is None
         assert topics.get("T") is None
         topics.save()
-        assert lost_topics.make_again("T", 1) == 2
+        assert lost_topics.recreate("T", 1) == 2
 
     tell(story, tmp_path)
 
@@ -142,7 +142,7 @@ def test_an_older_table_does_not_narrow_a_topic_to_less_than_its_messages(tmp_pa
     async def story(broker):
         topics = broker.controller.tables.topics
         topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
-        LostTopics(broker.controller.tables, default_queue_nums=2).find({"T": 3})
+        TopicRestore(broker.controller.tables, default_queue_nums=2).restore_missing({"T": 3})
         found = topics.get("T")
         assert min(found.read_queue_nums, found.write_queue_nums) == 3
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq_spark.nearest import nearest
+from rmq_spark.nearest import nearest_name
 
 
 @pytest.mark.parametrize(
@@ -10,5 +10,5 @@ from rmq_spark.nearest import nearest
     [("ordres", "orders"), ("ORDERS", "orders"), ("queueid", "queueId"), ("zebra", None)],
 )
 def test_the_nearest_is_told_whatever_its_case_and_none_that_is_far_away(name, meant):
-    assert nearest(name, ["payments", "orders", "queueId"]) == meant
-    assert nearest(name, []) is None
+    assert nearest_name(name, ["payments", "orders", "queueId"]) == meant
+    assert nearest_name(name, []) is None

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rocketpoll.broker.process.no_pandas import no_pandas
+from rocketpoll.broker.process.no_pandas import block_pandas
 
 LOADED = """
 import sys
@@ -52,7 +52,7 @@ def test_a_process_that_may_have_it_loads_it_beside_the_loop():
 
 def test_it_can_be_imported_again_behind_that():
     finders = list(sys.meta_path)
-    with no_pandas():
+    with block_pandas():
         if "pandas" not in sys.modules:
             with pytest.raises(ModuleNotFoundError, match="needs no pandas"):
                 importlib.util.find_spec("pandas")

@@ -12,7 +12,7 @@ from broker_processes import BrokerProcess, run_broker
 from broker_stories import tell
 
 from rmq_spark import __version__
-from rocketpoll.broker.process.operator_log import shown_host
+from rocketpoll.broker.process.operator_log import format_host
 
 
 def until_said(broker, *texts, seconds=20):
@@ -117,4 +117,4 @@ def test_it_goes_by_its_own_name(tmp_path):
 
 
 def test_an_address_of_version_6_stands_in_brackets():
-    assert (shown_host("::1"), shown_host("127.0.0.1")) == ("[::1]", "127.0.0.1")
+    assert (format_host("::1"), format_host("127.0.0.1")) == ("[::1]", "127.0.0.1")

@@ -92,11 +92,11 @@ def test_sends_that_are_refused_as_busy_are_told_of_once_and_so_is_the_end(tmp_p
         await broker.until(lambda: processors.acknowledger.queue().size)
         broker.move(3)
         for _ in range(2):
-            processors.note_busy()
+            processors.log_busy()
         disk.let_go()
         await client.receive()
         for _ in range(2):
-            processors.note_busy()
+            processors.log_busy()
 
     tell(story, tmp_path, disk, flushDiskType="SYNC_FLUSH", osPageCacheBusyTimeOutMills=1_000)
     refused, taken = [

@@ -7,33 +7,33 @@ import asyncio
 from broker_stories import run
 
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.common.outgoing_requests import Questions
+from rocketpoll.broker.common.outgoing_requests import OutgoingRequests
 
 
 def test_an_answer_goes_to_whoever_has_asked_and_a_second_one_to_nobody():
     async def story():
-        questions, answers = Questions(asyncio.get_running_loop()), []
+        questions, answers = OutgoingRequests(asyncio.get_running_loop()), []
         first, second = [
-            questions.asked(RemotingCommand(307), 5_000, answers.append) for _ in range(2)
+            questions.register(RemotingCommand(307), 5_000, answers.append) for _ in range(2)
         ]
         assert first.opaque != second.opaque
         for _ in range(2):
-            questions.answered(second.respond(0, "second"))
-        questions.answered(RemotingCommand(0, opaque=99))
+            questions.complete(second.respond(0, "second"))
+        questions.complete(RemotingCommand(0, opaque=99))
         assert [answer.remark for answer in answers] == ["second"]
-        questions.give_up()
+        questions.cancel_all()
 
     run(story())
 
 
 def test_a_question_whose_time_is_over_has_no_answer_and_one_that_comes_then_is_passed_over():
     async def story():
-        questions, answers = Questions(asyncio.get_running_loop()), []
-        asked = questions.asked(RemotingCommand(307), 5_000, answers.append)
+        questions, answers = OutgoingRequests(asyncio.get_running_loop()), []
+        asked = questions.register(RemotingCommand(307), 5_000, answers.append)
         asyncio.get_running_loop().move(6)
         await asyncio.sleep(0.001)
         assert answers == [None]
-        questions.answered(asked.respond(0))
+        questions.complete(asked.respond(0))
         assert answers == [None]
 
     run(story())
@@ -41,10 +41,10 @@ def test_a_question_whose_time_is_over_has_no_answer_and_one_that_comes_then_is_
 
 def test_when_the_client_goes_all_are_given_up_in_a_later_turn():
     async def story():
-        questions, answers = Questions(asyncio.get_running_loop()), []
+        questions, answers = OutgoingRequests(asyncio.get_running_loop()), []
         for _ in range(3):
-            questions.asked(RemotingCommand(307), 5_000, answers.append)
-        questions.give_up()
+            questions.register(RemotingCommand(307), 5_000, answers.append)
+        questions.cancel_all()
         assert answers == []
         await asyncio.sleep(0)
         assert answers == [None] * 3

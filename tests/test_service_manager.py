@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from rocketpoll.broker.process.service_manager import ServiceManager, StartWatch
+from rocketpoll.broker.process.service_manager import ServiceManager, StartProgress
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -23,7 +23,7 @@ def supervisor(request, tmp_path):
 
 def test_states_come_in_one_datagram(supervisor):
     hearing, name = supervisor
-    ServiceManager({"NOTIFY_SOCKET": name}).tell("READY=1", "STATUS=listens")
+    ServiceManager({"NOTIFY_SOCKET": name}).notify("READY=1", "STATUS=listens")
     assert hearing.recv(100) == b"READY=1\nSTATUS=listens"
 
 
@@ -32,10 +32,10 @@ def test_a_watchdog_hears_of_a_loop_that_goes_round_until_the_end(supervisor):
 
     async def story():
         manager = ServiceManager({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "2000"})
-        manager.be_watched(asyncio.get_running_loop())
+        manager.start_watchdog(asyncio.get_running_loop())
         for _ in range(3):
             await asyncio.get_running_loop().run_in_executor(None, hearing.recv, 100)
-        manager.end()
+        manager.stop()
 
     asyncio.run(story())
 
@@ -43,16 +43,16 @@ def test_a_watchdog_hears_of_a_loop_that_goes_round_until_the_end(supervisor):
 def test_without_a_supervisor_nothing_is_sent_and_nothing_planned():
     async def story():
         manager = ServiceManager({"WATCHDOG_USEC": "2000"})
-        manager.tell("READY=1")
-        manager.be_watched(asyncio.get_running_loop())
+        manager.notify("READY=1")
+        manager.start_watchdog(asyncio.get_running_loop())
         assert manager._timer is None
-        manager.end()
+        manager.stop()
 
     asyncio.run(story())
 
 
 def test_one_that_has_gone_is_warned_of_and_the_broker_goes_on(tmp_path, caplog):
-    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).tell("READY=1")
+    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).notify("READY=1")
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "READY=1" in caplog.text
 
@@ -61,7 +61,7 @@ def test_a_start_is_given_more_time_with_each_report_of_its_progress(supervisor,
     hearing, name = supervisor
     caplog.set_level(logging.INFO)
     now = [100.0]
-    watch = StartWatch(ServiceManager({"NOTIFY_SOCKET": name}), lambda: now[0])
+    watch = StartProgress(ServiceManager({"NOTIFY_SOCKET": name}), lambda: now[0])
     assert not watch("makes queues", 0, 200 * 10**9)
     assert caplog.messages == []  # a start that is soon done says nothing
     now[0] += 100
@@ -75,5 +75,5 @@ def test_a_start_is_given_more_time_with_each_report_of_its_progress(supervisor,
     now[0] += 1
     watch("makes queues", 190 * 10**9, 200 * 10**9)
     assert caplog.messages[1].endswith("95% of 200.0 GB, about 6 s left")
-    watch.stop()
+    watch.request_stop()
     assert watch("makes queues", 191 * 10**9, 200 * 10**9)

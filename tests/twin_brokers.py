@@ -110,26 +110,26 @@ class Twin:
         self.arrivals = defaultdict(list)
         self._tell = self.controller.hold_service.notify_message_arriving
         self.controller.hold_service.notify_message_arriving = self._arrives
-        self.got = defaultdict(lambda: [0, 0, 0])
+        self.record_get = defaultdict(lambda: [0, 0, 0])
         """Messages, their bytes and pulls, by topic and group."""
-        self._got = self.processors.stats.got
-        self.processors.stats.got = self._counts_pull
-        self.pulled = 0
+        self._got = self.processors.stats.record_get
+        self.processors.stats.record_get = self._counts_pull
+        self.pull_result = 0
         """How many pulls the lane has taken."""
         self._count_pulls()
         self._puts = defaultdict(lambda: [0, 0, 0])
-        self._put = self.processors.stats.put
-        self.processors.stats.put = self._counts
-        self.processors.stats.put_took = CountedDurations()
-        self.processors.acknowledger._took_ms = self.processors.stats.put_took.add
+        self._put = self.processors.stats.record_put
+        self.processors.stats.record_put = self._counts
+        self.processors.stats.put_latency = CountedDurations()
+        self.processors.acknowledger._record_wait = self.processors.stats.put_latency.add
         self.ran = []
         """How many sends each run of the lane had."""
         self.alone = 0
         """How many sends took the lane by themselves."""
         self._count_runs()
-        self._put_off = []
-        self._run_aside = self.processors.parked._run_aside
-        self.processors.parked._run_aside = lambda *given: self._put_off.append(given)
+        self._deferred = []
+        self._run_in_thread = self.processors.pending_sends._run_in_thread
+        self.processors.pending_sends._run_in_thread = lambda *given: self._deferred.append(given)
 
     def _arrives(self, topic, queue_id, max_offset, tags_codes):
         self.arrivals[topic, queue_id] += tags_codes
@@ -141,20 +141,20 @@ class Twin:
         self._put(topic, count, byte_count, calls=calls)
 
     def _counts_pull(self, topic, group, count, byte_count, took_ms):
-        own = self.got[topic, group]
+        own = self.record_get[topic, group]
         own[:] = own[0] + count, own[1] + byte_count, own[2] + 1
         self._got(topic, group, count, byte_count, took_ms)
 
     def _count_pulls(self):
-        lane = self.processors.pull_lane
-        take = lane.take
+        lane = self.processors.fast_pull
+        take = lane.process
 
         def counted(connection, data, start):
             end = take(connection, data, start)
-            self.pulled += end > start
+            self.pull_result += end > start
             return end
 
-        lane.take = counted
+        lane.process = counted
 
     def _count_runs(self):
         put_run = self.controller.store.put_run
@@ -166,7 +166,7 @@ class Twin:
             return result
 
         self.controller.store.put_run = counted
-        lane = self.processors.sends.lane
+        lane = self.processors.sends.fast_path
         put_one = lane._put_one
 
         def counted_alone(*given):
@@ -184,9 +184,9 @@ class Twin:
                 self.controller.server.limits,
                 self.controller.server,
                 self.processors.dispatch,
-                self.controller.turn,
+                self.controller.scheduler,
                 self.processors.end_turn,
-                self.processors.lanes if self._by_lane else (),
+                self.processors.fast_paths if self._by_lane else (),
             )
             wire.protocol.connection_made(wire)
         return self._wires[number].protocol
@@ -207,16 +207,16 @@ class Twin:
         stored before or behind others, as chance has it.
         """
         self.wait_until(self._is_at_rest)
-        while self._put_off:
-            self._run_aside(*self._put_off.pop(0))
-            self.wait_until(lambda: self._put_off or self._is_quiet())
+        while self._deferred:
+            self._run_in_thread(*self._deferred.pop(0))
+            self.wait_until(lambda: self._deferred or self._is_quiet())
         self.wait_until(lambda: self._is_quiet() and self._has_answered(*asked))
 
     def wait_until(self, condition):
         """Wait until a condition holds for some turns."""
-        self._loop.run_until_complete(self._waited(condition))
+        self._loop.run_until_complete(self._wait_in_slices(condition))
 
-    async def _waited(self, condition):
+    async def _wait_in_slices(self, condition):
         ends = time.monotonic() + _PATIENCE_SECONDS
         quiet = 0
         while quiet < 5:
@@ -230,14 +230,14 @@ class Twin:
         return opaque is None or any(each.opaque == opaque for each in self.wire(number).answers())
 
     def _is_quiet(self):
-        return self._is_at_rest() and not self.processors.parked._is_at_work
+        return self._is_at_rest() and not self.processors.pending_sends._is_saving
 
     def _is_at_rest(self):
         """All is done with but for sends that wait for their topics."""
         state = self.controller.store.state()
         is_carried = state.failure is not None or state.reput_from_offset == state.written_offset
         acknowledger = self.processors.acknowledger
-        waits = acknowledger.queue()[0] or acknowledger._known
+        waits = acknowledger.queue()[0] or acknowledger._results
         return is_carried and not waits and all(wire.reads for wire in self._wires.values())
 
     def answers(self, number):
@@ -268,7 +268,7 @@ class Twin:
     def counted(self):
         """What the statistics say."""
         stats = self.processors.stats
-        took = stats.put_took.counts
+        took = stats.put_latency.counts
         return stats.put_messages, stats.put_bytes, stats.put_failures, took, self._puts
 
     def shutdown(self):
@@ -284,7 +284,7 @@ class Twins:
         self.loop = MovedLoop()
         self.loop.stand_still()
         self.clock = ManualClock()
-        self.lane, self.usual = self.both = [
+        self.fast_path, self.usual = self.both = [
             Twin(root / name, self.loop, self.clock, by_lane=by_lane, disk=disk, **settings)
             for name, by_lane, disk in zip(("lane", "usual"), (True, False), disks, strict=True)
         ]

@@ -21,10 +21,10 @@ from rmq_spark.client.reading.log_files import machine_identity
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, LockBatchResponseBody
-from rmq_spark.wire.chunk.placed import decode_placed, encode_places
+from rmq_spark.wire.chunk.placed import decode_located, encode_locations
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.extensions import proof_of
+from rmq_spark.wire.extensions import proof_content
 from rmq_spark.wire.hosts import host_of
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record, encode_record, record_size
@@ -52,7 +52,7 @@ class WrongBroker(FakeServer):
         asked = {}
         with closing(_connection_to(self._broker)) as connection:
             behind = Peer(connection)
-            back = threading.Thread(target=self._back, args=(peer, behind, asked))
+            back = threading.Thread(target=self._retry_message, args=(peer, behind, asked))
             back.start()
             try:
                 while (request := peer.receive()) is not None:
@@ -65,7 +65,7 @@ class WrongBroker(FakeServer):
                 behind.close()
                 back.join()
 
-    def _back(self, peer, behind, asked):
+    def _retry_message(self, peer, behind, asked):
         try:
             while (answer := behind.receive()) is not None:
                 if answer.is_response:
@@ -80,7 +80,7 @@ class WrongBroker(FakeServer):
 
     def _changed(self, request, answer, sock):
         if self._lie and request.code in (RequestCode.PULL_MESSAGE, RequestCode.PULL_CHUNK):
-            return self._wrong(answer, has_sizes=request.code == RequestCode.PULL_CHUNK)
+            return self._error(answer, has_sizes=request.code == RequestCode.PULL_CHUNK)
         if self._places and request.code == RequestCode.PULL_PLACES:
             return self._elsewhere(answer)
         if self._places and "nonce" in request.ext_fields:
@@ -94,19 +94,19 @@ class WrongBroker(FakeServer):
         """Write what an honest broker would: it knows how, and the directory is its own."""
         ends = host_of(sock.getsockname()), host_of(sock.getpeername())
         proof = Path(fields["storeDirectory"], fields["proofName"])
-        proof.write_bytes(proof_of(nonce, *ends, machine_identity()))
+        proof.write_bytes(proof_content(nonce, *ends, machine_identity()))
 
     def _elsewhere(self, answer):
         if answer.code != ResponseCode.SUCCESS or not self.left:
             return answer
         self.left -= 1
-        found, fields = decode_placed(answer.body), dict(answer.ext_fields)
-        if found.places is None:
+        found, fields = decode_located(answer.body), dict(answer.ext_fields)
+        if found.physical_offsets is None:
             return answer
-        places, sizes = self._places(self.dice, found.places, found.sizes, fields)
-        return answer._replace(body=encode_places(places, sizes), ext_fields=fields)
+        places, sizes = self._places(self.dice, found.physical_offsets, found.sizes, fields)
+        return answer._replace(body=encode_locations(places, sizes), ext_fields=fields)
 
-    def _wrong(self, answer, *, has_sizes):
+    def _error(self, answer, *, has_sizes):
         if answer.code != ResponseCode.SUCCESS or not self.left:
             return answer
         self.left -= 1

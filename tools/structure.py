@@ -124,7 +124,7 @@ class Product:
             for other in others:
                 self.importers[other].add(module)
 
-    def below(self, prefix: str) -> dict[str, set[str]]:
+    def open_subdirectory(self, prefix: str) -> dict[str, set[str]]:
         """Return the modules of a package, each with those of the same package that it imports."""
         own = {
             module
@@ -141,7 +141,7 @@ HEADINGS = ("package", "modules", "lines", "rooms", "levels", "one importer", "m
 def show_package(product: Product, name: str) -> None:
     """Print one line about a package, and the rooms in it that import each other."""
     prefix = module_of(ROOT / name / "__init__.py")
-    graph = product.below(prefix)
+    graph = product.open_subdirectory(prefix)
     rooms = rooms_of(graph, prefix)
     level = levels_of(rooms)
     sizes = [product.lines[module] for module in graph]

@@ -62,18 +62,18 @@ class Counter:
 
     def expect(self, count: int) -> None:
         """Begin to count from here."""
-        self._numbers, self._expected = itertools.count(1), count
+        self._numbers, self._scheduled = itertools.count(1), count
         self._are_there = threading.Event()
 
-    def came(self) -> None:
+    def observe(self) -> None:
         """Note that a message has come. No two threads get the same number, without a lock."""
-        if next(self._numbers) >= self._expected:
+        if next(self._numbers) >= self._scheduled:
             self._are_there.set()
 
     def wait(self) -> None:
         """Come back when all are there."""
         if not self._are_there.wait(_PATIENCE_SECONDS):
-            raise AssertionError(f"not all of {self._expected} messages have come")
+            raise AssertionError(f"not all of {self._scheduled} messages have come")
 
 
 class Loop:
@@ -220,18 +220,18 @@ def _poll(consumer: LitePullConsumer, counter: Counter) -> None:
     with suppress(ClientShutDown):
         while True:
             for _ in consumer.poll(1_000):
-                counter.came()
+                counter.observe()
 
 
 async def _poll_in_loop(consumer: aio.Consumer, counter: Counter) -> None:
     while consumer.is_running:
         for _ in await consumer.poll(1_000):
-            counter.came()
+            counter.observe()
 
 
 async def _iterate(consumer: aio.Consumer, counter: Counter) -> None:
     async for _ in consumer:
-        counter.came()
+        counter.observe()
 
 
 def aio_cases(stage: Stage, messages: int) -> list[Case]:

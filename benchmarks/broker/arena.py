@@ -31,7 +31,7 @@ class Arena:
         self._numbers = itertools.count(1)
         self._ending = ExitStack()
         self._shared: dict[Role, RunningBroker] = {}
-        self._done: set[tuple[Role, str]] = set()
+        self._on_done: set[tuple[Role, str]] = set()
         self._load: JavaLoad | None = None
 
     @property
@@ -70,10 +70,10 @@ class Arena:
         return self._load
 
     def once(self, role: Role, name: str, make: Callable[[], object]) -> None:
-        """Call ``make`` once for this side and name, to prepare a shared broker."""
-        if (role, name) not in self._done:
+        """Call ``create`` once for this side and name, to prepare a shared broker."""
+        if (role, name) not in self._on_done:
             make()
-            self._done.add((role, name))
+            self._on_done.add((role, name))
 
     def at_the_end(self, end: Callable[[], object]) -> None:
         """Have something ended with all else, before the brokers that it uses."""

@@ -72,7 +72,7 @@ def broker_cases(arena: Arena, scale: Scale) -> list[Case]:
     return [
         *(java if arena.has_java_clients else ()),
         _wake_case(arena, scale),
-        *(_held_case(arena, count, scale.idle_seconds) for count in scale.held),
+        *(_held_pulls_case(arena, count, scale.idle_seconds) for count in scale.held),
         _start_case(arena),
     ]
 
@@ -190,7 +190,7 @@ def _wake_case(arena: Arena, scale: Scale) -> Case:
     )
 
 
-def _held_case(arena: Arena, count: int, idle_seconds: float) -> Case:
+def _held_pulls_case(arena: Arena, count: int, idle_seconds: float) -> Case:
     def measure(role: Role) -> Sequence[float]:
         spare = 100
         with arena.new_broker(role, clients_max=count + spare) as (broker, directory):

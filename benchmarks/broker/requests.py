@@ -36,7 +36,7 @@ class Connection:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._frames = FrameReader()
+        self._frame_reader = FrameReader()
 
     def send(self, request: bytes) -> None:
         """Send a request without waiting for the answer."""
@@ -44,11 +44,11 @@ class Connection:
 
     def receive(self) -> RemotingCommand:
         """Wait for the next response."""
-        while (frame := self._frames.next_frame()) is None:
+        while (frame := self._frame_reader.next_frame()) is None:
             data = self._socket.recv(_RECEIVE_BYTES)
             if not data:
                 raise ConnectionError("the broker has closed the connection")
-            self._frames.feed(data)
+            self._frame_reader.feed(data)
         return decode_command(frame)
 
     def ask(self, request: bytes) -> RemotingCommand:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.figures import Role
 from benchmarks.broker.running import RunningBroker
-from rmq_spark.client import BrokerApi, ClientError, Connections, Message, MessageQueue, Producer
+from rmq_spark.client import BrokerApi, ClientError, RemotingClient, Message, MessageQueue, Producer
 from rmq_spark.wire.extensions import Extension
 
 BODY_BYTES = 100
@@ -73,6 +73,6 @@ class Clients:
 
     def _api(self, extensions: frozenset[Extension]) -> BrokerApi:
         """Return a BrokerApi for one puller of any broker, which reads the answers itself."""
-        connections = Connections(reads_itself=True, extensions=extensions)
+        connections = RemotingClient(reads_itself=True, extensions=extensions)
         self._arena.at_the_end(connections.shutdown)
         return BrokerApi(connections, _TIMEOUT_MS)

@@ -110,7 +110,7 @@ def _consumer(
     return PushConsumer(group, address, listener=place.wait, settings=PushSettings(**settings))
 
 
-def _aside(action: Callable[[], object]) -> None:
+def _run_in_thread(action: Callable[[], object]) -> None:
     """Do something in a thread, however it ends."""
 
     def run() -> None:
@@ -154,7 +154,7 @@ def _idle(kind: str, place: Place) -> Client:
 def _polling(place: Place) -> Client:
     consumer = _joined("lite pull", place)
     if isinstance(consumer, LitePullConsumer):
-        _aside(functools.partial(consumer.poll, FOR_EVER_MS))
+        _run_in_thread(functools.partial(consumer.poll, FOR_EVER_MS))
     time.sleep(IN_SECONDS)
     return consumer
 
@@ -175,11 +175,11 @@ def _stalled(kind: str, place: Place) -> Client:
         for _ in range(PENDING):
             message = Message("others", bytes(PENDING_BYTES))
             client.send_async(message, timeout_ms=FOR_EVER_MS)
-        _aside(lambda: client.send(Message("others", b"x"), timeout_ms=FOR_EVER_MS))
+        _run_in_thread(lambda: client.send(Message("others", b"x"), timeout_ms=FOR_EVER_MS))
     elif isinstance(client, Admin):
-        _aside(client.topics)
+        _run_in_thread(client.topics)
     elif isinstance(client, LitePullConsumer):
-        _aside(client.commit)
+        _run_in_thread(client.commit)
     time.sleep(IN_SECONDS)
     return client
 
@@ -202,7 +202,7 @@ def _starting(kind: str, place: Place) -> Client:
         return _asking(kind, place.silent, TOPIC, Admin.topics)
     consumer = _consumer(kind, place.silent, place)
     consumer.subscribe(TOPIC)
-    _aside(consumer.start)
+    _run_in_thread(consumer.start)
     time.sleep(IN_SECONDS)
     return consumer
 
@@ -212,11 +212,11 @@ def _asking(kind: str, address: str, topic: str, question: Callable[[Admin], obj
     if kind == "producer":
         producer = Producer("senders", address)
         producer.start()
-        _aside(lambda: producer.send(Message(topic, b"x"), timeout_ms=FOR_EVER_MS))
+        _run_in_thread(lambda: producer.send(Message(topic, b"x"), timeout_ms=FOR_EVER_MS))
         client: Client = producer
     else:
         admin = Admin(address)
-        _aside(lambda: question(admin))
+        _run_in_thread(lambda: question(admin))
         client = admin
     time.sleep(IN_SECONDS)
     return client
@@ -225,7 +225,7 @@ def _asking(kind: str, address: str, topic: str, question: Callable[[Admin], obj
 def _rebalancing(kind: str, place: Place) -> Client:
     consumer = _consumer(kind, place.broker.address, place, _WaitsToAllocate(place))
     consumer.subscribe(TOPIC)
-    _aside(consumer.start)
+    _run_in_thread(consumer.start)
     _until(place.in_use.is_set)
     return consumer
 

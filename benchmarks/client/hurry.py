@@ -41,7 +41,7 @@ class Row(NamedTuple):
     repeats: int
 
 
-def told(error: BaseException | None) -> str:
+def outcome_of(error: BaseException | None) -> str:
     """Return what the end of a send says of its message."""
     if error is None:
         return STORED
@@ -57,8 +57,8 @@ def by_send(producer: Producer, messages: list[Message]) -> list[str]:
         try:
             producer.send(message, timeout_ms=TIMEOUT_MS)
         except ClientError as error:
-            return told(error)
-        return told(None)
+            return outcome_of(error)
+        return outcome_of(None)
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         return list(pool.map(send, messages))
@@ -71,8 +71,8 @@ def by_send_async(producer: Producer, messages: list[Message]) -> list[str]:
         try:
             ends.append(producer.send_async(message, timeout_ms=TIMEOUT_MS))
         except ClientError as error:  # noqa: PERF203  # each has an end of its own
-            ends.append(told(error))
-    return [end if isinstance(end, str) else told(end.exception(_PATIENCE_SECONDS)) for end in ends]
+            ends.append(outcome_of(error))
+    return [end if isinstance(end, str) else outcome_of(end.exception(_PATIENCE_SECONDS)) for end in ends]
 
 
 def measured(broker: EmbeddedBroker, topic: str, sends: Sends, slow_times: int) -> Row:

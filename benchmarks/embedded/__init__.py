@@ -58,7 +58,7 @@ class OneAtATime:
             self._broker.stop()
             self._broker = None
 
-    def start_anew(self, *, own_process: bool) -> None:
+    def restart(self, *, own_process: bool) -> None:
         """Start a broker for the next measurement of a stop."""
         self.stop()
         self.start(own_process=own_process)
@@ -70,7 +70,7 @@ def embedded_cases(brokers: OneAtATime) -> list[Case]:
     for own_process, variant in ((False, "in a thread"), (True, "in a process")):
         start = partial(brokers.start, own_process=own_process)
         use = partial(brokers.use, own_process=own_process)
-        start_anew = partial(brokers.start_anew, own_process=own_process)
+        start_anew = partial(brokers.restart, own_process=own_process)
         peer = "in a thread" if own_process else None
         target = None if own_process else Target("microseconds", READY_MICROSECONDS_MAX)
         found += [

@@ -11,7 +11,7 @@ from benchmarks.gaps.measured import Client, Gap, MeasuredBroker
 from benchmarks.gaps.operators import count_in_all
 from benchmarks.gaps.row import Row
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
-from rocketpoll.broker.store.queues.queue_table import FILES_AT_A_TIME, LeftTopics
+from rocketpoll.broker.store.queues.queue_table import FILES_AT_A_TIME, DeletedTopicFiles
 
 
 def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
@@ -23,23 +23,23 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     yield Row(("sample_stats",), name, broker.longest_turn(act=processors.sample_stats))
     gap = broker.usual_turn(scale.rounds, act=processors.expire_clients)
     yield Row(("_scan_clients",), "clients are looked after", gap)
-    gap = broker.usual_turn(scale.rounds, act=controller.housekeeping._look_after_threads)
-    yield Row(("_look_after_threads",), "threads that failed to start are looked for", gap)
-    gap = broker.usual_turn(scale.rounds, act=processors.note_busy)
-    yield Row(("note_busy",), "whether sends are refused as busy is looked at", gap)
-    gap = broker.usual_turn(scale.rounds, act=controller.store.reput_again)
-    yield Row(("reput_again",), "whether messages wait to be carried is looked at", gap)
+    gap = broker.usual_turn(scale.rounds, act=controller.housekeeping._check_threads)
+    yield Row(("_check_threads",), "threads that failed to start are looked for", gap)
+    gap = broker.usual_turn(scale.rounds, act=processors.log_busy)
+    yield Row(("log_busy",), "whether sends are refused as busy is looked at", gap)
+    gap = broker.usual_turn(scale.rounds, act=controller.store.retry_degraded)
+    yield Row(("retry_degraded",), "whether messages wait to be carried is looked at", gap)
     in_thread: dict[tuple[str, ...], Callable[[], object]] = {
         ("_save_offsets",): controller.tables.offsets.save,
         ("_save_configurations",): controller.tables.save_configurations,
         ("_save_delay_offsets",): controller.schedule.save,
-        ("_save_checkpoint", "_flush_early"): controller.store.save_checkpoint,
+        ("_save_checkpoint", "_check_early_flush"): controller.store.save_checkpoint,
         ("clean",): controller.store.clean,
-        ("_delete_left",): partial(_delete_left, controller.store.left_topics),
+        ("_delete_topic_files",): partial(_delete_left, controller.store.deleted_topic_files),
         ("_finish_opening",): controller.store.finish_opening,
     }
     for jobs, what in in_thread.items():
-        yield Row(jobs, f"{jobs[0].strip('_')}, in its thread", _aside(broker, what, scale.rounds))
+        yield Row(jobs, f"{jobs[0].strip('_')}, in its thread", _housekeeping_gap(broker, what, scale.rounds))
     messages = 10 * scale.requests
     delayed = [send("filled", number, DELAY="1") for number in range(messages)]
     end = _end_of(broker, "filled") + messages
@@ -47,7 +47,7 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     yield Row(("delivery",), f"{messages:,} delayed messages are due", gap)
 
 
-def _aside(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Gap:
+def _housekeeping_gap(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Gap:
     """Run a job in the housekeeping thread, which meets the loop at the interpreter's lock."""
     tables = broker.controller.tables
     done: list[object] = []
@@ -59,14 +59,14 @@ def _aside(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Ga
         tables.offsets.commit("G", "topic-0", 0, number)
         tables.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=number))
         tables.topics.create_in_send_back(f"another-{number}-{id(job)}", 1)
-        broker.controller.housekeeping.run_aside(job, done.append)  # nobody else asks for it
+        broker.controller.housekeeping.run_in_thread(job, done.append)  # nobody else asks for it
 
     return broker.usual_turn(rounds, act=begin, until=lambda: done)
 
 
-def _delete_left(left: LeftTopics) -> None:
+def _delete_left(left: DeletedTopicFiles) -> None:
     """Have as many files deleted as go at a time, in queues of a deleted topic."""
-    topic = left.free_place()
+    topic = left.new_path()
     for queue_id in range(FILES_AT_A_TIME // 2):
         (topic / str(queue_id)).mkdir(parents=True)
         (topic / str(queue_id) / "00000000000000000000").touch()

@@ -53,8 +53,8 @@ class Client:
 
     def __init__(self, broker: MeasuredBroker) -> None:
         self.codes: Counter[int] = Counter()
-        self._frames = FrameReader()
-        self._written = broker.written
+        self._frame_reader = FrameReader()
+        self._written = broker.written_name
         self._loop = broker.loop
         self._is_closed = False
         self.connection = broker.new_connection()
@@ -90,8 +90,8 @@ class Client:
 
     def read(self, data: bytes) -> None:
         """Count the responses in the data by their codes."""
-        self._frames.feed(data)
-        while (frame := self._frames.next_frame()) is not None:
+        self._frame_reader.feed(data)
+        while (frame := self._frame_reader.next_frame()) is not None:
             command = decode_command(frame)
             if command.is_response:  # not what members are told of
                 self.codes[command.code] += 1
@@ -124,7 +124,7 @@ class MeasuredBroker:
         """Start a broker with its store in a directory; it must be ended by `shutdown`."""
         settings = [f"storePathRootDir={directory}", f"flushDiskType={flush_disk_type}", *_SETTINGS]
         self.config = load_config(None, settings)
-        self.written: list[tuple[Client, bytes]] = []
+        self.written_name: list[tuple[Client, bytes]] = []
         """What clients have got in the turn under way."""
         self.loop = _WorkingTimeLoop()
         self.controller = BrokerController(self.config)
@@ -143,7 +143,7 @@ class MeasuredBroker:
         """Have the text of all metrics made, and given to a function, as for a scraper."""
         metrics = self.controller._metrics  # nobody else asks for them without a socket
         if metrics is not None:
-            metrics._exposition.ask(give)
+            metrics._exposition.request(give)
 
     def send(self, client: Client, requests: Sequence[RemotingCommand]) -> None:
         """Let requests arrive in one piece, and wait until all are answered."""
@@ -209,9 +209,9 @@ class MeasuredBroker:
             cpu, wall = time.thread_time(), time.perf_counter()
             await asyncio.sleep(0)
             turns.append((time.thread_time() - cpu, time.perf_counter() - wall))
-            for client, data in self.written:
+            for client, data in self.written_name:
                 client.read(data)
-            self.written.clear()
+            self.written_name.clear()
 
     def shutdown(self) -> None:
         """Stop the broker in order, and close its loop."""

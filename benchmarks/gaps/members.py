@@ -22,7 +22,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumerStatusRequestHeader
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.clients import ClientChannelInfo
 
 _GROUPS_OF_ONE = 490
 _EVENTS_OF_A_TURN = 1_024
@@ -104,7 +104,7 @@ def _of_members(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterato
     data = ConsumerData(group_name="huge", subscription_data_set=(SubscriptionData(topic="wide"),))
     processors = broker.controller.processors
     for number, each in enumerate(clients):
-        channel = ClientChannel(each.connection, f"10.0.0.1@{number}", "JAVA", 477, 1 << 50)
+        channel = ClientChannelInfo(each.connection, f"10.0.0.1@{number}", "JAVA", 477, 1 << 50)
         processors.consumers.register(channel, data, notify=False)
         processors.producers.register("huge", channel)
     broker.controller.tables.groups.find_or_create("huge")
@@ -200,10 +200,10 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
         return come
 
     def is_empty() -> bool:
-        return not holds.held
+        return not holds.hold_count
 
     def all_held() -> bool:
-        return holds.held == waiting
+        return holds.hold_count == waiting
 
     broker.longest_turn(act=holding(), until=all_held)
     message = [send("held", 0)]
@@ -231,7 +231,7 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
         for _ in range(min(scale.holds, 4))
     ]
     greedy.connection.data_received(b"".join(each.encode() for each in pulls))
-    broker.longest_turn(until=lambda: holds.held == len(pulls))
+    broker.longest_turn(until=lambda: holds.hold_count == len(pulls))
     yield Row(
         ("_sweep_holds",),
         f"the sweep over {scale.queues:,} queues",

@@ -236,6 +236,6 @@ def count_in_all(broker: MeasuredBroker, scale: Scale) -> None:
     """Count something of every topic and eight groups of each."""
     stats = broker.controller.processors.stats
     for number in range(scale.topics):
-        stats.put(f"topic-{number}", 1, 1)
+        stats.record_put(f"topic-{number}", 1, 1)
         for group in range(8):
-            stats.got(f"topic-{number}", f"group-{group}", 1, 1, 0)
+            stats.record_get(f"topic-{number}", f"group-{group}", 1, 1, 0)

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.spark.process_tree import tree_cpu_seconds
 from rmq_spark.client.manifest import CommittedSpan, ManifestId
-from rmq_spark.spark.exactly_once.manifest_commit import commit, make_commits_topic
+from rmq_spark.spark.exactly_once.manifest_commit import commit, create_commits_topic
 from rmq_spark.spark.exactly_once.staged_commit import commit_staged
 from rmq_spark.spark.exactly_once.staging import stage_rows
 from rmq_spark.spark.options.options import WriteOptions, write_options
@@ -144,7 +144,7 @@ def _committed(broker: EmbeddedBroker, count: int) -> dict[str, list[Took]]:
         options = write_options(to)
         columns = [SinkColumn("body", 0, "binary")]
         rows = pa.RecordBatch.from_pydict({"body": [b"." * 100]})
-        make_commits_topic(options)
+        create_commits_topic(options)
         for number in range(count):
             batch = BatchRequestHeader(topic, number, "query")
             named = ManifestId("query", "", number, "run")

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 from rmq_spark.client import Message, Producer
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatches
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
 from rocketpoll import EmbeddedBroker
 
 
@@ -49,14 +49,14 @@ def _plan(address: str, producer: Producer) -> tuple[float, float]:
     )
     instance = instance_for(options.access)
     try:
-        batches = MicroBatches(options, Queues(options, instance), time.monotonic)
+        batches = MicroBatchPlanner(options, QueueClient(options, instance), time.monotonic)
         began = time.perf_counter()
-        start = batches.initial()
-        end = batches.latest(start, NO_LIMITS)
+        start = batches.initial_offset()
+        end = batches.latest_offset(start, NO_LIMITS)
         first = time.perf_counter() - began
         producer.send(Message("planned-0", b"news"))
         began = time.perf_counter()
-        batches.latest(end, NO_LIMITS)
+        batches.latest_offset(end, NO_LIMITS)
         return first, time.perf_counter() - began
     finally:
         instance.shutdown()

@@ -28,8 +28,8 @@ from benchmarks.spark.process_tree import tree_cpu_seconds
 from benchmarks.spark.tasks import schema_of
 from rmq_spark.client import Admin, Producer
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import DEFAULT_COLUMNS
 from rocketpoll import EmbeddedBroker
 
@@ -186,7 +186,7 @@ def _keep_batches(directory: Path, topic: str, messages: int, body_bytes: int) -
         producer.send_table(_rows(rows, body_bytes), topic)
         (queue,) = producer.publish_queues(topic)
         options = read_options({"namesrvAddr": broker.address, "topic": topic})
-        for batch in read_piece(options, schema, Piece(queue, 0, rows)):
+        for batch in read_range(options, schema, OffsetRange(queue, 0, rows)):
             batches.write_batch(batch)
     (directory / f"{topic}.rows").write_text(str(messages), encoding="ascii")
 

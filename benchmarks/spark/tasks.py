@@ -24,8 +24,8 @@ import pyarrow as pa
 from benchmarks.spark.process_tree import embedded_broker, process_cpu_seconds
 from rmq_spark.client import Producer
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.wire.chunk import COLUMNS
 from rocketpoll import EmbeddedBroker
@@ -71,14 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             piece = _filled(broker, producer, f"tasks-{number}", rows, range(least, most + 1))
             for name, columns in _COLUMNS.items():
                 measured = _Measured(
-                    broker.address, broker_process, piece, columns, reads_files=not options.pulled
+                    broker.address, broker_process, piece, columns, reads_files=not options.pull_result
                 )
                 measured.report(f"{lengths}, columns {name}", options.rounds)
 
 
 def _filled(
     broker: EmbeddedBroker, producer: Producer, topic: str, rows: int, lengths: Sequence[int]
-) -> Piece:
+) -> OffsetRange:
     """Send rows with keys and tags to one queue; return the piece that holds them all."""
     broker.create_topic(topic, 1)
     for first in range(0, rows, _ROWS_AT_ONCE):
@@ -94,7 +94,7 @@ def _filled(
         )
         producer.send_table(table, topic)
     (queue,) = producer.publish_queues(topic)
-    return Piece(queue, 0, rows)
+    return OffsetRange(queue, 0, rows)
 
 
 class _Measured(NamedTuple):
@@ -102,7 +102,7 @@ class _Measured(NamedTuple):
 
     address: str
     broker_process: int
-    piece: Piece
+    piece: OffsetRange
     columns: Sequence[str]
     reads_files: bool
 
@@ -139,7 +139,7 @@ class _Measured(NamedTuple):
         began = [process_cpu_seconds(each) for each in processes]
         rows = 0
         with pa.ipc.new_stream(_Nowhere(), schema) as stream:
-            for batch in read_piece(options, schema, self.piece):
+            for batch in read_range(options, schema, self.piece):
                 stream.write_batch(batch)
                 rows += batch.num_rows
         task, broker = (

@@ -20,7 +20,7 @@ from rocketpoll.broker.store.files.file_pool import FilePool
 from rocketpoll.broker.store.index.index_service import IndexService
 from rocketpoll.broker.store.log.commit_log import CommitLog
 from rocketpoll.broker.store.queues.queue_table import QueueTable
-from rocketpoll.broker.store.records.recent_writes import none_yet
+from rocketpoll.broker.store.records.recent_writes import empty_recent_writes
 from rocketpoll.broker.store.records.scanning import record_sizes
 from rocketpoll.broker.store.results import LOG_START
 
@@ -117,7 +117,7 @@ class _Reput:
         self._workspace.closing(_Closing(queues, index))
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, lambda: log.flushed_offset, none_yet()
+            log, queues, index, dispatcher, lambda: log.flushed_offset, empty_recent_writes()
         )
 
     def run(self) -> None:

@@ -59,7 +59,7 @@ def _store_of(workspace: Workspace, messages: int, queues: int) -> Opener:
         writer.write(messages)
         writer.log.close()
         store = open_store(root, with_index=False)
-        workspace.keep_open(store)
+        workspace.mark_unflushed(store)
         with next((root / COMMIT_LOG).iterdir()).open("rb") as file:
             return _Filled(store, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
 

@@ -115,7 +115,7 @@ class _Opening:
 
     def _make(self, root: Path) -> Path:
         """Make nine tenths of the log, index and checkpoint for these, and the last tenth."""
-        self._workspace.keep_open(self)
+        self._workspace.mark_unflushed(self)
         self._root = root
         writer = samples.LogWriter(root, _QUEUES)
         writer.write(self._messages // _TAIL * (_TAIL - 1))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from benchmarks.store.workspace import now_ms
 from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
-from rmq_spark.wire.chunk.checksums import Sealing, with_empty_checksums
+from rmq_spark.wire.chunk.checksums import ChecksumWriter, with_empty_checksums
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
@@ -23,7 +23,7 @@ from rocketpoll.broker.store.components import COMMIT_LOG
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool
-from rocketpoll.broker.store.log.commit_log import CommitLog, ManyRecords
+from rocketpoll.broker.store.log.commit_log import CommitLog, EncodedRecords
 
 TOPIC = "orders"
 BODY_BYTES = 100
@@ -112,7 +112,7 @@ class LogWriter:
             chunk = stored(encoded(self._count, min(_AT_A_TIME, end - self._count), self._queues))
             numbers = np.arange(self._count, self._count + len(chunk))
             offsets, times_at = numbers // self._queues, chunk.store_timestamp_at
-            seal = Sealing(chunk).seal
-            self.log.append_many([ManyRecords(chunk.data, chunk.sizes, offsets, times_at, seal)])
+            seal = ChecksumWriter(chunk).write
+            self.log.append_many([EncodedRecords(chunk.data, chunk.sizes, offsets, times_at, seal)])
             self._count += len(chunk)
         self.log.flush()

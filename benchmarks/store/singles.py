@@ -29,7 +29,7 @@ from rocketpoll.broker.store.log.commit_log import CommitLog
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.queues.queue_table import QueueTable
 from rocketpoll.broker.store.read.entry_selection import MessageFilter
-from rocketpoll.broker.store.records.recent_writes import none_yet
+from rocketpoll.broker.store.records.recent_writes import empty_recent_writes
 from rocketpoll.broker.store.results import (
     LOG_START,
     GetMessageStatus,
@@ -126,7 +126,7 @@ def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[Physical
             now_ms,
         )
         log.files.load()
-        log.resume(ends[-1], log.times, sealed_from=LOG_START)
+        log.restore(ends[-1], log.timeline, sealed_from=LOG_START)
         return log, ends
 
     return lambda: workspace.kept("log-singles", make)
@@ -166,9 +166,9 @@ class _Reput:
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._confirmed = LOG_START
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, self._confirm_offset, none_yet()
+            log, queues, index, dispatcher, self._confirm_offset, empty_recent_writes()
         )
-        self._service.tell(_Listener())
+        self._service.set_listener(_Listener())
 
     def _confirm_offset(self) -> PhysicalOffset:
         return self._confirmed
@@ -195,7 +195,7 @@ def _get_cases(workspace: Workspace) -> list[Case]:
         writer.write(_KEPT)
         writer.log.close()
         store = open_store(root, with_index=False)
-        workspace.keep_open(store)
+        workspace.mark_unflushed(store)
         return store
 
     def run(

@@ -55,9 +55,9 @@ class Workspace:
         self._fresh.append(made)
 
     def kept(self, name: str, make: Callable[[Path], _Made]) -> _Made:
-        """Return what ``make`` returned under this name, calling it for the first time only.
+        """Return what ``create`` returned under this name, calling it for the first time only.
 
-        ``make`` gets a directory of its own.
+        ``create`` gets a directory of its own.
         """
         if name not in self._kept:
             path = self._directory / name
@@ -66,7 +66,7 @@ class Workspace:
         made: _Made = self._kept[name]
         return made
 
-    def keep_open(self, made: Closes) -> None:
+    def mark_unflushed(self, made: Closes) -> None:
         """Have an object shut down at the very end."""
         self._open.append(made)
 

@@ -64,7 +64,7 @@ class Stage:
 
 def _ask() -> None:
     for _ in range(SENDS):
-        observing.sending((_MESSAGE,))
+        observing.observe_send((_MESSAGE,))
 
 
 def telemetry_cases(stage: Stage) -> list[Case]:

@@ -26,7 +26,7 @@ from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.server.fair_scheduler import LoopTurn
+from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.server.limits.connection_table import ConnectionTable
 from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store.bulk import bulk_tools
@@ -49,12 +49,12 @@ class Turns:
         """Start a broker whose store is in ``directory``; `shutdown` must end it."""
         settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
         config = load_config(None, settings)
-        bulk_tools.loading().result()  # else batches of a young broker are answered in later turns
+        bulk_tools.start_loading().result()  # else batches of a young broker are answered in later turns
         self._loop = uvloop.new_event_loop()
         self._controller = BrokerController(config)
         self._loop.run_until_complete(self._controller.start())
         self._limits = config.server
-        self._turn = LoopTurn(self._loop)
+        self._turn = FairScheduler(self._loop)
         self._clients: list[tuple[ClientConnection, _Transport]] = []
         self.connect()
 
@@ -69,7 +69,7 @@ class Turns:
                 processors.dispatch,
                 self._turn,
                 processors.end_turn,
-                processors.lanes,
+                processors.fast_paths,
             )
             transport = _Transport()
             connection.connection_made(cast("asyncio.BaseTransport", transport))
@@ -113,7 +113,7 @@ class Turns:
 class _Table:
     """A server that has other things to do."""
 
-    answer_bytes_max = 1 << 23
+    response_bytes_max = 1 << 23
 
     def __getattr__(self, _: str) -> Any:
         return lambda *_, **__: None

@@ -15,20 +15,20 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 
-Work: TypeAlias = Iterator["Future[None] | None"]
+BackgroundSteps: TypeAlias = Iterator["Future[None] | None"]
 """Work in steps, between which other work may run.
 
 After a step that yields a future, the next step runs only once that future is done.
 """
 
-Steps: TypeAlias = Generator["Future[None] | None", None, RemotingCommand | None]
+ResponseSteps: TypeAlias = Generator["Future[None] | None", None, RemotingCommand | None]
 """The steps of a request that takes long.
 
 The generator returns the answer, or None if the answer comes later or is not wanted.
 """
 
 
-class Connection(Protocol):
+class Channel(Protocol):
     """One connected client; equal to itself alone, and usable as a key."""
 
     extensions: frozenset[Extension]
@@ -51,7 +51,7 @@ class Connection(Protocol):
         """True if the client leaves answers unread."""
 
     @property
-    def answer_bytes_max(self) -> int:
+    def response_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes; one that cannot be cut is refused."""
 
     def send(self, command: RemotingCommand) -> None:
@@ -64,12 +64,12 @@ class Connection(Protocol):
         self,
         command: RemotingCommand,
         timeout_ms: int,
-        then: Callable[[RemotingCommand | None], None],
+        callback: Callable[[RemotingCommand | None], None],
     ) -> None:
-        """Send a request to the client; ``then`` gets its answer, or None if there is none in time.
+        """Send a request to the client; ``callback`` gets its answer, or None if there is none in time.
 
         A client that goes, or that leaves unread what it was sent, gives no answer.
         """
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """Close the connection, and log the reason."""

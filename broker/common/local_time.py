@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
-_LAST: Final = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2)
+_LATEST: Final = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2)
 """A moment that all time zones still have a date for."""
 
 
 def local_time(now_ms: int) -> datetime:
     """Return a moment in local time, from milliseconds since 1970."""
-    seconds = min(now_ms / 1000, _LAST.timestamp())
+    seconds = min(now_ms / 1000, _LATEST.timestamp())
     return datetime.fromtimestamp(seconds, timezone.utc).astimezone()

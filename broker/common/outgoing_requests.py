@@ -12,45 +12,45 @@ from typing import TypeAlias
 
 from rmq_spark.wire.command import RemotingCommand
 
-Then: TypeAlias = Callable[["RemotingCommand | None"], None]
+ReplyCallback: TypeAlias = Callable[["RemotingCommand | None"], None]
 """A callback that gets the answer, or None if there is none."""
 
 
-class Questions:
+class OutgoingRequests:
     """The open questions to one client."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._opaque = 0
-        self._waiting: dict[int, tuple[Then, asyncio.TimerHandle]] = {}
+        self._callbacks: dict[int, tuple[ReplyCallback, asyncio.TimerHandle]] = {}
 
-    def asked(self, command: RemotingCommand, timeout_ms: int, then: Then) -> RemotingCommand:
-        """Register a command whose answer ``then`` gets, and return it with an opaque to send."""
+    def register(self, command: RemotingCommand, timeout_ms: int, callback: ReplyCallback) -> RemotingCommand:
+        """Register a command whose answer ``callback`` gets, and return it with an opaque to send."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        timer = self._loop.call_later(timeout_ms / 1000, self._time_out, opaque)
-        self._waiting[opaque] = (then, timer)
+        timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque)
+        self._callbacks[opaque] = (callback, timer)
         return command._replace(opaque=opaque)
 
-    def withdraw(self, command: RemotingCommand) -> None:
+    def discard(self, command: RemotingCommand) -> None:
         """Wait no longer for the answer to a command that could not be sent."""
-        _, timer = self._waiting.pop(command.opaque)
+        _, timer = self._callbacks.pop(command.opaque)
         timer.cancel()
 
-    def answered(self, command: RemotingCommand) -> None:
+    def complete(self, command: RemotingCommand) -> None:
         """Pass an answer on to its callback; ignore it if it is late or answers no question."""
-        waiting = self._waiting.pop(command.opaque, None)
+        waiting = self._callbacks.pop(command.opaque, None)
         if waiting is not None:
             then, timer = waiting
             timer.cancel()
             then(command)
 
-    def give_up(self) -> None:
+    def cancel_all(self) -> None:
         """Tell all callbacks, in a later turn of the loop, that no answer will come."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._callbacks = self._callbacks, {}
         for then, timer in waiting.values():
             timer.cancel()
             self._loop.call_soon(then, None)
 
-    def _time_out(self, opaque: int) -> None:
-        then, _ = self._waiting.pop(opaque)
+    def _expire(self, opaque: int) -> None:
+        then, _ = self._callbacks.pop(opaque)
         then(None)

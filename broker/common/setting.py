@@ -23,7 +23,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
-class Values(Generic[_Value]):
+class ValueType(Generic[_Value]):
     """A kind of values: a function that parses their text, and one that shows them as text.
 
     Attributes:
@@ -31,11 +31,11 @@ class Values(Generic[_Value]):
     """
 
     parse: Callable[[str], _Value]
-    show: Callable[[_Value], str] = str
+    to_text: Callable[[_Value], str] = str
     bounds: tuple[int, int] | None = None
 
 
-def number(low: int, high: int) -> Values[int]:
+def number(low: int, high: int) -> ValueType[int]:
     """Return the kind of whole numbers from ``low`` to ``high``, both included."""
 
     def parse(text: str) -> int:
@@ -43,18 +43,18 @@ def number(low: int, high: int) -> Values[int]:
             raise ValueError(f"a number from {low} to {high}")
         return int(text)
 
-    return Values(parse, bounds=(low, high))
+    return ValueType(parse, bounds=(low, high))
 
 
-def choice(choices: type[_Choice], more: str = "") -> Values[_Choice]:
-    """Return the kind of the members of an Enum, by name; ``more`` says why there are no others."""
+def choice(choices: type[_Choice], note: str = "") -> ValueType[_Choice]:
+    """Return the kind of the members of an Enum, by name; ``note`` says why there are no others."""
 
     def parse(text: str) -> _Choice:
         if text not in choices.__members__:
-            raise ValueError(" or ".join(choices.__members__) + more)
+            raise ValueError(" or ".join(choices.__members__) + note)
         return choices[text]
 
-    return Values(parse, lambda member: member.name)
+    return ValueType(parse, lambda member: member.name)
 
 
 def _flag(text: str) -> bool:
@@ -114,7 +114,7 @@ def _delay_levels(text: str) -> tuple[int, ...]:
     return tuple(levels)
 
 
-def _show_delay_levels(levels: Iterable[int]) -> str:
+def _delay_levels_to_text(levels: Iterable[int]) -> str:
     words = []
     for delay_ms in levels:
         unit = next(unit for unit in "dhms" if delay_ms % _UNITS_MS[unit] == 0)
@@ -123,26 +123,26 @@ def _show_delay_levels(levels: Iterable[int]) -> str:
 
 
 SIZE: Final = number(1, 1 << 50)
-SIZE_OR_NOTHING: Final = number(0, 1 << 50)
+OPTIONAL_SIZE: Final = number(0, 1 << 50)
 JAVA_INT_MAX: Final = (1 << 31) - 1
 """The number of bytes up to which RocketMQ opens a file."""
 MS: Final = number(0, 1 << 40)
 COUNT: Final = number(1, 1 << 30)
-FLAG: Final = Values(_flag, lambda value: str(value).lower())
-NAME: Final = Values(_name)
-ADDRESS: Final = Values(_address)
-ADDRESS_OR_NOTHING: Final = Values(lambda text: _address(text) if text else "")
-PORT_OR_NOTHING: Final[Values[int | None]] = Values(
+FLAG: Final = ValueType(_flag, lambda value: str(value).lower())
+NAME: Final = ValueType(_name)
+ADDRESS: Final = ValueType(_address)
+OPTIONAL_ADDRESS: Final = ValueType(lambda text: _address(text) if text else "")
+OPTIONAL_PORT: Final[ValueType[int | None]] = ValueType(
     lambda text: number(0, 65_535).parse(text) if text else None,
     lambda port: "" if port is None else str(port),
     (0, 65_535),
 )
-DIRECTORY: Final = Values(_directory)
-PERCENT: Final = Values(
+DIRECTORY: Final = ValueType(_directory)
+PERCENT: Final = ValueType(
     lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100)), (1, 100)
 )
-HOURS: Final = Values(_hours, lambda hours: ";".join(f"{hour:02d}" for hour in hours))
-DELAY_LEVELS: Final = Values(_delay_levels, _show_delay_levels)
+HOURS: Final = ValueType(_hours, lambda hours: ";".join(f"{hour:02d}" for hour in hours))
+DELAY_LEVELS: Final = ValueType(_delay_levels, _delay_levels_to_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ class Setting:
 
     Attributes:
         key: Its name in a file, which is RocketMQ's own where RocketMQ has it.
-        values: The kind of its values.
+        value_type: The kind of its values.
         comment: One line on its purpose, with its unit.
         rocketmq: RocketMQ's default, where it is another; empty where it is the same, or there is
             none.
     """
 
     key: str
-    values: Values[Any]
+    value_type: ValueType[Any]
     comment: str
     rocketmq: str
 
@@ -168,13 +168,13 @@ SETTING: Final = "setting"
 
 
 def setting(
-    key: str, values: Values[_Value], comment: str, *, default: _Value, rocketmq: str = ""
+    key: str, value_type: ValueType[_Value], comment: str, *, default: _Value, rocketmq: str = ""
 ) -> _Value:
     """Declare a field of a dataclass as a setting; see `Setting` for the arguments."""
-    return field(default=default, metadata={SETTING: Setting(key, values, comment, rocketmq)})
+    return field(default=default, metadata={SETTING: Setting(key, value_type, comment, rocketmq)})
 
 
-def required_setting(key: str, values: Values[_Value], comment: str) -> _Value:
+def required_setting(key: str, value_type: ValueType[_Value], comment: str) -> _Value:
     """Declare a field as a setting that whoever makes the dataclass has to give."""
-    made: _Value = field(metadata={SETTING: Setting(key, values, comment, "")})
+    made: _Value = field(metadata={SETTING: Setting(key, value_type, comment, "")})
     return made

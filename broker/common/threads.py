@@ -29,15 +29,15 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 Result = TypeVar("Result")
-BIRTH_SECONDS: Final = 5.0
+THREAD_START_TIMEOUT_SECONDS: Final = 5.0
 """Seconds after which a thread that has not begun is given up; even a loaded machine takes less."""
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
-class _NeverAwaited(threading.Event):
+class _NonBlockingEvent(threading.Event):
     """The event that a thread sets as it begins, for which its starter does not wait."""
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -46,35 +46,35 @@ class _NeverAwaited(threading.Event):
         return True
 
 
-class _Worker:
+class _PoolThread:
     """One thread of `Workers`."""
 
     def __init__(self) -> None:
-        self._to_begin = [None]
-        self._given_up_at = time.monotonic() + BIRTH_SECONDS
+        self._start_token = [None]
+        self._start_deadline = time.monotonic() + THREAD_START_TIMEOUT_SECONDS
         self.has_ended = False
 
-    def begin(self) -> bool:
+    def claim_start(self) -> bool:
         """Return True once: to the thread as it begins, or to whoever gives it up."""
         try:
-            self._to_begin.pop()  # atomic
+            self._start_token.pop()  # atomic
         except IndexError:
             return False
         return True
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """True if the thread runs jobs, or has done so."""
-        return not self._to_begin
+        return not self._start_token
 
-    def is_lost(self) -> bool:
+    def abandon_if_late(self) -> bool:
         """Give the thread up if it has not begun in time; return whether it is of no use."""
-        if not self.has_begun and time.monotonic() >= self._given_up_at:
-            self.has_ended = self.begin()
+        if not self.has_started and time.monotonic() >= self._start_deadline:
+            self.has_ended = self.claim_start()
         return self.has_ended
 
 
-class Workers:
+class DaemonThreadPool:
     """Threads that run jobs in the order in which they come; none is started before there is a job.
 
     They are daemons. A program that ends waits for the jobs under way, as libraries that are being
@@ -89,9 +89,9 @@ class Workers:
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._unfinished: dict[Future[Any], None] = {}
-        self._workers: list[_Worker] = []
+        self._threads: list[_PoolThread] = []
         self._is_closed = False
-        _all.add(self)
+        _pools.add(self)
 
     def submit(self, job: Callable[[], Result]) -> Future[Result]:
         """Have a job run, and return its future; nothing waits for a thread.
@@ -104,18 +104,18 @@ class Workers:
         """
         future: Future[Result] = Future()
         with self._lock:
-            if self._is_closed or _at_exit:
+            if self._is_closed or _exit_marks:
                 raise RuntimeError(f"{self._name} takes no more jobs")
             self._unfinished[future] = None
             try:
-                self._start_missing()
+                self._start_thread_if_needed()
                 self._jobs.put((future, job))
             except BaseException:
                 del self._unfinished[future]
                 raise
         return future
 
-    def fail_lost_jobs(self) -> None:
+    def fail_stuck_jobs(self) -> None:
         """Fail the jobs of a thread that has not begun in time, if no other can run them.
 
         To be called now and then. It waits for nothing: if others are just submitting a job, the
@@ -125,8 +125,8 @@ class Workers:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            self._forget_lost()
-            if not self._workers and not self._is_closed:
+            self._discard_abandoned()
+            if not self._threads and not self._is_closed:
                 with suppress(queue.Empty):
                     while (each := self._jobs.get_nowait()) is not None:
                         lost.append(each[0])
@@ -147,46 +147,46 @@ class Workers:
             future.cancel()
         self._jobs.put(None)
 
-    def finish(self) -> None:
+    def shutdown_and_wait(self) -> None:
         """Shut down, and return when the jobs under way are done."""
         self.shutdown()
         with self._lock:
             under_way = [each for each in self._unfinished if not each.done()]
-        while under_way and not all(each.has_ended for each in self._workers):
-            under_way = list(wait(under_way, _LOOK_SECONDS).not_done)
+        while under_way and not all(each.has_ended for each in self._threads):
+            under_way = list(wait(under_way, _POLL_SECONDS).not_done)
 
-    def _forget_lost(self) -> None:
-        self._workers = [each for each in self._workers if not each.is_lost()]
+    def _discard_abandoned(self) -> None:
+        self._threads = [each for each in self._threads if not each.abandon_if_late()]
 
-    def _start_missing(self) -> None:
+    def _start_thread_if_needed(self) -> None:
         """Start a thread if there are more jobs than threads, and there may be one more."""
-        self._forget_lost()
-        if len(self._workers) >= min(len(self._unfinished), self._count_max):
+        self._discard_abandoned()
+        if len(self._threads) >= min(len(self._unfinished), self._count_max):
             return
-        name = self._name if self._count_max == 1 else f"{self._name}_{len(self._workers)}"
-        worker = _Worker()
-        self._workers.append(worker)  # before: once it runs, it has to be known
+        name = self._name if self._count_max == 1 else f"{self._name}_{len(self._threads)}"
+        worker = _PoolThread()
+        self._threads.append(worker)  # before: once it runs, it has to be known
         try:
-            thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
-            thread._started = _NeverAwaited()  # type: ignore[attr-defined]  # for what `start` waits
+            thread = threading.Thread(target=self._run_jobs, args=(worker,), name=name, daemon=True)
+            thread._started = _NonBlockingEvent()  # type: ignore[attr-defined]  # for what `start` waits
             thread.start()
         except (RuntimeError, MemoryError):
-            self._workers.remove(worker)
-            if not self._workers:
+            self._threads.remove(worker)
+            if not self._threads:
                 raise
 
-    def _work(self, worker: _Worker) -> None:
+    def _run_jobs(self, worker: _PoolThread) -> None:
         try:
-            if not worker.begin():
+            if not worker.claim_start():
                 return
             while (each := self._jobs.get()) is not None:
-                self._do(*each)
+                self._run_job(*each)
                 del each  # nobody needs what it holds any more
             self._jobs.put(None)  # for the next thread
         finally:
             worker.has_ended = True
 
-    def _do(self, future: Future[Any], job: Callable[[], Any]) -> None:
+    def _run_job(self, future: Future[Any], job: Callable[[], Any]) -> None:
         try:
             if not future.set_running_or_notify_cancel():
                 return
@@ -201,44 +201,44 @@ class Workers:
                 self._unfinished.pop(future, None)
 
 
-def do_together(jobs: Sequence[Callable[[], object]], threads_max: int, name: str) -> None:
+def run_in_parallel(jobs: Sequence[Callable[[], object]], threads_max: int, name: str) -> None:
     """Do all jobs in this thread and in others, as far as these can be started.
 
     Raises:
         Exception: A job has raised this. Others may not have been done.
     """
     waiting = iter(jobs)  # one for all: each thread takes the next
-    workers = Workers(name, threads_max - 1)
+    workers = DaemonThreadPool(name, threads_max - 1)
     begun: list[Future[None]] = []
     with suppress(RuntimeError, MemoryError):
         for _ in range(min(threads_max, len(jobs)) - 1):
-            begun.append(workers.submit(partial(_do_next, waiting)))  # noqa: PERF401  # some may do
+            begun.append(workers.submit(partial(_run_remaining, waiting)))  # noqa: PERF401  # some may do
     try:
-        _do_next(waiting)
+        _run_remaining(waiting)
     finally:
-        workers.finish()
+        workers.shutdown_and_wait()
     for done in begun:
         if not done.cancelled():
             done.result()
 
 
-def _do_next(jobs: Iterator[Callable[[], object]]) -> None:
+def _run_remaining(jobs: Iterator[Callable[[], object]]) -> None:
     for job in jobs:
         job()
 
 
-_all: WeakSet[Workers] = WeakSet()
+_pools: WeakSet[DaemonThreadPool] = WeakSet()
 
 
-_at_exit: list[None] = []
+_exit_marks: list[None] = []
 
 
-def _finish_all() -> None:
-    _at_exit.append(None)
-    for workers in tuple(_all):
+def _shutdown_all() -> None:
+    _exit_marks.append(None)
+    for workers in tuple(_pools):
         if workers._waits_at_exit:  # of this module
-            workers.finish()
+            workers.shutdown_and_wait()
 
 
-atexit.register(_finish_all)
-os.register_at_fork(after_in_child=_all.clear)  # the threads stay with the parent
+atexit.register(_shutdown_all)
+os.register_at_fork(after_in_child=_pools.clear)  # the threads stay with the parent

@@ -24,7 +24,7 @@ UNTIL_INPUT_ENDS: Final = "--untilInputEnds"
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-_LAST_WORDS_BYTES = 4_000
+_STDERR_TAIL_BYTES = 4_000
 
 
 class BrokerProcess:
@@ -42,19 +42,19 @@ class BrokerProcess:
             RocketPollError: The broker cannot run; the message has what it printed. Nothing is left
                 behind.
         """
-        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # it stays open for long
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # it stays open for long
         self._process = subprocess.Popen(  # noqa: S603  # our own broker
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._words,
+            stderr=self._stderr,
             start_new_session=True,
         )
         try:
-            return self._port_told()
+            return self._read_port()
         except BaseException:
             self._process.kill()
-            self._end()
+            self._close()
             raise
 
     def stop(self) -> None:
@@ -64,7 +64,7 @@ class BrokerProcess:
             RocketPollError: The broker had ended on its own, or could not save its state.
         """
         self.resume()
-        _given(self._process.stdin).close()
+        _require_pipe(self._process.stdin).close()
         fault: str | None = None
         try:
             code = self._process.wait(_STOP_SECONDS)
@@ -74,8 +74,8 @@ class BrokerProcess:
         else:
             if code and not self._was_killed:
                 fault = f"it has ended with {code}"
-        words = self._last_words()
-        self._end()
+        words = self._stderr_tail()
+        self._close()
         if fault is not None:
             raise RocketPollError(f"{fault}; {words}")
 
@@ -98,34 +98,34 @@ class BrokerProcess:
 
         With them open in a fork, the broker would outlive this process.
         """
-        stdin = _given(self._process.stdin)
+        stdin = _require_pipe(self._process.stdin)
         return () if stdin.closed else (stdin.fileno(),)
 
-    def _port_told(self) -> int:
+    def _read_port(self) -> int:
         with selectors.DefaultSelector() as told:
-            told.register(_given(self._process.stdout), selectors.EVENT_READ)
-            line = _given(self._process.stdout).readline() if told.select(_START_SECONDS) else b""
+            told.register(_require_pipe(self._process.stdout), selectors.EVENT_READ)
+            line = _require_pipe(self._process.stdout).readline() if told.select(_START_SECONDS) else b""
         port = line.decode().rpartition(":")[2].strip()
         if not port.isdigit():
             if self._process.poll() is None and not line:
                 self._process.kill()
             self._process.wait()
-            raise RocketPollError(self._last_words())
+            raise RocketPollError(self._stderr_tail())
         return int(port)
 
-    def _last_words(self) -> str:
-        self._words.seek(0, 2)
-        self._words.seek(max(self._words.tell() - _LAST_WORDS_BYTES, 0))
-        words = self._words.read().decode(errors="replace").strip()
+    def _stderr_tail(self) -> str:
+        self._stderr.seek(0, 2)
+        self._stderr.seek(max(self._stderr.tell() - _STDERR_TAIL_BYTES, 0))
+        words = self._stderr.read().decode(errors="replace").strip()
         return words or "it has said nothing"
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._words):
-            _given(stream).close()
+        for stream in (self._process.stdin, self._process.stdout, self._stderr):
+            _require_pipe(stream).close()
 
 
-def _given(stream: IO[bytes] | None) -> IO[bytes]:
+def _require_pipe(stream: IO[bytes] | None) -> IO[bytes]:
     if stream is None:
         raise AssertionError("a pipe was asked for")
     return stream

@@ -16,18 +16,18 @@ from typing import Any
 
 from rmq_spark.errors import RocketPollError
 
-from ..common.threads import Workers
+from ..common.threads import DaemonThreadPool
 from ..controller import BrokerController
 from ..settings.config import BrokerConfig
-from ..store.errors import is_lack, what_is_wrong
-from .faults.clock_advance import move
-from .faults.clock_offset import TimeAhead
+from ..store.errors import is_transient, describe_error
+from .faults.clock_advance import advance
+from .faults.clock_offset import ClockOffset
 from .faults.embedded_disk import EmbeddedDisk
 from .faults.event_loop import EmbeddedLoop, new_embedded_loop
 from .faults.network import EmbeddedNetwork
 
 _STOP_SECONDS = 30.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """Seconds after which `start` looks whether the thread has begun at all."""
 
 
@@ -37,25 +37,25 @@ class BrokerThread:
     def __init__(
         self,
         config: BrokerConfig,
-        ahead: TimeAhead,
+        clock_offset: ClockOffset,
         disk: EmbeddedDisk,
         network: EmbeddedNetwork,
     ) -> None:
         """Prepare a broker with these settings, without running it yet.
 
-        Its time is ``ahead`` of the machine's, from the start and by each `move`. Time,
+        Its time is ``clock_offset`` of the machine's, from the start and by each `move`. Time,
         ``disk`` and ``network`` may have been another thread's before.
         """
-        self._ahead = ahead
+        self._clock_offset = clock_offset
         self._network = network
-        self._controller = BrokerController(config, disk, ahead.now_ms)
+        self._controller = BrokerController(config, disk, clock_offset.now_ms)
         self._started: Future[int] = Future()
         self._stopped: Future[None] = Future()
-        self._go_on = threading.Event()
-        self._go_on.set()
-        self._works: set[asyncio.Task[None]] = set()
-        self._works_in_turn = asyncio.Lock()
-        self._workers = Workers("EmbeddedBroker", waits_at_exit=False)
+        self._resumed = threading.Event()
+        self._resumed.set()
+        self._operations: set[asyncio.Task[None]] = set()
+        self._operation_lock = asyncio.Lock()
+        self._thread_pool = DaemonThreadPool("EmbeddedBroker", waits_at_exit=False)
 
     def start(self) -> int:
         """Start the thread, and return the broker's port once it serves.
@@ -64,24 +64,24 @@ class BrokerThread:
             RocketPollError, OSError: The broker cannot run. Nothing is left behind.
         """
         try:
-            self._running = self._workers.submit(self._run)
+            self._running = self._thread_pool.submit(self._run)
         except (RuntimeError, MemoryError) as error:
-            raise RocketPollError(what_is_wrong(error)) from error
-        self._running.add_done_callback(lambda _: self._workers.shutdown())
+            raise RocketPollError(describe_error(error)) from error
+        self._running.add_done_callback(lambda _: self._thread_pool.shutdown())
         try:
             either: list[Future[Any]] = [self._started, self._running]
-            while not wait(either, _LOOK_SECONDS, FIRST_COMPLETED).done:
-                self._workers.fail_lost_jobs()
+            while not wait(either, _POLL_SECONDS, FIRST_COMPLETED).done:
+                self._thread_pool.fail_stuck_jobs()
             if not self._started.done():
                 self._running.result()
             return self._started.result()
         except BaseException as error:
             # After an interrupt it may be about to serve: then it stops as soon as it does.
-            self._started.add_done_callback(lambda _: self._ask_to_stop())
+            self._started.add_done_callback(lambda _: self._request_stop())
             if not self._running.cancel():
                 wait([self._running], _STOP_SECONDS)
-            if isinstance(error, (MemoryError, RuntimeError)) and is_lack(error):
-                raise RocketPollError(what_is_wrong(error)) from error
+            if isinstance(error, (MemoryError, RuntimeError)) and is_transient(error):
+                raise RocketPollError(describe_error(error)) from error
             raise
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class BrokerThread:
             RocketPollError, OSError: The broker could not save its state.
         """
         self.resume()
-        self._ask_to_stop()
+        self._request_stop()
         if not wait([self._running], _STOP_SECONDS).done:
             raise RocketPollError(f"the broker has not stopped within {_STOP_SECONDS:.0f} s")
         self._running.result()
@@ -99,47 +99,47 @@ class BrokerThread:
 
     def pause(self) -> None:
         """Block the broker's event loop until `resume`."""
-        if self._go_on.is_set():
-            self._go_on.clear()
-            self._loop.call_soon_threadsafe(self._go_on.wait)
+        if self._resumed.is_set():
+            self._resumed.clear()
+            self._loop.call_soon_threadsafe(self._resumed.wait)
 
     def resume(self) -> None:
         """Let an event loop that was blocked by `pause` go on."""
-        self._go_on.set()
+        self._resumed.set()
 
-    def move(self, seconds: float, timeout: float) -> None:
+    def advance(self, seconds: float, timeout: float) -> None:
         """Move the broker's time forward, and return when it has done what came due.
 
         Raises:
             concurrent.futures.TimeoutError: It is still at work after ``timeout`` seconds of the
                 machine's time.
         """
-        self.do(lambda controller: move(controller, self._loop, seconds), timeout)
+        self.run(lambda controller: advance(controller, self._loop, seconds), timeout)
 
-    def do(
-        self, work: Callable[[BrokerController], Coroutine[Any, Any, None]], timeout: float
+    def run(
+        self, operation: Callable[[BrokerController], Coroutine[Any, Any, None]], timeout: float
     ) -> None:
         """Have something done with the broker on its loop, and return when it is.
 
         Raises:
             concurrent.futures.TimeoutError: It is not done after ``timeout`` seconds.
         """
-        doing = self.do_soon(work)
+        doing = self.submit(operation)
         try:
             doing.result(timeout)
         except FutureTimeoutError:
             doing.cancel()
             raise
 
-    def do_soon(
-        self, work: Callable[[BrokerController], Coroutine[Any, Any, None]]
+    def submit(
+        self, operation: Callable[[BrokerController], Coroutine[Any, Any, None]]
     ) -> Future[None]:
         """Have something done with the broker on its loop, as soon as that goes on.
 
         What is given first is done first, and two are never under way together. A stop cancels
         what is not done by then.
         """
-        return asyncio.run_coroutine_threadsafe(self._do_in_turn(work), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._run_serially(operation), self._loop)
 
     def descriptors(self) -> Iterable[int]:
         """Return the descriptors that a fork of this process must not keep open.
@@ -148,25 +148,25 @@ class BrokerThread:
         """
         return self._controller.descriptors()
 
-    async def _do_in_turn(
-        self, work: Callable[[BrokerController], Coroutine[Any, Any, None]]
+    async def _run_serially(
+        self, operation: Callable[[BrokerController], Coroutine[Any, Any, None]]
     ) -> None:
         if self._stop.is_set():
             raise asyncio.CancelledError
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("a coroutine of this loop is a task")
-        self._works.add(task)
-        task.add_done_callback(self._works.discard)
-        async with self._works_in_turn:
-            await work(self._controller)
+        self._operations.add(task)
+        task.add_done_callback(self._operations.discard)
+        async with self._operation_lock:
+            await operation(self._controller)
 
-    def _ask_to_stop(self) -> None:
+    def _request_stop(self) -> None:
         with suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._stop.set)
 
     def _run(self) -> None:
-        self._loop: EmbeddedLoop = new_embedded_loop(self._ahead, self._network)
+        self._loop: EmbeddedLoop = new_embedded_loop(self._clock_offset, self._network)
         try:
             self._loop.run_until_complete(self._serve())
         except BaseException as error:  # noqa: BLE001  # whatever it is, somebody waits for it
@@ -181,7 +181,7 @@ class BrokerThread:
         self._started.set_result(await self._controller.start())
         await self._stop.wait()
         # A fault that ends now would open the port again after the broker has closed it.
-        works = tuple(self._works)
+        works = tuple(self._operations)
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)

@@ -33,22 +33,22 @@ from rmq_spark.cli.cluster.broker_command import broker_command
 from rmq_spark.errors import RocketPollError, excerpt
 
 from ..controller import BrokerController
-from ..server.limits.descriptors import share_of_program
+from ..server.limits.descriptors import embedded_open_files_max
 from ..server.server import CannotListen
 from ..settings.config import BrokerConfig
 from ..settings.settings import config_of
 from .broker_process import BrokerProcess
 from .broker_thread import BrokerThread
-from .errors import EmbeddedBrokerError, wrong_kind
+from .errors import EmbeddedBrokerError, type_error
 from .faults.clock import BrokerClock
-from .faults.faults import BrokerFaults, Work
+from .faults.faults import BrokerFaults, BrokerOperation
 from .helpers import BrokerHelpers, NotInTime
 
 _log = logging.getLogger(__name__)
 
-_WORK_SECONDS: Final = 60.0
-_OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
-_OF_TEMPORARY_STORES: Final = {
+_OPERATION_TIMEOUT_SECONDS: Final = 60.0
+_SETTINGS_OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
+_TEMPORARY_STORE_DEFAULTS: Final = {
     "flushDiskType": "ASYNC_FLUSH",
     # The store is small and goes soon: a disk that others have filled to 95 % has room for it.
     "diskMaxUsedSpaceRatio": "99",
@@ -57,12 +57,12 @@ _OF_TEMPORARY_STORES: Final = {
 }
 """Settings of a broker with a temporary directory, unless they are given."""
 _ADDRESS: Final = re.compile(r"[\w.-]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}")
-_HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
+_REACHABLE_ADDRESSES: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
 
 
-class _Life(Enum):
+class _Lifecycle(Enum):
     NEW = "does not run yet: start it, or use it in a with statement"
-    BEGUN = "has not come back from its restart: restart it once more, or stop it"
+    STARTED = "has not come back from its restart: restart it once more, or stop it"
     ENDED = "has been stopped: make another one"
 
 
@@ -111,7 +111,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         super().__init__()
         if not isinstance(directory, (str, Path, NoneType)):
             example = "EmbeddedBroker('some/directory'), or EmbeddedBroker(port=9876)"
-            raise wrong_kind("directory", "a path", directory, example)
+            raise type_error("directory", "a path", directory, example)
         if directory is not None and "\0" in str(directory):
             raise EmbeddedBrokerError(
                 f"directory: needed a path without NUL, found {excerpt(str(directory))}"
@@ -122,9 +122,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 f"found the address {excerpt(directory)}; for example: EmbeddedBroker(port=9876)"
             )
         if isinstance(port, bool) or not isinstance(port, int):
-            raise wrong_kind("port", "a whole number (int)", port, "9876")
+            raise type_error("port", "a whole number (int)", port, "9876")
         if type(own_process) is not bool:
-            raise wrong_kind("own_process", "True or False", own_process, "True")
+            raise type_error("own_process", "True or False", own_process, "True")
         self._is_temporary = directory is None
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
@@ -132,14 +132,14 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         # At a restart on the same port, the port two below may be another broker's by then.
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
-            self._texts = {**_OF_TEMPORARY_STORES, **self._texts}
+            self._texts = {**_TEMPORARY_STORE_DEFAULTS, **self._texts}
         self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address
-        self._life = _Life.NEW
-        self._doing = "running"
+        self._lifecycle = _Lifecycle.NEW
+        self._activity = "running"
         self._owner = os.getpid()
         self._runner: BrokerThread | BrokerProcess | None = None
-        self._changing = threading.RLock()
-        self.clock = BrokerClock(self._ahead, self._move)
+        self._lifecycle_lock = threading.RLock()
+        self.clock = BrokerClock(self._clock_offset, self._advance_clock)
         """The broker's clock, which can be moved forward; a restart does not change it."""
 
     # ---- its life
@@ -151,11 +151,11 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             EmbeddedBrokerError: The broker cannot run, for example as the port or the directory is
                 in use, or it was started before. After a failure it may be started again.
         """
-        with self._changing:
-            if self._life is _Life.BEGUN:
+        with self._lifecycle_lock:
+            if self._lifecycle is _Lifecycle.STARTED:
                 raise EmbeddedBrokerError(f"the broker runs already, at {self.address}")
-            if self._life is _Life.ENDED:
-                raise EmbeddedBrokerError(f"the broker {self._life.value}")
+            if self._lifecycle is _Lifecycle.ENDED:
+                raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
             self._owner = os.getpid()
             if self._is_temporary:
                 self._directory = Path(tempfile.mkdtemp(prefix="rocketpoll-"))
@@ -164,8 +164,8 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             except BaseException:
                 self._remove_directory()
                 raise
-            self._life = _Life.BEGUN
-            _begun.add(self)
+            self._lifecycle = _Lifecycle.STARTED
+            _started_brokers.add(self)
             atexit.register(self.stop)
         return self
 
@@ -180,16 +180,16 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         """
         if os.getpid() != self._owner:
             return
-        with self._changing:
-            if self._life is not _Life.BEGUN:
+        with self._lifecycle_lock:
+            if self._lifecycle is not _Lifecycle.STARTED:
                 return
             if self._runner is not None:
                 self._runner.resume()  # a paused broker would not hear the helpers' client leave
             self._disconnect()
             failure = self._end_runner()  # after an interrupt here it can be stopped again
-            self._life = _Life.ENDED
+            self._lifecycle = _Lifecycle.ENDED
             self._remove_directory()
-            _begun.discard(self)
+            _started_brokers.discard(self)
             atexit.unregister(self.stop)
             if failure is not None:
                 raise EmbeddedBrokerError(
@@ -205,10 +205,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             EmbeddedBrokerError: The broker was not started, was stopped, belongs to another
                 process, or cannot start again.
         """
-        with self._changing:
+        with self._lifecycle_lock:
             self._check_owner("restart")
-            if self._life is not _Life.BEGUN:
-                raise EmbeddedBrokerError(f"the broker {self._life.value}")
+            if self._lifecycle is not _Lifecycle.STARTED:
+                raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
             failure = self._end_runner()
             if failure is not None:
                 _log.warning("restarting a broker that has not stopped in order: %s", failure)
@@ -220,10 +220,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         Raises:
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        with self._changing:  # a broker that is paused amid its stop would never end
+        with self._lifecycle_lock:  # a broker that is paused amid its stop would never end
             self._check_owner("pause")
             self._running().pause()
-            self._doing = "paused"
+            self._activity = "paused"
 
     def resume(self) -> None:
         """Let a paused broker go on.
@@ -231,10 +231,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         Raises:
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        with self._changing:
+        with self._lifecycle_lock:
             self._check_owner("resume")
             self._running().resume()
-            self._doing = "running"
+            self._activity = "running"
 
     def kill(self) -> None:
         """Kill the broker's process with SIGKILL, as a crash would; `restart` brings it back.
@@ -243,7 +243,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             EmbeddedBrokerError: The broker runs in a thread, does not run, or belongs to another
                 process.
         """
-        with self._changing:
+        with self._lifecycle_lock:
             self._check_owner("kill")
             runner = self._running()
             if not isinstance(runner, BrokerProcess):
@@ -251,7 +251,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                     "a broker in a thread cannot be killed: EmbeddedBroker(own_process=True) can"
                 )
             runner.kill()
-            self._doing = "killed"
+            self._activity = "killed"
 
     def lose_power(self) -> None:
         """End the broker at once, forget what it had not flushed to its disk, and start it again.
@@ -263,13 +263,13 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
                 belongs to another process; or it cannot start again.
         """
-        with self._changing:
+        with self._lifecycle_lock:
             thread = self._thread("lose_power")
             self._disk.has_power = False
             try:
-                self._do(lambda: thread.do(_cut_off, _WORK_SECONDS))
+                self._run_operation(lambda: thread.run(_suspend_listening, _OPERATION_TIMEOUT_SECONDS))
                 self._end_runner()  # in vain: it can save nothing any more
-                self._disk.forget_unflushed()
+                self._disk.discard_unflushed()
             finally:
                 self._disk.has_power = True
             self._launch()
@@ -298,13 +298,13 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
     def __repr__(self) -> str:
         """Return where the broker is and what it does; nobody is asked."""
         if self._runner is None:
-            return f"<EmbeddedBroker that {self._life.value}>"
+            return f"<EmbeddedBroker that {self._lifecycle.value}>"
         where = "a process of its own" if self._own_process else "a thread"
-        return f"<EmbeddedBroker {self.address}, {self._doing} in {where}>"
+        return f"<EmbeddedBroker {self.address}, {self._activity} in {where}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: where the broker is, and its topics if it can be asked."""
-        answers = self._runner is not None and self._doing == "running"
+        answers = self._runner is not None and self._activity == "running"
         return self._shown(repr(self)[1:-1], answers=answers)
 
     # ---- where it is
@@ -317,7 +317,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             EmbeddedBrokerError: The broker does not run.
         """
         port = self.port
-        host = _HOW_TO_REACH.get(self._bind_address, self._bind_address)
+        host = _REACHABLE_ADDRESSES.get(self._bind_address, self._bind_address)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
@@ -346,7 +346,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
 
     def _running(self) -> BrokerThread | BrokerProcess:
         if self._runner is None:
-            raise EmbeddedBrokerError(f"the broker {self._life.value}")
+            raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
         return self._runner
 
     def _check_owner(self, what: str) -> None:
@@ -365,23 +365,23 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         runner = (
             BrokerProcess(broker_command([f"{name}={text}" for name, text in texts.items()]))
             if self._own_process
-            else BrokerThread(self._config(texts), self._ahead, self._disk, self._network)
+            else BrokerThread(self._config(texts), self._clock_offset, self._disk, self._network)
         )
-        self._put_network_and_disk()
+        self._apply_to_network_and_disk()
         try:
             self._port = runner.start()
         except (RocketPollError, OSError) as error:
             raise EmbeddedBrokerError(f"the broker cannot start: {error}") from error
         self._runner = runner
-        self._doing = "running"
+        self._activity = "running"
         if self._faults and isinstance(runner, BrokerThread):
-            self._do(lambda: runner.do(self._put_faults, _WORK_SECONDS))
+            self._run_operation(lambda: runner.run(self._apply_faults, _OPERATION_TIMEOUT_SECONDS))
 
     def _config(self, texts: dict[str, str]) -> BrokerConfig:
         """Return settings for a broker in this process, whose descriptors it shares."""
         config = config_of(texts)
         wanted = config.store.open_files_max
-        open_files_max = share_of_program(wanted)
+        open_files_max = embedded_open_files_max(wanted)
         if open_files_max < wanted and "maxOpenFiles" in texts:
             _log.warning(
                 "maxOpenFiles is %d instead of %d, a quarter of what this process may open: raise "
@@ -399,41 +399,41 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             raise EmbeddedBrokerError(
                 f"{name} needs a broker in a thread of this process: leave out own_process=True"
             )
-        if self._doing == "paused":
+        if self._activity == "paused":
             raise EmbeddedBrokerError(
                 f"{name} needs a broker that is at work, and this one is paused: resume it first"
             )
         return runner
 
-    def _move(self, seconds: float) -> None:
-        with self._changing:
+    def _advance_clock(self, seconds: float) -> None:
+        with self._lifecycle_lock:
             thread = self._thread("clock.advance")
-            self._do(lambda: thread.move(seconds, _WORK_SECONDS))
+            self._run_operation(lambda: thread.advance(seconds, _OPERATION_TIMEOUT_SECONDS))
 
-    def _begin_fault(self, name: str, note: Callable[[], None], work: Work) -> None:
-        with self._changing:
+    def _begin_fault(self, name: str, record: Callable[[], None], operation: BrokerOperation) -> None:
+        with self._lifecycle_lock:
             thread = self._thread(name)
-            note()
-            self._do(lambda: thread.do(work, _WORK_SECONDS))
+            record()
+            self._run_operation(lambda: thread.run(operation, _OPERATION_TIMEOUT_SECONDS))
 
-    def _end_fault(self, note: Callable[[], None], work: Work) -> None:
+    def _end_fault(self, record: Callable[[], None], operation: BrokerOperation) -> None:
         if os.getpid() != self._owner:
             return
-        with self._changing:
-            note()
+        with self._lifecycle_lock:
+            record()
             runner = self._runner
             if isinstance(runner, BrokerThread):
-                if self._doing == "paused":
-                    runner.do_soon(work)
+                if self._activity == "paused":
+                    runner.submit(operation)
                 else:
-                    self._do(lambda: runner.do(work, _WORK_SECONDS))
+                    self._run_operation(lambda: runner.run(operation, _OPERATION_TIMEOUT_SECONDS))
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _run_operation(self, operation: Callable[[], None]) -> None:
         try:
-            work()
+            operation()
         except FutureTimeoutError:
             raise NotInTime(
-                f"the broker is still at work on it after {_WORK_SECONDS:.0f} s"
+                f"the broker is still at work on it after {_OPERATION_TIMEOUT_SECONDS:.0f} s"
             ) from None
         except CannotListen as error:
             raise EmbeddedBrokerError(f"the broker cannot come back: {error}") from error
@@ -457,7 +457,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
     def _after_fork(self) -> None:
         """Give up, in a forked child, all that would keep the parent's port or process alive."""
         super()._after_fork()
-        self._changing = threading.RLock()
+        self._lifecycle_lock = threading.RLock()
         if self._runner is not None:
             nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             for descriptor in self._runner.descriptors():
@@ -477,8 +477,8 @@ def _name_methods_of(*bases: type) -> None:
 _name_methods_of(BrokerFaults, BrokerHelpers)
 
 
-async def _cut_off(controller: BrokerController) -> None:
-    controller.server.go_away()
+async def _suspend_listening(controller: BrokerController) -> None:
+    controller.server.suspend_listening()
 
 
 def _texts_of(settings: dict[str, object]) -> dict[str, str]:
@@ -487,7 +487,7 @@ def _texts_of(settings: dict[str, object]) -> dict[str, str]:
     Raises:
         EmbeddedBrokerError: A setting is given that is an argument of `EmbeddedBroker`.
     """
-    for name, argument in _OF_ARGUMENTS.items():
+    for name, argument in _SETTINGS_OF_ARGUMENTS.items():
         if name in settings:
             raise EmbeddedBrokerError(
                 f"{name} is given as {argument}, EmbeddedBroker({argument}=...)"
@@ -501,12 +501,12 @@ def _text_of(value: Any) -> str:
     return str(value.value if isinstance(value, Enum) else value)
 
 
-_begun: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
+_started_brokers: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
 
 
-def _after_fork_of_all() -> None:
-    for broker in _begun:
+def _after_fork_in_child() -> None:
+    for broker in _started_brokers:
         broker._after_fork()  # its own module
 
 
-os.register_at_fork(after_in_child=_after_fork_of_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)

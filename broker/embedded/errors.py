@@ -12,7 +12,7 @@ class EmbeddedBrokerError(RocketPollError, page="troubleshooting.md#brokers-in-t
     """An embedded broker does not run, cannot be started, or belongs to another process."""
 
 
-def wrong_kind(name: str, needed: str, found: object, example: str) -> TypeError:
+def type_error(name: str, needed: str, found: object, example: str) -> TypeError:
     """Return the error of an argument that is of none of the types that are needed."""
     kind = f"{type(found).__name__} {excerpt(found)}"
     return TypeError(f"{name}: needed {needed}, found {kind}; for example: {example}")

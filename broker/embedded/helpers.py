@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import Lag
-from rmq_spark.client.admin.reads.table_display import ROWS_MAX, Messages, html_of
+from rmq_spark.client.admin.reads.table_display import ROWS_MAX, MessageTable, format_html
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound, Span
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound, ReadRange
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.results import PullResult, SendResult
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.errors import RocketPollError, excerpt
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -44,8 +44,8 @@ QUEUES: Final = 4
 """The default number of queues of a topic that `BrokerHelpers.create_topic` makes."""
 
 WAIT_SECONDS: Final = 10.0
-LOOK_AGAIN_SECONDS: Final = 0.01
-_HELD: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
+POLL_SECONDS: Final = 0.01
+_LONG_POLL_FLAG: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
 class NotInTime(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
@@ -60,8 +60,8 @@ class BrokerHelpers(ABC):
 
     def __init__(self) -> None:
         """Prepare the helpers; the first call of one connects a client."""
-        self._client: _Client | None = None
-        self._connecting = threading.Lock()
+        self._client: _HelperClient | None = None
+        self._client_lock = threading.Lock()
 
     @property
     @abstractmethod
@@ -80,7 +80,7 @@ class BrokerHelpers(ABC):
             TypeError: The name is no text, or the number is none.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        admin = self._connected().admin
+        admin = self._connect().admin
         admin.create_topic(name, queues)
         admin.instance.routes.refresh(name)  # so that the next sends use the present queues
 
@@ -92,7 +92,7 @@ class BrokerHelpers(ABC):
             TypeError: The name is no text.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        self._connected().admin.delete_topic(name)
+        self._connect().admin.delete_topic(name)
 
     def has_topic(self, name: str) -> bool:
         """Return whether there is a topic of a ``name``.
@@ -115,7 +115,7 @@ class BrokerHelpers(ABC):
             TypeError: The group is no text.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        return self._connected().producer(group)
+        return self._connect().producer(group)
 
     def send(
         self,
@@ -159,10 +159,10 @@ class BrokerHelpers(ABC):
             Message(topic, body.encode() if isinstance(body, str) else body, tags, keys)
             for body in bodies
         ]
-        sender = self._connected().sender
+        sender = self._connect().sender
         return [sender.send(message) for message in messages]
 
-    def messages(self, topic: str) -> Messages:
+    def messages(self, topic: str) -> MessageTable:
         """Return all messages that a topic holds, in the order in which they were stored.
 
         No offset is committed: the messages stay for all consumers. A message that cannot be read
@@ -173,11 +173,11 @@ class BrokerHelpers(ABC):
         """
         address = self.address
         found: list[MessageExt] = []
-        with _Reader(address) as reader:
-            for queue, span in self._connected().admin.topic_offsets(topic).items():
-                held = Span(queue, address, span.min_offset, span.max_offset)
+        with _LongPoller(address) as reader:
+            for queue, span in self._connect().admin.topic_offsets(topic).items():
+                held = ReadRange(queue, address, span.min_offset, span.max_offset)
                 found += stored_messages(reader.api, held)
-        return Messages(sorted(found, key=lambda message: message.commit_log_offset))
+        return MessageTable(sorted(found, key=lambda message: message.commit_log_offset))
 
     def read_table(
         self,
@@ -210,7 +210,7 @@ class BrokerHelpers(ABC):
             MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        admin = self._connected().admin
+        admin = self._connect().admin
         return admin.read_table(
             topic, start=start, end=end, columns=columns, tags=tags, on_bad_record=on_bad_record
         )
@@ -230,7 +230,7 @@ class BrokerHelpers(ABC):
         """
         check_number("count", count, 3)
         deadline = time.monotonic() + checked_seconds(timeout)
-        with _Reader(self.address) as reader:
+        with _LongPoller(self.address) as reader:
             while True:
                 ends = self._ends(topic)
                 if ends is not None and sum(ends.values()) >= count:
@@ -239,10 +239,10 @@ class BrokerHelpers(ABC):
                 if remaining <= 0:
                     raise NotInTime(
                         f"{count} messages in topic {topic} were waited for, for {timeout} s: "
-                        + self._arrived(topic, ends)
+                        + self._arrived_count(topic, ends)
                     )
                 if ends is None:
-                    time.sleep(min(LOOK_AGAIN_SECONDS, remaining))
+                    time.sleep(min(POLL_SECONDS, remaining))
                 else:
                     reader.wait_for_more(ends, remaining)
 
@@ -261,36 +261,36 @@ class BrokerHelpers(ABC):
             RouteNotFound: There is no such topic.
         """
         deadline = time.monotonic() + checked_seconds(timeout)
-        admin = self._connected().admin
+        admin = self._connect().admin
         while behind := [lag for lag in admin.lag(group, topic) if lag.messages]:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise NotInTime(
                     f"group {group} was to consume all of topic {topic} within {timeout} s: it has "
-                    f"committed {_committed(behind)}; {len(admin.members(group))} of its consumers "
+                    f"committed {_committed_text(behind)}; {len(admin.members(group))} of its consumers "
                     "are online"
                 )
-            time.sleep(min(LOOK_AGAIN_SECONDS, remaining))
+            time.sleep(min(POLL_SECONDS, remaining))
 
     # ---- within
 
-    def _connected(self) -> _Client:
+    def _connect(self) -> _HelperClient:
         """Return the client of this process, connecting it first if needed, as after a fork."""
         address = self.address
-        with self._connecting:
+        with self._client_lock:
             if self._client is None or self._client.process != os.getpid():
-                self._client = _Client(address)
+                self._client = _HelperClient(address)
             return self._client
 
     def _disconnect(self) -> None:
-        with self._connecting:
+        with self._client_lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def _after_fork(self) -> None:
         """Replace the lock in a forked child: the thread that may have held it is gone."""
-        self._connecting = threading.Lock()
+        self._client_lock = threading.Lock()
 
     def _shown(self, title: str, *, answers: bool) -> str:
         """Return a title in HTML, with a table of the topics if the broker answers."""
@@ -301,14 +301,14 @@ class BrokerHelpers(ABC):
                 rows, count = self._topic_rows()
             except (RocketPollError, OSError) as error:
                 title = f"{title}; its topics cannot be shown: {error}"
-        return html_of(title, ("topic", "queues", "messages"), rows, count)
+        return format_html(title, ("topic", "queues", "messages"), rows, count)
 
     def _topic_rows(self) -> tuple[list[tuple[object, ...]], int]:
         """Return the first topics of users with what they hold, and the number of all."""
-        admin = self._connected().admin
+        admin = self._connect().admin
         cluster = admin.cluster_info()
         own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}
-        topics = sorted(topic for topic in admin.topics() - own if not _is_brokers_own(topic))
+        topics = sorted(topic for topic in admin.topics() - own if not _is_internal_topic(topic))
         rows: list[tuple[object, ...]] = []
         for topic in topics[:ROWS_MAX]:
             spans = admin.topic_offsets(topic).values()
@@ -319,16 +319,16 @@ class BrokerHelpers(ABC):
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
         """Return the end offset of each queue of a topic, or None if there is no such topic."""
         try:
-            spans = self._connected().admin.topic_offsets(topic)
+            spans = self._connect().admin.topic_offsets(topic)
         except RouteNotFound:
             return None
         return {queue: span.max_offset for queue, span in spans.items()}
 
-    def _arrived(self, topic: str, ends: Mapping[MessageQueue, int] | None) -> str:
+    def _arrived_count(self, topic: str, ends: Mapping[MessageQueue, int] | None) -> str:
         if ends is None:
             return (
                 f"there is no topic {topic}, only "
-                f"{', '.join(sorted(self._connected().admin.topics()))}"
+                f"{', '.join(sorted(self._connect().admin.topics()))}"
             )
         queues = ", ".join(
             f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items())
@@ -369,19 +369,19 @@ def checked_seconds(timeout: float) -> float:
     return timeout
 
 
-def _is_brokers_own(topic: str) -> bool:
+def _is_internal_topic(topic: str) -> bool:
     """Return whether a broker has made a topic for itself or for a group."""
     return is_system_topic(topic) or topic.startswith("%") or topic.endswith("_REPLY_TOPIC")
 
 
-def _committed(behind: list[Lag]) -> str:
+def _committed_text(lags: list[Lag]) -> str:
     return ", ".join(
         f"{lag.consumer_offset or 0} of {lag.broker_offset} in queue {lag.queue.queue_id}"
-        for lag in behind
+        for lag in lags
     )
 
 
-class _Client:
+class _HelperClient:
     """The connection of one process to the broker, with its producers."""
 
     def __init__(self, address: str) -> None:
@@ -398,15 +398,15 @@ class _Client:
         """The one producer for all messages that are sent by `BrokerHelpers.send`."""
         with self._lock:
             if self._sender is None:
-                self._sender = self._started("embedded")
+                self._sender = self._start_producer("embedded")
             return self._sender
 
     def producer(self, group: str | None) -> Producer:
         """Start and return one more producer."""
         with self._lock:
-            return self._started(group or f"embedded-{len(self._producers)}")
+            return self._start_producer(group or f"embedded-{len(self._producers)}")
 
-    def _started(self, group: str) -> Producer:
+    def _start_producer(self, group: str) -> Producer:
         producer = Producer(group, instance=self._instance)
         producer.start()
         self._producers.append(producer)
@@ -419,16 +419,16 @@ class _Client:
         self._instance.shutdown()
 
 
-class _Reader:
+class _LongPoller:
     """A separate connection for pulls: when it closes, the broker drops the pulls that it holds."""
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._connections = Connections()
+        self._connections = RemotingClient()
         self.api = BrokerApi(self._connections)
-        self._held: dict[MessageQueue, Future[PullResult]] = {}
+        self._pending_pulls: dict[MessageQueue, Future[PullResult]] = {}
 
-    def __enter__(self) -> _Reader:
+    def __enter__(self) -> _LongPoller:
         return self
 
     def __exit__(
@@ -442,7 +442,7 @@ class _Reader:
     def wait_for_more(self, ends: Mapping[MessageQueue, int], seconds: float) -> None:
         """Wait until one of the queues has grown past its given end, for some seconds at most."""
         for queue, end in ends.items():
-            if queue not in self._held:
+            if queue not in self._pending_pulls:
                 suspend_ms = max(int(seconds * 1000), 1)
                 header = PullMessageRequestHeader(
                     consumer_group=READER_GROUP,
@@ -450,13 +450,13 @@ class _Reader:
                     queue_id=queue.queue_id,
                     queue_offset=end,
                     max_msg_nums=1,
-                    sys_flag=_HELD,
+                    sys_flag=_LONG_POLL_FLAG,
                     commit_offset=0,
                     suspend_timeout_millis=suspend_ms,
                     sub_version=0,
                     subscription="*",
                     expression_type="TAG",
                 )
-                self._held[queue] = self.api.pull_async(self._address, header)
-        done, _ = wait(self._held.values(), seconds, FIRST_COMPLETED)
-        self._held = {queue: pull for queue, pull in self._held.items() if pull not in done}
+                self._pending_pulls[queue] = self.api.pull_async(self._address, header)
+        done, _ = wait(self._pending_pulls.values(), seconds, FIRST_COMPLETED)
+        self._pending_pulls = {queue: pull for queue, pull in self._pending_pulls.items() if pull not in done}

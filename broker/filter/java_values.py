@@ -38,9 +38,9 @@ def compare(left: Value, right: Value) -> int:
     """
     if type(left) is not type(right):
         if isinstance(left, str):
-            left = _converted(left, right)
+            left = _convert(left, right)
         elif isinstance(right, str):
-            right = _converted(right, left, boolean=False)
+            right = _convert(right, left, boolean=False)
         elif isinstance(left, bool) or isinstance(right, bool):
             return -1
         else:
@@ -52,7 +52,7 @@ def compare(left: Value, right: Value) -> int:
     return 1 if left > right else -1  # type: ignore[operator]  # both have the same type by now
 
 
-def _converted(text: str, like: Value, *, boolean: bool = True) -> Value:
+def _convert(text: str, like: Value, *, boolean: bool = True) -> Value:
     """Convert a text beside a boolean as Java does: left of it only; right of it, Java fails."""
     if isinstance(like, bool):
         if not boolean:
@@ -141,17 +141,17 @@ def parse_numbers(texts: list[str], like: float) -> Sequence[float | None]:
                 return list(map(float, texts))
             except ValueError:
                 pass
-        return [_or_none(parse_double, text) for text in texts]
+        return [_parse_or_none(parse_double, text) for text in texts]
     if (
         all_of_them.isascii()
         and all_of_them.isdecimal()
         and max(map(len, texts)) < _DIGITS_WITHIN_INTEGER
     ):
         return list(map(int, texts))
-    return [_or_none(parse_integer, text, like) for text in texts]
+    return [_parse_or_none(parse_integer, text, like) for text in texts]
 
 
-def _or_none(parse: Callable[..., _Number], *arguments: Any) -> _Number | None:
+def _parse_or_none(parse: Callable[..., _Number], *arguments: Any) -> _Number | None:
     try:
         return parse(*arguments)
     except ValueError:

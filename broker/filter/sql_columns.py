@@ -21,11 +21,11 @@ from .sql_expression import (
     Expression,
     Not,
     Or,
-    Ordered,
+    Comparison,
     Property,
     SqlExpression,
 )
-from .sql_texts import FAILED, FALSE, NULL, TRUE, States, Texts, compare_columns, state
+from .sql_texts import FAILED, FALSE, NULL, TRUE, States, TextColumn, compare_columns, evaluate_state
 
 # The result of NOT, indexed by the operand's state.
 _NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)
@@ -60,39 +60,39 @@ class Columns(Protocol):
 
 def matching_rows(expression: SqlExpression, columns: Columns, rows: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the messages that match an expression."""
-    matches: npt.NDArray[np.bool_] = _Question(columns, rows).states(expression.condition) == TRUE
+    matches: npt.NDArray[np.bool_] = _ColumnEvaluator(columns, rows).states(expression.condition) == TRUE
     return matches
 
 
-class _Question:
+class _ColumnEvaluator:
     """One expression and some messages; each property is decoded once."""
 
     def __init__(self, columns: Columns, rows: int) -> None:
         self._columns = columns
         self._rows = rows
-        self._texts: dict[str, Texts] = {}
+        self._texts: dict[str, TextColumn] = {}
 
     def states(self, condition: Expression) -> States:
         """Return the state of a condition for each message."""
         if isinstance(condition, Not):
             return _NOT[self.states(condition.operand)]
         if isinstance(condition, (And, Or)):
-            return self._joined(_AND if isinstance(condition, And) else _OR, *condition.conditions)
+            return self._combine(_AND if isinstance(condition, And) else _OR, *condition.conditions)
         if isinstance(condition, Between) and isinstance(condition.operand, Property):
             return self._between(condition.operand, condition)
         if not condition.names:
-            return np.full(self._rows, state(condition, {}), np.uint8)
+            return np.full(self._rows, evaluate_state(condition, {}), np.uint8)
         if len(condition.names) == 1:
             (name,) = condition.names
-            return self._text(name).states(condition, name)
-        if isinstance(condition, (Equal, Ordered)):
+            return self._text_column(name).states(condition, name)
+        if isinstance(condition, (Equal, Comparison)):
             left, right = condition.left, condition.right
             if isinstance(left, Property) and isinstance(right, Property):
-                sign = condition.sign if isinstance(condition, Ordered) else "="
-                return compare_columns(self._text(left.name), sign, self._text(right.name))
-        return self._by_row(condition)
+                sign = condition.sign if isinstance(condition, Comparison) else "="
+                return compare_columns(self._text_column(left.name), sign, self._text_column(right.name))
+        return self._evaluate_rows(condition)
 
-    def _joined(self, table: States, first: Expression, *others: Expression) -> States:
+    def _combine(self, table: States, first: Expression, *others: Expression) -> States:
         result = self.states(first)
         for each in others:
             result = table[result, self.states(each)]
@@ -101,28 +101,28 @@ class _Question:
     def _between(self, operand: Property, condition: Between) -> States:
         if condition.negated:
             below, above = (
-                Ordered(operand, "<", condition.low),
-                Ordered(operand, ">", condition.high),
+                Comparison(operand, "<", condition.low),
+                Comparison(operand, ">", condition.high),
             )
-            return self._joined(_OR, below, above)
-        above, below = Ordered(operand, ">=", condition.low), Ordered(operand, "<=", condition.high)
-        return self._joined(_AND, above, below)
+            return self._combine(_OR, below, above)
+        above, below = Comparison(operand, ">=", condition.low), Comparison(operand, "<=", condition.high)
+        return self._combine(_AND, above, below)
 
-    def _text(self, name: str) -> Texts:
+    def _text_column(self, name: str) -> TextColumn:
         if name not in self._texts:
-            self._texts[name] = Texts(self._columns.values(name))
+            self._texts[name] = TextColumn(self._columns.values(name))
         return self._texts[name]
 
-    def _by_row(self, condition: Expression) -> States:
+    def _evaluate_rows(self, condition: Expression) -> States:
         names = sorted(condition.names)
-        columns = [[*self._text(name).values, None] for name in names]
+        columns = [[*self._text_column(name).values, None] for name in names]
         states = np.empty(self._rows, np.uint8)
         for row, numbers in enumerate(
-            zip(*(self._text(name).of_row for name in names), strict=True)
+            zip(*(self._text_column(name).row_values for name in names), strict=True)
         ):
             texts = zip(names, columns, numbers, strict=True)
             properties = {
                 name: text for name, values, number in texts if (text := values[number]) is not None
             }
-            states[row] = state(condition, properties)
+            states[row] = evaluate_state(condition, properties)
         return states

@@ -20,7 +20,7 @@ from .java_values import Value, compare, parse_double
 
 Properties = Mapping[str, str]
 
-_HOLDS: Mapping[str, Callable[[int, int], bool]] = {
+_NUMBER_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -30,7 +30,7 @@ _HOLDS: Mapping[str, Callable[[int, int], bool]] = {
 CONTAINS = "CONTAINS"
 STARTSWITH = "STARTSWITH"
 ENDSWITH = "ENDSWITH"
-MATCHES: Mapping[str, Callable[[str, str], bool]] = {
+TEXT_MATCHES: Mapping[str, Callable[[str, str], bool]] = {
     CONTAINS: operator.contains,
     STARTSWITH: str.startswith,
     ENDSWITH: str.endswith,
@@ -117,7 +117,7 @@ class Negation(_Unary):
 
 
 @dataclass(frozen=True)
-class Truth(_Unary, Condition):
+class PropertyCondition(_Unary, Condition):
     """A property where a condition should stand: text is never true."""
 
     def value(self, properties: Properties) -> bool | None:
@@ -213,7 +213,7 @@ class Equal(Condition):
 
 
 @dataclass(frozen=True)
-class Ordered(Condition):
+class Comparison(Condition):
     """A comparison by one of the signs < <= > >=."""
 
     left: Expression
@@ -227,7 +227,7 @@ class Ordered(Condition):
 
     def value(self, properties: Properties) -> bool | None:
         """Compare two numbers; return None if either side is NULL."""
-        return _ordered(self.left.value(properties), self.sign, self.right, properties)
+        return _compare_ordered(self.left.value(properties), self.sign, self.right, properties)
 
 
 @dataclass(frozen=True)
@@ -247,10 +247,10 @@ class Between(Condition):
     def value(self, properties: Properties) -> bool | None:
         """Evaluate as AND, or negated OR, of two comparisons, with the operand evaluated once."""
         value = self.operand.value(properties)
-        first = _ordered(value, "<" if self.negated else ">=", self.low, properties)
+        first = _compare_ordered(value, "<" if self.negated else ">=", self.low, properties)
         if first is self.negated:
             return first
-        second = _ordered(value, ">" if self.negated else "<=", self.high, properties)
+        second = _compare_ordered(value, ">" if self.negated else "<=", self.high, properties)
         if second is self.negated:
             return second
         return None if first is None or second is None else second
@@ -288,10 +288,10 @@ class TextMatch(_Unary, Condition):
         if not self.text:
             return False
         value = self.operand.value(properties)
-        return isinstance(value, str) and MATCHES[self.kind](value, self.text) is not self.negated
+        return isinstance(value, str) and TEXT_MATCHES[self.kind](value, self.text) is not self.negated
 
 
-def _ordered(left: Value, sign: str, right: Expression, properties: Properties) -> bool | None:
+def _compare_ordered(left: Value, sign: str, right: Expression, properties: Properties) -> bool | None:
     if left is None:
         return None
     value = right.value(properties)
@@ -299,7 +299,7 @@ def _ordered(left: Value, sign: str, right: Expression, properties: Properties) 
         return None
     if isinstance(left, str) and isinstance(value, str):
         left, value = parse_double(left), parse_double(value)
-    return _HOLDS[sign](compare(left, value), 0)
+    return _NUMBER_COMPARISONS[sign](compare(left, value), 0)
 
 
 @dataclass(frozen=True)

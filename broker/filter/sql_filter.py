@@ -18,13 +18,13 @@ if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages
 
     from rmq_spark.wire.chunk import RecordChunk
 
-_FEW_MESSAGES = 48  # fewer than these are faster asked one by one; pulls of Java's clients are
-_NODES_ASKED_MAX = 32_000
+_BULK_MESSAGES_MIN = 48  # fewer than these are faster asked one by one; pulls of Java's clients are
+_NODES_EVALUATED_MAX = 32_000
 """Nodes evaluated in one look, all messages together: some 5 ms, or 15 ms for the dearest kinds."""
-_BYTES_OF_NODE = 512
-_BYTES_OF_CHARACTER = 20  # in the text of an IN with many short values
-_WEIGHT_OF_PROPERTIES = 4
-_NAMES_THAT_WEIGH_ONE = 2
+_NODE_BYTES = 512
+_CHARACTER_BYTES = 20  # in the text of an IN with many short values
+_PROPERTIES_WEIGHT = 4
+_NAMES_PER_WEIGHT = 2
 """Properties are scanned once to find their bounds, and once for each name, but faster."""
 
 
@@ -41,12 +41,12 @@ class SqlFilter:
         """
         self.expression = expression
         self.size_bytes = (
-            _BYTES_OF_NODE * expression.condition.nodes + _BYTES_OF_CHARACTER * characters
+            _NODE_BYTES * expression.condition.nodes + _CHARACTER_BYTES * characters
         )
         """Bytes of memory that the expression takes, about."""
-        self.looks_max = _NODES_ASKED_MAX // expression.condition.nodes
+        self.evaluated_max = _NODES_EVALUATED_MAX // expression.condition.nodes
         self._weight = (
-            _WEIGHT_OF_PROPERTIES + len(expression.condition.names) // _NAMES_THAT_WEIGH_ONE
+            _PROPERTIES_WEIGHT + len(expression.condition.names) // _NAMES_PER_WEIGHT
         )
 
     def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -57,13 +57,13 @@ class SqlFilter:
 
     def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_]:
         """Return a mask of the messages that match."""
-        if len(chunk) < _FEW_MESSAGES:
-            return self._one_by_one(chunk)
+        if len(chunk) < _BULK_MESSAGES_MIN:
+            return self._match_each(chunk)
         from .sql_columns import matching_rows  # noqa: PLC0415  # it imports numpy and pyarrow
 
         return matching_rows(self.expression, chunk.properties, len(chunk))
 
-    def _one_by_one(self, chunk: RecordChunk) -> npt.NDArray[np.bool_]:
+    def _match_each(self, chunk: RecordChunk) -> npt.NDArray[np.bool_]:
         import numpy as np  # noqa: PLC0415  # see above
 
         evaluate, data = self.expression.evaluate, memoryview(chunk.buffer)

@@ -42,14 +42,14 @@ from .sql_expression import (
     Negation,
     Not,
     Or,
-    Ordered,
+    Comparison,
     Property,
     SqlExpression,
     TextMatch,
-    Truth,
+    PropertyCondition,
 )
 from .sql_limits import DEFAULT_LIMITS, SqlLimits
-from .sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, Tokens
+from .sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, TokenStream
 
 _Node = TypeVar("_Node", bound=Expression)
 
@@ -62,10 +62,10 @@ _LEVELS = {
     **dict.fromkeys((CONTAINS, STARTSWITH, ENDSWITH), _COMPARISON),
 }
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
-_REMEMBERED = 128  # pulls with an expression of their own repeat the same one
+_CACHED_MAX = 128  # pulls with an expression of their own repeat the same one
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHED_MAX)
 def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
     """Return the expression that a text begins with; like RocketMQ, ignore what follows it.
 
@@ -79,18 +79,18 @@ def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
             needed=f"at most {limits.expression_bytes_max} bytes of UTF-8",
             found=Verbatim(f"{size} bytes"),
         )
-    return _Parser(text, limits).parse()
+    return _SqlParser(text, limits).parse()
 
 
-class _Parser:
+class _SqlParser:
     """A precedence climber: one method for all levels, so that only the tree deepens the stack."""
 
     def __init__(self, text: str, limits: SqlLimits) -> None:
         self._text = text
-        self._tokens = Tokens(text)
+        self._tokens = TokenStream(text)
         self._limits = limits
         self._nodes = 0
-        self._open = 0
+        self._depth = 0
 
     def parse(self) -> SqlExpression:
         """Return the whole expression."""
@@ -113,137 +113,137 @@ class _Parser:
             elif found == _EQUALITY:
                 left = self._equality(left)
             else:
-                left = self._joined(left, start, found)
+                left = self._logical(left, start, found)
             highest = found
         return left
 
-    def _joined(self, first: Expression, start: Token, level: int) -> Condition:
+    def _logical(self, first: Expression, start: Token, level: int) -> Condition:
         kind = self._tokens.peek().kind
         conditions = [self._condition(first, start)]
         while self._tokens.peek().kind == kind:
-            self._tokens.take()
+            self._tokens.next_token()
             start = self._tokens.peek()
-            conditions.append(self._condition(self._deeper(level + 1), start))
-        return self._made(And(tuple(conditions)) if level == _AND else Or(tuple(conditions)), start)
+            conditions.append(self._condition(self._nested(level + 1), start))
+        return self._checked(And(tuple(conditions)) if level == _AND else Or(tuple(conditions)), start)
 
     def _equality(self, left: Expression) -> Condition:
-        token = self._tokens.take()
+        token = self._tokens.next_token()
         if token.kind == "IS":
-            negated = self._passes("NOT")
+            negated = self._accept("NOT")
             self._expect("NULL", "NULL" if negated else "NULL or NOT NULL")
-            is_null = self._made(IsNull(left), token)
-            return self._made(Not(is_null), token) if negated else is_null
-        right = self._deeper(_COMPARISON)
+            is_null = self._checked(IsNull(left), token)
+            return self._checked(Not(is_null), token) if negated else is_null
+        right = self._nested(_COMPARISON)
         for side in (left, right):
             if isinstance(side, Literal) and side.constant is None:
-                raise _unfit(token, f"IS NULL in place of {token.kind} NULL", side)
+                raise _operand_error(token, f"IS NULL in place of {token.kind} NULL", side)
         if (
             _is_boolean(left)
             and isinstance(right, Literal)
             and not isinstance(right.constant, bool)
         ):
-            raise _unfit(
-                token, f"TRUE, FALSE or a property behind {_shown(left)} {token.kind}", right
+            raise _operand_error(
+                token, f"TRUE, FALSE or a property behind {_describe(left)} {token.kind}", right
             )
-        equal = self._made(Equal(left, right), token)
-        return self._made(Not(equal), token) if token.kind == "<>" else equal
+        equal = self._checked(Equal(left, right), token)
+        return self._checked(Not(equal), token) if token.kind == "<>" else equal
 
     def _comparison(self, left: Expression) -> Condition:
-        token = self._tokens.take()
+        token = self._tokens.next_token()
         if token.kind in (">", ">=", "<", "<="):
-            _need_number(left, token)
-            right = _need_number(self._unary(), token)
-            return self._made(Ordered(left, token.kind, right), token)
+            _require_number(left, token)
+            right = _require_number(self._unary(), token)
+            return self._checked(Comparison(left, token.kind, right), token)
         negated = token.kind == "NOT"
         if negated:
-            token = self._tokens.take()
+            token = self._tokens.next_token()
         if token.kind == "BETWEEN":
             return self._between(left, token, negated=negated)
         if token.kind == "IN":
             return self._in(left, token, negated=negated)
         if token.kind in (CONTAINS, STARTSWITH, ENDSWITH):
-            text = self._take_text(f"a text behind {token.kind}")
-            return self._made(TextMatch(left, token.kind, text, negated), token)
-        raise _unexpected(token, "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT")
+            text = self._expect_text(f"a text behind {token.kind}")
+            return self._checked(TextMatch(left, token.kind, text, negated), token)
+        raise _token_error(token, "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT")
 
     def _between(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
-        _need_number(operand, token)
-        low = _need_number(self._unary(), token)
+        _require_number(operand, token)
+        low = _require_number(self._unary(), token)
         self._expect("AND", "AND between the bounds of BETWEEN")
-        high = _need_number(self._unary(), token)
+        high = _require_number(self._unary(), token)
         bounds = [each.constant for each in (low, high) if isinstance(each, Literal)]
         if len(bounds) == 2 and not negated and compare(bounds[1], bounds[0]) < 0:
-            raise _unfit(token, f"an upper bound of at least {_shown(low)}", high)
-        return self._made(Between(operand, low, high, negated), token)
+            raise _operand_error(token, f"an upper bound of at least {_describe(low)}", high)
+        return self._checked(Between(operand, low, high, negated), token)
 
     def _in(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
         if not isinstance(operand, Property):
-            raise _unfit(token, "a property before IN", operand)
+            raise _operand_error(token, "a property before IN", operand)
         self._expect("(", "( behind IN")
-        texts = [self._take_text("a text in the list")]
-        while self._passes(","):
-            texts.append(self._take_text("a text in the list"))
+        texts = [self._expect_text("a text in the list")]
+        while self._accept(","):
+            texts.append(self._expect_text("a text in the list"))
         self._expect(")", ", or ) in the list")
-        return self._made(In(operand, frozenset(texts), negated), token)
+        return self._checked(In(operand, frozenset(texts), negated), token)
 
     # ---- what operators stand between
 
     def _unary(self) -> Expression:
         prefixes: list[Token] = []
         while self._tokens.peek().kind in ("+", "-", "NOT"):
-            prefixes.append(self._tokens.take())
+            prefixes.append(self._tokens.next_token())
             self._enter(prefixes[-1])
         start = self._tokens.peek()
-        operand = self._primary(self._tokens.take())
+        operand = self._primary(self._tokens.next_token())
         for prefix in reversed(prefixes):
-            self._open -= 1
+            self._depth -= 1
             if prefix.kind == "-":
-                operand = self._made(Negation(operand), prefix)
+                operand = self._checked(Negation(operand), prefix)
             elif prefix.kind == "NOT":
-                operand = self._made(Not(self._condition(operand, start)), prefix)
+                operand = self._checked(Not(self._condition(operand, start)), prefix)
             start = prefix
         return operand
 
     def _primary(self, token: Token) -> Expression:
         if token.kind == NAME:
-            return self._made(Property(token.text), token)
+            return self._checked(Property(token.text), token)
         if token.kind == "(":
             self._enter(token)
             inner = self._expression(_OR)
-            self._open -= 1
+            self._depth -= 1
             self._expect(")", "an operator or )")
             return inner
         if token.kind == TEXT:
-            return self._made(Literal(token.text[1:-1].replace("''", "'")), token)
+            return self._checked(Literal(token.text[1:-1].replace("''", "'")), token)
         if token.kind == INTEGER:
-            return self._made(Literal(_integer(token)), token)
+            return self._checked(Literal(_integer(token)), token)
         if token.kind == FLOAT:
-            return self._made(Literal(_float(token)), token)
+            return self._checked(Literal(_float(token)), token)
         if token.kind in _CONSTANTS:
-            return self._made(Literal(_CONSTANTS[token.kind]), token)
-        raise _unexpected(token, "a value, a property or (")
+            return self._checked(Literal(_CONSTANTS[token.kind]), token)
+        raise _token_error(token, "a value, a property or (")
 
     def _condition(self, operand: Expression, start: Token) -> Expression:
         if isinstance(operand, Property):
-            return self._made(Truth(operand), start)
+            return self._checked(PropertyCondition(operand), start)
         if isinstance(operand, Condition) or _is_boolean(operand):
             return operand
-        raise _unfit(start, "a condition", operand)
+        raise _operand_error(start, "a condition", operand)
 
     # ---- steps
 
-    def _deeper(self, level: int) -> Expression:
+    def _nested(self, level: int) -> Expression:
         self._enter(self._tokens.peek())
         inner = self._expression(level)
-        self._open -= 1
+        self._depth -= 1
         return inner
 
     def _enter(self, token: Token) -> None:
-        self._open += 1
-        if self._open > self._limits.depth_max:
+        self._depth += 1
+        if self._depth > self._limits.depth_max:
             raise self._too_deep(token)
 
-    def _made(self, node: _Node, token: Token) -> _Node:
+    def _checked(self, node: _Node, token: Token) -> _Node:
         self._nodes += 1
         if self._nodes > self._limits.nodes_max:
             needed = f"at most {self._limits.nodes_max} values, properties and operators"
@@ -256,19 +256,19 @@ class _Parser:
         needed = f"at most {self._limits.depth_max} levels of nesting"
         return FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim("more"))
 
-    def _passes(self, kind: str) -> bool:
+    def _accept(self, kind: str) -> bool:
         if self._tokens.peek().kind != kind:
             return False
-        self._tokens.take()
+        self._tokens.next_token()
         return True
 
     def _expect(self, kind: str, needed: str) -> Token:
-        token = self._tokens.take()
+        token = self._tokens.next_token()
         if token.kind != kind:
-            raise _unexpected(token, needed)
+            raise _token_error(token, needed)
         return token
 
-    def _take_text(self, needed: str) -> str:
+    def _expect_text(self, needed: str) -> str:
         return self._expect(TEXT, needed).text[1:-1].replace("''", "'")
 
 
@@ -277,21 +277,21 @@ def _integer(token: Token) -> int:
     try:
         return parse_int64(digits)
     except ValueError:
-        raise _unexpected(token, f"an integer of at most {(1 << 63) - 1}") from None
+        raise _token_error(token, f"an integer of at most {(1 << 63) - 1}") from None
 
 
 def _float(token: Token) -> float:
     number = float(token.text)
     if not 0 < number < inf:  # RocketMQ takes 0.0 for an underflow
-        raise _unexpected(token, "a number that a double can hold, above 0.0 (0 is an integer)")
+        raise _token_error(token, "a number that a double can hold, above 0.0 (0 is an integer)")
     return number
 
 
-def _need_number(operand: Expression, token: Token) -> Expression:
+def _require_number(operand: Expression, token: Token) -> Expression:
     """Return an operand that can be ordered, as far as can be told now, or raise FilterError."""
     is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
     if isinstance(operand, Condition) or not is_number:
-        raise _unfit(token, f"numbers and properties beside {token.kind}", operand)
+        raise _operand_error(token, f"numbers and properties beside {token.kind}", operand)
     return operand
 
 
@@ -302,17 +302,17 @@ def _is_boolean(operand: Expression) -> bool:
     )
 
 
-def _unexpected(token: Token, needed: str) -> FilterError:
+def _token_error(token: Token, needed: str) -> FilterError:
     return FilterError(
         SUBJECT, at=token.at, needed=needed, found=Verbatim(excerpt(token.describe()))
     )
 
 
-def _unfit(token: Token, needed: str, found: Expression) -> FilterError:
-    return FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim(_shown(found)))
+def _operand_error(token: Token, needed: str, found: Expression) -> FilterError:
+    return FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim(_describe(found)))
 
 
-def _shown(operand: Expression) -> str:
+def _describe(operand: Expression) -> str:
     if isinstance(operand, Literal):
         if operand.constant is None:
             return "NULL"

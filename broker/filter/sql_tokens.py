@@ -33,7 +33,7 @@ KEYWORDS = frozenset(
     ]
 )  # fmt: skip
 
-_PASSED_OVER = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
+_IGNORED = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
 
 # Of two alternatives that match, the longer is written first.
 _WORD = re.compile(
@@ -57,28 +57,28 @@ class Token(NamedTuple):
         return "the end" if self.kind == END else self.text
 
 
-class Tokens:
+class TokenStream:
     """The words of a text, with one word of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
-        self._in_view: Token | None = None
+        self._lookahead: Token | None = None
 
     def peek(self) -> Token:
         """Return the next word without taking it."""
-        if self._in_view is None:
-            self._in_view = self._read()
-        return self._in_view
+        if self._lookahead is None:
+            self._lookahead = self._read()
+        return self._lookahead
 
-    def take(self) -> Token:
+    def next_token(self) -> Token:
         """Take and return the next word."""
         token = self.peek()
-        self._in_view = None
+        self._lookahead = None
         return token
 
     def _read(self) -> Token:
-        passed_over = _PASSED_OVER.match(self._text, self._position)
+        passed_over = _IGNORED.match(self._text, self._position)
         start = passed_over.end() if passed_over else self._position
         if start == len(self._text):
             return Token(END, "", start + 1)

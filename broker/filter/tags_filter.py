@@ -23,14 +23,14 @@ if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages
 
 _INT32_BITS = 0xFFFFFFFF
 _INT32_SIGN = 0x80000000
-_BYTES_OF_CODE = 32
-_BYTES_OF_TAG = 96
+_CODE_BYTES = 32
+_TAG_BYTES = 96
 
 
 class TagsFilter:
     """The filter of messages with one of these codes and, if ``tags`` are given, one of those."""
 
-    looks_max = 1 << 31
+    evaluated_max = 1 << 31
 
     def __init__(self, codes: frozenset[int], tags: frozenset[str] | None = None) -> None:
         self.codes = codes
@@ -43,8 +43,8 @@ class TagsFilter:
         sets = sys.getsizeof(self.codes) + sys.getsizeof(tags)
         return (
             sets
-            + _BYTES_OF_CODE * len(self.codes)
-            + _BYTES_OF_TAG * len(tags)
+            + _CODE_BYTES * len(self.codes)
+            + _TAG_BYTES * len(tags)
             + sum(map(len, tags))
         )
 

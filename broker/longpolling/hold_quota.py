@@ -8,97 +8,97 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..common.connection import Connection
+from ..common.connection import Channel
 from .pull_request import HoldFilter, PullRequest
 
 
-class Places:
+class HoldQuota:
     """The places of one kind of pulls, always in the order in which they were taken."""
 
     def __init__(self) -> None:
         self._count = 0
-        self.taken = 0
+        self.used = 0
         """How many places all pulls take together."""
-        self._of: dict[Connection, dict[PullRequest, None]] = {}
-        self._taken_by: dict[Connection, int] = {}
-        self._waiting_with: dict[tuple[Connection, HoldFilter], int] = {}
+        self._requests: dict[Channel, dict[PullRequest, None]] = {}
+        self._used_by: dict[Channel, int] = {}
+        self._filter_users: dict[tuple[Channel, HoldFilter], int] = {}
         """How many pulls of a client wait with the same filter, of those that take places."""
-        self._with: dict[int, dict[Connection, None]] = {}
+        self._connections_by_use: dict[int, dict[Channel, None]] = {}
         """The clients by the number of their places."""
-        self.most = 0
+        self.used_max = 0
         """The number of places of the client that has most."""
 
     def __len__(self) -> int:
         return self._count
 
     def __contains__(self, request: PullRequest) -> bool:
-        return request in self._of.get(request.connection, ())
+        return request in self._requests.get(request.connection, ())
 
     def __iter__(self) -> Iterator[PullRequest]:
-        return (request for requests in self._of.values() for request in requests)
+        return (request for requests in self._requests.values() for request in requests)
 
-    def count_of(self, connection: Connection) -> int:
+    def used_by(self, connection: Channel) -> int:
         """Return the number of a client's places."""
-        return self._taken_by.get(connection, 0)
+        return self._used_by.get(connection, 0)
 
-    def oldest_of(self, connection: Connection) -> PullRequest | None:
+    def oldest_of(self, connection: Channel) -> PullRequest | None:
         """Return the pull that a client has had for longest, or None if it has none."""
-        return next(iter(self._of.get(connection, ())), None)
+        return next(iter(self._requests.get(connection, ())), None)
 
-    def oldest_of_greediest(self) -> PullRequest:
+    def oldest_of_largest(self) -> PullRequest:
         """Return the oldest pull of the client with most places; there must be one."""
-        greediest = next(iter(self._with[self.most]))
-        return next(iter(self._of[greediest]))
+        greediest = next(iter(self._connections_by_use[self.used_max]))
+        return next(iter(self._requests[greediest]))
 
-    def needed_by(self, request: PullRequest) -> int:
+    def cost_of(self, request: PullRequest) -> int:
         """Return how many places a pull would take that is not here."""
-        filter_places = request.filter_places
-        if filter_places and (request.connection, request.message_filter) in self._waiting_with:
+        filter_places = request.filter_quota_cost
+        if filter_places and (request.connection, request.message_filter) in self._filter_users:
             filter_places = 0
-        return request.places + filter_places
+        return request.quota_cost + filter_places
 
-    def take(self, request: PullRequest) -> None:
+    def acquire(self, request: PullRequest) -> None:
         """Give a pull its places."""
-        for _ in range(self.needed_by(request)):
-            self._changes(request.connection, 1)
+        for _ in range(self.cost_of(request)):
+            self._adjust(request.connection, 1)
         self._count += 1
-        self._of.setdefault(request.connection, {})[request] = None
-        if request.message_filter is not None and request.filter_places:
+        self._requests.setdefault(request.connection, {})[request] = None
+        if request.message_filter is not None and request.filter_quota_cost:
             key = request.connection, request.message_filter
-            self._waiting_with[key] = self._waiting_with.get(key, 0) + 1
+            self._filter_users[key] = self._filter_users.get(key, 0) + 1
 
-    def free(self, request: PullRequest) -> None:
+    def release(self, request: PullRequest) -> None:
         """Take a pull's places back."""
-        if request.message_filter is not None and request.filter_places:
+        if request.message_filter is not None and request.filter_quota_cost:
             key = request.connection, request.message_filter
-            self._waiting_with[key] -= 1
-            if not self._waiting_with[key]:
-                del self._waiting_with[key]
-        for _ in range(self.needed_by(request)):
-            self._changes(request.connection, -1)
+            self._filter_users[key] -= 1
+            if not self._filter_users[key]:
+                del self._filter_users[key]
+        for _ in range(self.cost_of(request)):
+            self._adjust(request.connection, -1)
         self._count -= 1
-        requests = self._of[request.connection]
+        requests = self._requests[request.connection]
         del requests[request]
         if not requests:
-            del self._of[request.connection]
+            del self._requests[request.connection]
 
-    def _changes(self, connection: Connection, by: int) -> None:
+    def _adjust(self, connection: Channel, by: int) -> None:
         """Let a client have one place more or less.
 
         In single steps, the next greediest is known at once.
         """
-        before = self._taken_by.get(connection, 0)
+        before = self._used_by.get(connection, 0)
         after = before + by
-        self.taken += by
+        self.used += by
         if after:
-            self._taken_by[connection] = after
+            self._used_by[connection] = after
         else:
-            del self._taken_by[connection]
+            del self._used_by[connection]
         if before:
-            del self._with[before][connection]
-            if not self._with[before]:
-                del self._with[before]
+            del self._connections_by_use[before][connection]
+            if not self._connections_by_use[before]:
+                del self._connections_by_use[before]
         if after:
-            self._with.setdefault(after, {})[connection] = None
-        if after > self.most or self.most not in self._with:
-            self.most = after
+            self._connections_by_use.setdefault(after, {})[connection] = None
+        if after > self.used_max or self.used_max not in self._connections_by_use:
+            self.used_max = after

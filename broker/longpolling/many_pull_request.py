@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from ..common.connection import Connection
+from ..common.connection import Channel
 from .pull_request import PullRequest
 
-_Owner: TypeAlias = tuple[Connection, str]
+_Owner: TypeAlias = tuple[Channel, str]
 """A client, and the group as whose member it has asked."""
 
 
@@ -15,14 +15,14 @@ class ManyPullRequest:
     """The waiting pulls of one queue, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._looked_at: dict[PullRequest, int] = {}
+        self._scanned_to: dict[PullRequest, int] = {}
         self._by_owner: dict[_Owner, dict[PullRequest, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._looked_at)
+        return len(self._scanned_to)
 
     def __contains__(self, request: PullRequest) -> bool:
-        return request in self._looked_at
+        return request in self._scanned_to
 
     def of_owner(self, request: PullRequest) -> list[PullRequest]:
         """Return the waiting pulls of the same client and group as this one's."""
@@ -30,24 +30,24 @@ class ManyPullRequest:
 
     def requests(self) -> list[PullRequest]:
         """Return all pulls, in a list that is the caller's own."""
-        return list(self._looked_at)
+        return list(self._scanned_to)
 
-    def looked_at(self, request: PullRequest) -> int:
+    def scanned_to(self, request: PullRequest) -> int:
         """Return the queue offset before which no message matches a pull."""
-        return self._looked_at[request]
+        return self._scanned_to[request]
 
     def add(self, request: PullRequest) -> None:
         """Add a pull that waits."""
-        self._looked_at[request] = request.nothing_before
+        self._scanned_to[request] = request.no_match_before
         self._by_owner.setdefault(_owner_of(request), {})[request] = None
 
-    def note(self, request: PullRequest, queue_offset: int) -> None:
+    def set_scanned_to(self, request: PullRequest, queue_offset: int) -> None:
         """Note that the messages before this offset do not match a pull."""
-        self._looked_at[request] = queue_offset
+        self._scanned_to[request] = queue_offset
 
     def remove(self, request: PullRequest) -> None:
         """Remove a pull that waits no longer."""
-        del self._looked_at[request]
+        del self._scanned_to[request]
         owner = _owner_of(request)
         of_owner = self._by_owner[owner]
         del of_owner[request]

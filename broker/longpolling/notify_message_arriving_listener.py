@@ -16,11 +16,11 @@ class NotifyMessageArrivingListener:
     def __init__(
         self,
         hold_service: PullRequestHoldService,
-        others: Callable[[str, int], None],
+        on_arrival: Callable[[str, int], None],
     ) -> None:
-        """Take the listeners; ``others`` gets topic and queue, for delayed messages."""
+        """Take the listeners; ``set_arrival_callback`` gets topic and queue, for delayed messages."""
         self._hold_service = hold_service
-        self._others = others
+        self._on_arrival = on_arrival
 
     def arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Collection[int] | None
@@ -30,4 +30,4 @@ class NotifyMessageArrivingListener:
         None for the codes: it may be any.
         """
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
-        self._others(topic, queue_id)
+        self._on_arrival(topic, queue_id)

@@ -16,9 +16,9 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import QueueKey
 
-from ..common.connection import Connection
+from ..common.connection import Channel
 
-PLACE_BYTES: Final = 1_400
+QUOTA_UNIT_BYTES: Final = 1_400
 """Bytes of memory that a usual pull takes, with a short subscription and a filter of a few tags."""
 
 
@@ -41,13 +41,13 @@ class HoldFilter(Protocol):
 class PullRequest:
     """A pull that found nothing. Times are those of a clock that never jumps."""
 
-    connection: Connection
+    connection: Channel
     request: RemotingCommand
     header: PullMessageRequestHeader
     suspend_timestamp_ms: int
     timeout_ms: int
     message_filter: HoldFilter | None
-    nothing_before: int
+    no_match_before: int
     """The queue offset below which there is no message that matches."""
 
     @property
@@ -56,18 +56,18 @@ class PullRequest:
         return self.header.topic, self.header.queue_id
 
     @property
-    def places(self) -> int:
+    def quota_cost(self) -> int:
         """The number of places that the pull takes without its filter.
 
         Several for a long subscription.
         """
         texts = self.header.subscription, self.header.expression_type
-        return 1 + sum(map(sys.getsizeof, texts)) // PLACE_BYTES
+        return 1 + sum(map(sys.getsizeof, texts)) // QUOTA_UNIT_BYTES
 
     @property
-    def filter_places(self) -> int:
+    def filter_quota_cost(self) -> int:
         """The places of the filter, which all pulls of one client with this filter share."""
-        return 0 if self.message_filter is None else self.message_filter.size_bytes // PLACE_BYTES
+        return 0 if self.message_filter is None else self.message_filter.size_bytes // QUOTA_UNIT_BYTES
 
     @property
     def pull_from_this_offset(self) -> int:
@@ -79,7 +79,7 @@ class PullRequest:
         """The time at which the pull is answered, whatever has happened, in milliseconds."""
         return self.suspend_timestamp_ms + self.timeout_ms
 
-    def may_want(self, tags_codes: Iterable[int] | None) -> bool:
+    def may_match(self, tags_codes: Iterable[int] | None) -> bool:
         """Return whether any message with these codes may match; True if the codes are unknown."""
         if self.message_filter is None or tags_codes is None:
             return True

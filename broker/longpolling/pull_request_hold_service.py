@@ -19,7 +19,7 @@ others in between. Arrivals are looked at in their order, or a match would be pa
 
 Nothing can arrive between a pull's look at its queue and its suspension: both happen in one turn of
 the one thread on which arrivals are told as well. Hence the sweep never has anything to rescue;
-``rescued`` counts, so that somebody notices if that ever changes.
+``rescued_total`` counts, so that somebody notices if that ever changes.
 
 It knows no clock: the time comes in. It knows no store: two callables look there.
 """
@@ -35,9 +35,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.message_queue import QueueKey
 
-from ..common.connection import Connection
+from ..common.connection import Channel
 from .hold_limits import HoldLimits
-from .hold_quota import Places
+from .hold_quota import HoldQuota
 from .many_pull_request import ManyPullRequest
 from .pull_request import HoldFilter, PullRequest
 
@@ -71,44 +71,44 @@ class PullRequestHoldService:
         max_offset_in_queue: Callable[[str, int], int],
         is_matched_by_commit_log: Callable[[PullRequest, int], Generator[None, None, bool]],
         wake: Callable[[PullRequest], None],
-        work: Callable[[Iterator[None]], None],
+        run_steps: Callable[[Iterator[None]], None],
     ) -> None:
         """Begin with an empty table.
 
         ``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on, in
-        steps. ``work`` takes all the steps that it is given, at once or bit by bit.
+        steps. ``run_steps`` takes all the steps that it is given, at once or bit by bit.
         """
         self._limits = limits
         self._max_offset_in_queue = max_offset_in_queue
         self._is_matched_by_commit_log = is_matched_by_commit_log
         self._wake = wake
-        self._work = work
+        self._run_steps = run_steps
         self._pull_request_table: dict[QueueKey, ManyPullRequest] = {}
-        self._held = Places()
-        self._put_off = Places()
+        self._holds = HoldQuota()
+        self._deferred = HoldQuota()
         self._deadlines: dict[int, dict[PullRequest, None]] = {}
         """The pulls that leave, by millisecond."""
-        self._moments: list[int] = []
+        self._deadline_heap: list[int] = []
         """The keys of `_deadlines` as a heap; at some, no pull may be left."""
         self._is_working = False
-        self._leaving: deque[PullRequest] = deque()
-        self._gone: deque[Connection] = deque()
+        self._wake_queue: deque[PullRequest] = deque()
+        self._closed_connections: deque[Channel] = deque()
         self._arrivals: dict[QueueKey, _Arrival] = {}
-        self._looked_for: QueueKey | None = None
+        self._current_queue: QueueKey | None = None
         """The queue whose arrivals are being looked at."""
-        self.put_offs = 0
-        self._put_offs_at_sweep = 0
-        self._put_offs_before: int | None = None
+        self.deferred_total = 0
+        self._deferred_at_sweep = 0
+        self._deferred_before: int | None = None
         """The count of put-offs before those that are logged as going on."""
-        self.rescued = 0
+        self.rescued_total = 0
 
     @property
-    def held(self) -> int:
+    def hold_count(self) -> int:
         """The number of pulls that wait."""
-        return len(self._held)
+        return len(self._holds)
 
     @property
-    def queues(self) -> int:
+    def queue_count(self) -> int:
         """The number of queues for which pulls wait."""
         return len(self._pull_request_table)
 
@@ -119,10 +119,10 @@ class PullRequestHoldService:
         The time is too early if very many pulls have left that would have been due earlier.
         """
         for _ in range(EXPIRED_MAX):
-            if not self._moments or self._deadlines[self._moments[0]]:
+            if not self._deadline_heap or self._deadlines[self._deadline_heap[0]]:
                 break
-            del self._deadlines[heapq.heappop(self._moments)]
-        return self._moments[0] if self._moments else None
+            del self._deadlines[heapq.heappop(self._deadline_heap)]
+        return self._deadline_heap[0] if self._deadline_heap else None
 
     def suspend_pull_request(self, request: PullRequest) -> bool:
         """Hold a pull. Return False if it has to be refused, as too many are even put off.
@@ -134,15 +134,15 @@ class PullRequestHoldService:
         if len(of_owner) >= limits.holds_per_connection_and_queue:
             # A client that goes on elsewhere leaves its pulls behind:
             # the oldest is the least likely wanted.
-            self._make_room(of_owner[0], request.suspend_timestamp_ms)
-        while not self._has_room(self._held, request):
-            would_have = self._held.count_of(request.connection) + self._held.needed_by(request)
-            if would_have >= self._held.most:
-                return self._put_it_off(request, request.suspend_timestamp_ms)
-            self._make_room(self._held.oldest_of_greediest(), request.suspend_timestamp_ms)
+            self._evict(of_owner[0], request.suspend_timestamp_ms)
+        while not self._has_room(self._holds, request):
+            would_have = self._holds.used_by(request.connection) + self._holds.cost_of(request)
+            if would_have >= self._holds.used_max:
+                return self._defer(request, request.suspend_timestamp_ms)
+            self._evict(self._holds.oldest_of_largest(), request.suspend_timestamp_ms)
         self._pull_request_table.setdefault(request.queue, ManyPullRequest()).add(request)
-        self._held.take(request)
-        self._expect(request)
+        self._holds.acquire(request)
+        self._add_deadline(request)
         return True
 
     def notify_message_arriving(
@@ -160,18 +160,18 @@ class PullRequestHoldService:
         if before is not None:
             codes = None if codes is None or before.codes is None else codes | before.codes
         self._arrivals[queue] = _Arrival(max_offset, codes, is_sweep=False)
-        self._go_on()
+        self._start_steps()
 
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Look at every deadline and every queue, in steps, as if nobody had told of anything."""
-        self._rescue(self.expire(now_ms - LATE_MS), "deadlines")  # others are on their way
-        self._log_put_offs()
+        self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")  # others are on their way
+        self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
-            if queue not in self._arrivals and queue != self._looked_for:
+            if queue not in self._arrivals and queue != self._current_queue:
                 self._arrivals[queue] = _Arrival(
                     self._max_offset_in_queue(*queue), None, is_sweep=True
                 )
-                self._go_on()
+                self._start_steps()
             yield
 
     def expire(self, now_ms: int) -> int:
@@ -185,113 +185,113 @@ class PullRequestHoldService:
             request = next(iter(self._deadlines[next_ms]), None)
             if request is None:
                 break
-            self._leave(request)
+            self._schedule_wake(request)
             expired += 1
-        self._go_on()
+        self._start_steps()
         return expired
 
-    def forget(self, connection: Connection) -> None:
+    def discard(self, connection: Channel) -> None:
         """Drop all pulls of a client that is gone."""
-        self._gone.append(connection)
-        self._go_on()
+        self._closed_connections.append(connection)
+        self._start_steps()
 
     def release(self, topic: str) -> Iterator[None]:
         """Answer all pulls of a topic with what its queues hold now, in steps."""
-        for places in (self._held, self._put_off):
+        for places in (self._holds, self._deferred):
             for request in tuple(places):
                 if request.queue[0] == topic and request in places:  # it may have left meanwhile
                     self._remove(request)
-                    self._wake_up(request)
+                    self._replay(request)
                 yield
 
     def release_all(self) -> None:
         """Answer all pulls with what their queues hold now, before this returns."""
-        for request in (*self._held, *self._put_off):
-            self._leave(request)
-        while self._leaving:
+        for request in (*self._holds, *self._deferred):
+            self._schedule_wake(request)
+        while self._wake_queue:
             self._wake_next()
 
     # ---- who waits
 
-    def _make_room(self, request: PullRequest, now_ms: int) -> None:
+    def _evict(self, request: PullRequest, now_ms: int) -> None:
         """Put off a waiting pull, or have it answered now if too many are put off."""
         self._remove(request)
-        if not self._put_it_off(request, now_ms):
-            self._leaving.append(request)
-            self._go_on()
+        if not self._defer(request, now_ms):
+            self._wake_queue.append(request)
+            self._start_steps()
 
-    def _has_room(self, places: Places, request: PullRequest) -> bool:
+    def _has_room(self, quota: HoldQuota, request: PullRequest) -> bool:
         """Tell whether there are places enough.
 
         For a pull that needs more than all, there are if no other is there.
         """
         return (
-            not places.taken or places.taken + places.needed_by(request) <= self._limits.holds_max
+            not quota.used or quota.used + quota.cost_of(request) <= self._limits.holds_max
         )
 
-    def _put_it_off(self, request: PullRequest, now_ms: int) -> bool:
-        if not self._has_room(self._put_off, request):
+    def _defer(self, request: PullRequest, now_ms: int) -> bool:
+        if not self._has_room(self._deferred, request):
             return False
         until_ms = min(request.deadline_ms, now_ms + self._limits.short_polling_time_ms)
         soon = replace(request, timeout_ms=until_ms - request.suspend_timestamp_ms)
-        self._put_off.take(soon)
-        self.put_offs += 1
-        self._expect(soon)
+        self._deferred.acquire(soon)
+        self.deferred_total += 1
+        self._add_deadline(soon)
         return True
 
-    def _expect(self, request: PullRequest) -> None:
+    def _add_deadline(self, request: PullRequest) -> None:
         """Note the deadline of a pull."""
         together = self._deadlines.get(request.deadline_ms)
         if together is None:
             together = self._deadlines[request.deadline_ms] = {}
-            heapq.heappush(self._moments, request.deadline_ms)
+            heapq.heappush(self._deadline_heap, request.deadline_ms)
         together[request] = None
 
-    def _leave(self, request: PullRequest) -> None:
+    def _schedule_wake(self, request: PullRequest) -> None:
         """Take a pull out of the table; it is woken later."""
         self._remove(request)
-        self._leaving.append(request)
+        self._wake_queue.append(request)
 
     def _remove(self, request: PullRequest) -> None:
         del self._deadlines[request.deadline_ms][request]
-        if request in self._put_off:
-            self._put_off.free(request)
+        if request in self._deferred:
+            self._deferred.release(request)
             return
         many = self._pull_request_table[request.queue]
         many.remove(request)
-        self._held.free(request)
+        self._holds.release(request)
         if not many:
             del self._pull_request_table[request.queue]
 
     # ---- what is to be done, bit by bit
 
-    def _go_on(self) -> None:
-        if not self._is_working and (self._leaving or self._gone or self._arrivals):
+    def _start_steps(self) -> None:
+        if not self._is_working and (self._wake_queue or self._closed_connections or self._arrivals):
             self._is_working = True
-            self._work(self._steps())
+            self._run_steps(self._steps())
 
     def _steps(self) -> Iterator[None]:
         try:
             while True:
-                if self._leaving:
+                if self._wake_queue:
                     self._wake_next()
                     yield
-                elif self._gone:
-                    yield from self._forget(self._gone.popleft())
+                elif self._closed_connections:
+                    yield from self._discard(self._closed_connections.popleft())
                     yield
                 elif self._arrivals:
-                    self._looked_for = next(iter(self._arrivals))
-                    yield from self._look(self._looked_for, self._arrivals.pop(self._looked_for))
-                    self._looked_for = None
+                    self._current_queue = next(iter(self._arrivals))
+                    yield from self._check_arrival(self._current_queue, self._arrivals.pop(self._current_queue))
+                    self._current_queue = None
                 else:
                     return
         finally:
             self._is_working = False
 
     def _wake_next(self) -> None:
-        self._wake_up(self._leaving.popleft())
+        self._replay(self._wake_queue.popleft())
 
-    def _wake_up(self, request: PullRequest) -> None:
+    def _replay(self, request: PullRequest) -> None:
         if request.connection.is_closed:
             return
         try:
@@ -300,73 +300,73 @@ class PullRequestHoldService:
             _log.exception("replaying a pull of %s failed", request.queue)
             request.connection.close("its pull could not be answered")
 
-    def _forget(self, connection: Connection) -> Iterator[None]:
-        for places in (self._held, self._put_off):
+    def _discard(self, connection: Channel) -> Iterator[None]:
+        for places in (self._holds, self._deferred):
             while (request := places.oldest_of(connection)) is not None:
                 self._remove(request)
                 yield
 
-    def _look(self, queue: QueueKey, arrival: _Arrival) -> Iterator[None]:
+    def _check_arrival(self, queue: QueueKey, arrival: _Arrival) -> Iterator[None]:
         """Let pulls leave that may want what has arrived."""
         many = self._pull_request_table.get(queue, ManyPullRequest())
         matched: _Matched = {}
         leaving = 0
         for request in many.requests():
             if request in many and (yield from self._is_ready(many, request, arrival, matched)):
-                self._leave(request)
+                self._schedule_wake(request)
                 leaving += 1
             yield
         if arrival.is_sweep:
-            self._rescue(leaving, queue)
+            self._report_rescued(leaving, queue)
 
-    def _rescue(self, rescued: int, where: object) -> None:
-        self.rescued += rescued
+    def _report_rescued(self, rescued: int, where: object) -> None:
+        self.rescued_total += rescued
         if rescued:
             _log.warning(
                 "%d waiting pulls of %s were overlooked, and are answered late", rescued, where
             )
 
-    def _log_put_offs(self) -> None:
+    def _log_deferred(self) -> None:
         """Log when pulls begin to be put off, and how many were once none is any more."""
-        since_sweep = self.put_offs - self._put_offs_at_sweep
-        self._put_offs_at_sweep = self.put_offs
-        if since_sweep and self._put_offs_before is None:
-            self._put_offs_before = self.put_offs - since_sweep
+        since_sweep = self.deferred_total - self._deferred_at_sweep
+        self._deferred_at_sweep = self.deferred_total
+        if since_sweep and self._deferred_before is None:
+            self._deferred_before = self.deferred_total - since_sweep
             _log.warning(
                 "%d pulls wait already: others are answered after %d ms without a message. Raise "
                 "maxHolds, or find who pulls from so many queues",
-                self.held,
+                self.hold_count,
                 self._limits.short_polling_time_ms,
             )
-        elif not since_sweep and self._put_offs_before is not None:
+        elif not since_sweep and self._deferred_before is not None:
             _log.warning(
                 "all pulls may wait again; %d were answered early",
-                self.put_offs - self._put_offs_before,
+                self.deferred_total - self._deferred_before,
             )
-            self._put_offs_before = None
+            self._deferred_before = None
 
     def _is_ready(
         self, many: ManyPullRequest, request: PullRequest, arrival: _Arrival, matched: _Matched
     ) -> Generator[None, None, bool]:
-        looked_at = many.looked_at(request)
+        looked_at = many.scanned_to(request)
         if arrival.max_offset <= looked_at:
             return False
-        if request.may_want(arrival.codes):
+        if request.may_match(arrival.codes):
             if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
             # Members of a group that wait for the same messages are told by one look at them.
             header = request.header
             same = header.consumer_group, header.sys_flag, request.message_filter, looked_at
             if same not in matched:
-                matched[same] = yield from self._look_for_match(request, looked_at)
+                matched[same] = yield from self._find_match(request, looked_at)
             if request not in many:  # it has been put off, or its client has gone, meanwhile
                 return False
             if matched[same]:
                 return True
-        many.note(request, arrival.max_offset)
+        many.set_scanned_to(request, arrival.max_offset)
         return False
 
-    def _look_for_match(
+    def _find_match(
         self, request: PullRequest, from_queue_offset: int
     ) -> Generator[None, None, bool]:
         try:

@@ -22,9 +22,9 @@ from ..store.queues.consume_queue import QueueBounds
 
 _TIMES_MAX: Final = 20_000
 """Store times that are kept between two looks; further ones are read from the log again."""
-_Place = tuple[str, int, int]
+_QueuePosition = tuple[str, int, int]
 """A topic, a queue and an offset in it."""
-_Times = dict[_Place, int]
+_StoreTimesByPosition = dict[_QueuePosition, int]
 
 
 class ConsumerLag(NamedTuple):
@@ -57,18 +57,18 @@ class ConsumerLags:
         self._tables = tables
         self._consumers = consumers
         self._now_ms = now_ms
-        self._times: _Times = {}
+        self._store_times: _StoreTimesByPosition = {}
         """Store times of the messages that groups were waiting at when last looked at: a group that
         stands still has the log read once for it, and not with every look."""
 
-    def look(self) -> Iterator[ConsumerLag | None]:
+    def collect(self) -> Iterator[ConsumerLag | None]:
         """Yield the lags, and None at each step between; what goes on meanwhile may show."""
-        before, self._times = self._times, {}
+        before, self._store_times = self._store_times, {}
         groups_of = yield from self._groups_by_topic()
         for topic in sorted(groups_of):
             config = self._tables.topics.get(topic)
             if config is not None:
-                yield from self._of_topic(config, groups_of.pop(topic), before)
+                yield from self._topic_lags(config, groups_of.pop(topic), before)
 
     def _groups_by_topic(self) -> Generator[None, None, dict[str, list[str]]]:
         """Collect the groups that have offsets in a topic, and consume it if they are online."""
@@ -82,8 +82,8 @@ class ConsumerLags:
                     yield
         return groups_of
 
-    def _of_topic(
-        self, config: TopicConfig, groups: Iterable[str], before: _Times
+    def _topic_lags(
+        self, config: TopicConfig, groups: Iterable[str], previous: _StoreTimesByPosition
     ) -> Iterator[ConsumerLag | None]:
         topic = config.topic_name
         queues = yield from self._bounds(topic, config.read_queue_nums)
@@ -91,13 +91,13 @@ class ConsumerLags:
         oldest_first: Sequence[tuple[int, int]] | None = None
         for group in groups:
             known = dict(self._tables.offsets.queues(group, topic))
-            messages, oldest = yield from self._in_known(topic, known, queues, before)
+            messages, oldest = yield from self._lag_in_queues(topic, known, queues, previous)
             messages += all_messages
             if not queues.keys() <= known.keys():
                 if oldest_first is None:
-                    oldest_first = yield from self._oldest_first(topic, queues, before)
+                    oldest_first = yield from self._oldest_first(topic, queues, previous)
                 others = (stored for stored, queue_id in oldest_first if queue_id not in known)
-                oldest = _older(oldest, next(others, 0))
+                oldest = _earlier(oldest, next(others, 0))
             latency_ms = max(self._now_ms() - oldest, 0) if oldest else 0
             yield ConsumerLag(group, topic, messages, latency_ms)
 
@@ -112,12 +112,12 @@ class ConsumerLags:
                     queues[queue_id] = bounds
         return queues
 
-    def _in_known(
+    def _lag_in_queues(
         self,
         topic: str,
-        known: Mapping[int, int],
+        offsets: Mapping[int, int],
         queues: Mapping[int, QueueBounds],
-        before: _Times,
+        previous: _StoreTimesByPosition,
     ) -> Generator[None, None, tuple[int, int]]:
         """Return by how much a group's offsets change the sum of all messages; its oldest one.
 
@@ -125,7 +125,7 @@ class ConsumerLags:
         0 if there is none.
         """
         messages = oldest = 0
-        for queue_id, queue_offset in known.items():
+        for queue_id, queue_offset in offsets.items():
             yield
             bounds = queues.get(queue_id)
             if bounds is None:
@@ -134,31 +134,31 @@ class ConsumerLags:
             messages += behind - _count(bounds)
             if behind:
                 place = (topic, queue_id, max(queue_offset, bounds.first))
-                oldest = _older(oldest, self._stored_at(place, before))
+                oldest = _earlier(oldest, self._stored_at(place, previous))
         return messages, oldest
 
     def _oldest_first(
-        self, topic: str, queues: Mapping[int, QueueBounds], before: _Times
+        self, topic: str, queues: Mapping[int, QueueBounds], previous: _StoreTimesByPosition
     ) -> Generator[None, None, list[tuple[int, int]]]:
         """Return when the first message of each queue was stored, and the queue, in this order."""
         firsts = []
         for queue_id, bounds in queues.items():
             yield
-            stored = self._stored_at((topic, queue_id, bounds.first), before)
+            stored = self._stored_at((topic, queue_id, bounds.first), previous)
             if stored:
                 firsts.append((stored, queue_id))
         return sorted(firsts)
 
-    def _stored_at(self, place: _Place, before: _Times) -> int:
+    def _stored_at(self, position: _QueuePosition, previous: _StoreTimesByPosition) -> int:
         """Return when a message was stored, in milliseconds; 0 if the disk does not say."""
-        stored = self._times.get(place) or before.get(place)
+        stored = self._store_times.get(position) or previous.get(position)
         if stored is None:
             try:
-                stored = store_timestamp(self._store, *place)
+                stored = store_timestamp(self._store, *position)
             except (StoreError, OSError):  # its readers are told, and so is the log
                 return 0
-        if stored and len(self._times) < _TIMES_MAX:
-            self._times[place] = stored
+        if stored and len(self._store_times) < _TIMES_MAX:
+            self._store_times[position] = stored
         return stored
 
 
@@ -166,6 +166,6 @@ def _count(bounds: QueueBounds) -> int:
     return bounds.next - bounds.first
 
 
-def _older(stored: int, other: int) -> int:
+def _earlier(stored: int, other: int) -> int:
     """Return the earlier of two times, of which 0 is none."""
     return min(stored or other, other or stored)

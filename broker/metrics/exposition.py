@@ -28,68 +28,68 @@ from ..common.histogram import Histogram
 _log = logging.getLogger(__name__)
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The type of content that every release of Prometheus reads."""
-_ROWS_AT_A_TIME: Final = 128
+_SAMPLES_PER_STEP: Final = 128
 """Rows that are written in a millisecond or two."""
-_FRESH_SECONDS: Final = 1.0
+_CACHE_SECONDS: Final = 1.0
 
 
-class Row(NamedTuple):
+class MetricSample(NamedTuple):
     """One sample of a family: the values of its labels, and its own."""
 
     labels: tuple[str, ...]
     value: float
 
 
-Rows: TypeAlias = "Iterable[Row | None]"
+MetricSamples: TypeAlias = "Iterable[MetricSample | None]"
 """Samples, or None at a step that has found none."""
 
 
-class Family(ABC):
+class MetricFamily(ABC):
     """One metric: its name, what it says, the names of its labels, and its samples."""
 
-    def __init__(self, name: str, says: str, labels: tuple[str, ...], rows: Rows) -> None:
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...], samples: MetricSamples) -> None:
         self.name = name
-        self.says = says
+        self.documentation = documentation
         self.labels = labels
-        self.rows = rows
+        self.samples = samples
 
     @abstractmethod
-    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:
+    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
         """Return some of its samples, with labels that all families share, as the library's."""
 
 
-class Counter(Family):
+class CounterFamily(MetricFamily):
     """A metric that only grows, until the broker is started again; its name ends in _total."""
 
-    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:
+    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
         """Return some of its samples as the library has them."""
-        made = CounterMetricFamily(self.name, self.says, labels=(*shared, *self.labels))
+        made = CounterMetricFamily(self.name, self.documentation, labels=(*shared, *self.labels))
         for row in rows:
             made.add_metric((*shared.values(), *row.labels), row.value)
         return made
 
 
-class Gauge(Family):
+class GaugeFamily(MetricFamily):
     """A metric that grows and shrinks."""
 
-    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:
+    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
         """Return some of its samples as the library has them."""
-        made = GaugeMetricFamily(self.name, self.says, labels=(*shared, *self.labels))
+        made = GaugeMetricFamily(self.name, self.documentation, labels=(*shared, *self.labels))
         for row in rows:
             made.add_metric((*shared.values(), *row.labels), row.value)
         return made
 
 
-class Histograms(Family):
+class HistogramFamily(MetricFamily):
     """A histogram without labels of its own; one row stands for all its buckets."""
 
-    def __init__(self, name: str, says: str, histogram: Histogram) -> None:
-        super().__init__(name, says, (), [Row((), 0)])
+    def __init__(self, name: str, documentation: str, histogram: Histogram) -> None:
+        super().__init__(name, documentation, (), [MetricSample((), 0)])
         self._histogram = histogram
 
-    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one
+    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one
         """Return some of its samples as the library has them."""
-        made = HistogramMetricFamily(self.name, self.says, labels=tuple(shared))
+        made = HistogramMetricFamily(self.name, self.documentation, labels=tuple(shared))
         buckets = [
             (str(end) if end != float("inf") else "+Inf", count)
             for end, count in self._histogram.cumulative()
@@ -98,7 +98,7 @@ class Histograms(Family):
         return made
 
 
-class _One(Collector):
+class _SingleMetric(Collector):
     """A registry that has one metric."""
 
     def __init__(self, metric: Metric) -> None:
@@ -109,30 +109,30 @@ class _One(Collector):
 
 
 def text_in_steps(
-    families: Iterable[Family], shared: Mapping[str, str]
+    families: Iterable[MetricFamily], shared: Mapping[str, str]
 ) -> Generator[None, None, bytes]:
     """Return the text of families, made in steps."""
     pieces: list[bytes] = []
     for family in families:
-        rows: list[Row] = []
+        rows: list[MetricSample] = []
         is_begun = False
-        for row in family.rows:
+        for row in family.samples:
             if row is not None:
                 rows.append(row)
-            if len(rows) >= _ROWS_AT_A_TIME:
-                pieces.append(_text(family, rows, shared, is_begun=is_begun))
+            if len(rows) >= _SAMPLES_PER_STEP:
+                pieces.append(_render(family, rows, shared, is_begun=is_begun))
                 is_begun, rows = True, []
             yield
         if rows or not is_begun:
-            pieces.append(_text(family, rows, shared, is_begun=is_begun))
+            pieces.append(_render(family, rows, shared, is_begun=is_begun))
             yield
     return b"".join(pieces)
 
 
-def _text(
-    family: Family, rows: Iterable[Row], shared: Mapping[str, str], *, is_begun: bool
+def _render(
+    family: MetricFamily, rows: Iterable[MetricSample], shared: Mapping[str, str], *, is_begun: bool
 ) -> bytes:
-    text = generate_latest(_One(family.metric(rows, shared)))
+    text = generate_latest(_SingleMetric(family.metric(rows, shared)))
     return text.split(b"\n", 2)[2] if is_begun else text  # HELP and TYPE come once
 
 
@@ -141,9 +141,9 @@ class Exposition:
 
     def __init__(
         self,
-        families: Callable[[], Iterable[Family]],
+        families: Callable[[], Iterable[MetricFamily]],
         shared: Mapping[str, str],
-        work: Callable[[Iterator[None]], None],
+        run_steps: Callable[[Iterator[None]], None],
         clock: Callable[[], float],
     ) -> None:
         """Take the source, the labels that all samples have, and the loop's way to work in steps.
@@ -152,22 +152,22 @@ class Exposition:
         """
         self._families = families
         self._shared = shared
-        self._work = work
+        self._run_steps = run_steps
         self._clock = clock
         self._waiting: list[Callable[[bytes | None], None]] = []
         self._text = b""
-        self._fresh_until = clock()
+        self._cached_until = clock()
 
-    def ask(self, give: Callable[[bytes | None], None]) -> None:
+    def request(self, callback: Callable[[bytes | None], None]) -> None:
         """Give the text to a function once it is there, or None if it could not be made."""
-        if self._clock() < self._fresh_until:
-            give(self._text)
+        if self._clock() < self._cached_until:
+            callback(self._text)
             return
-        self._waiting.append(give)
+        self._waiting.append(callback)
         if len(self._waiting) == 1:
-            self._work(self._made())
+            self._run_steps(self._refresh())
 
-    def _made(self) -> Iterator[None]:
+    def _refresh(self) -> Iterator[None]:
         text: bytes | None = None
         try:
             text = yield from text_in_steps(self._families(), self._shared)
@@ -175,7 +175,7 @@ class Exposition:
             _log.exception("metrics cannot be collected")
         if text is not None:
             self._text = text
-            self._fresh_until = self._clock() + _FRESH_SECONDS
+            self._cached_until = self._clock() + _CACHE_SECONDS
         waiting, self._waiting = self._waiting, []
         for give in waiting:
             give(text)

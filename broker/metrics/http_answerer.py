@@ -23,7 +23,7 @@ EXCHANGE_SECONDS: Final = 30.0
 PLAIN: Final = "text/plain; charset=utf-8"
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """The answer to one client."""
 
     status: HTTPStatus
@@ -31,23 +31,23 @@ class Answer(NamedTuple):
     content_type: str = PLAIN
 
 
-Give: TypeAlias = Callable[[Answer], None]
-Answering: TypeAlias = Callable[[Give], None]
+Respond: TypeAlias = Callable[[HttpResponse], None]
+HttpHandler: TypeAlias = Callable[[Respond], None]
 """A function that gives the answer to a function, at once or later, on the loop's thread."""
 
 
-class HttpAnswerer:
+class MetricsHttpServer:
     """One port, and the clients on it."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, answers: Mapping[str, Answering], *, name: str
+        self, loop: asyncio.AbstractEventLoop, handlers: Mapping[str, HttpHandler], *, name: str
     ) -> None:
         """Take the answers by path; ``name`` is said to clients of other paths."""
         self._loop = loop
-        self._answers = answers
+        self._handlers = handlers
         self._name = name
-        self._listener = Listener(loop, lambda: _Client(self))
-        self._clients: dict[_Client, None] = {}
+        self._listener = Listener(loop, lambda: _HttpConnection(self))
+        self._clients: dict[_HttpConnection, None] = {}
 
     async def listen(self, address: str, port: int) -> int:
         """Listen, and return the port, which was chosen if 0 was asked for.
@@ -57,9 +57,9 @@ class HttpAnswerer:
         """
         return await self._listener.open(address, port)
 
-    def look(self) -> None:
+    def poll_accept(self) -> None:
         """Let waiting clients in if the system lacked what that needs; call it now and then."""
-        self._listener.look()
+        self._listener.poll_accept()
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets."""
@@ -73,42 +73,42 @@ class HttpAnswerer:
 
     # ---- for its clients
 
-    def opened(self, client: _Client) -> asyncio.TimerHandle | None:
+    def register(self, client: _HttpConnection) -> asyncio.TimerHandle | None:
         """Take a client in, and return the timer of its time; None if there are too many."""
         if len(self._clients) >= CLIENTS_MAX:
             return None
         self._clients[client] = None
         return self._loop.call_later(EXCHANGE_SECONDS, client.abort)
 
-    def closed(self, client: _Client) -> None:
+    def unregister(self, client: _HttpConnection) -> None:
         """Forget a client."""
         self._clients.pop(client, None)
 
-    def answer(self, method: str, path: str, give: Give) -> None:
+    def handle(self, method: str, path: str, respond: Respond) -> None:
         """Give the answer to a request."""
-        answering = self._answers.get(path)
+        answering = self._handlers.get(path)
         if method not in ("GET", "HEAD"):
-            give(Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered here\n"))
+            respond(HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered here\n"))
         elif answering is None:
-            paths = " ".join(self._answers)
-            give(Answer(HTTPStatus.NOT_FOUND, f"{self._name} answers {paths}\n".encode()))
+            paths = " ".join(self._handlers)
+            respond(HttpResponse(HTTPStatus.NOT_FOUND, f"{self._name} answers {paths}\n".encode()))
         else:
-            answering(give)
+            answering(respond)
 
 
-class _Client(asyncio.Protocol):
+class _HttpConnection(asyncio.Protocol):
     """One client, from its request to the end of its answer."""
 
-    def __init__(self, answerer: HttpAnswerer) -> None:
-        self._answerer = answerer
+    def __init__(self, server: MetricsHttpServer) -> None:
+        self._server = server
         self._head = bytearray()
-        self._is_asked = False
+        self._is_handled = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._timer = self._answerer.opened(self)
+        self._timer = self._server.register(self)
         if self._timer is None:
             self._transport.abort()
 
@@ -116,33 +116,33 @@ class _Client(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
-        self._answerer.closed(self)
+        self._server.unregister(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_asked:
+        if self._is_handled:
             return  # there is one answer only
         self._head += data[: HEAD_BYTES_MAX + 1 - len(self._head)]
         if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
-            self._ask()
+            self._handle_request()
         elif len(self._head) > HEAD_BYTES_MAX:
             what = b"the head of the request is too long\n"
-            self._give("", Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, what))
+            self._respond("", HttpResponse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, what))
 
-    def _ask(self) -> None:
+    def _handle_request(self) -> None:
         words = bytes(self._head).split(b"\n", 1)[0].decode("latin-1").split()
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             what = b"that is no request of HTTP/1.0 or 1.1\n"
-            self._give("", Answer(HTTPStatus.BAD_REQUEST, what))
+            self._respond("", HttpResponse(HTTPStatus.BAD_REQUEST, what))
             return
         method, path = words[0], words[1].partition("?")[0]
-        self._is_asked = True
-        self._answerer.answer(method, path, lambda answer: self._give(method, answer))
+        self._is_handled = True
+        self._server.handle(method, path, lambda answer: self._respond(method, answer))
 
-    def _give(self, method: str, answer: Answer) -> None:
-        self._is_asked = True
+    def _respond(self, method: str, response: HttpResponse) -> None:
+        self._is_handled = True
         if self._transport is None or self._transport.is_closing():
             return
-        status, body, content_type = answer
+        status, body, content_type = response
         head = (
             f"HTTP/1.0 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
             f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"

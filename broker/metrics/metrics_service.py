@@ -19,16 +19,16 @@ from typing import Final
 
 from rmq_spark import __version__
 
-from ..common.connection import Work
+from ..common.connection import BackgroundSteps
 from ..common.histogram import Histogram
 from ..server.server import CannotListen
-from .exposition import TEXT_FORMAT, Exposition, Family
-from .http_answerer import Answer, Give, HttpAnswerer
+from .exposition import TEXT_FORMAT, Exposition, MetricFamily
+from .http_answerer import HttpResponse, Respond, MetricsHttpServer
 from .own_families import OwnFamilies
 from .rocketmq_families import RocketMQFamilies
-from .sources import Observed
+from .sources import MetricsSources
 
-_LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 
 
 class MetricsService:
@@ -36,31 +36,31 @@ class MetricsService:
 
     def __init__(
         self,
-        observed: Observed,
+        sources: MetricsSources,
         loop: asyncio.AbstractEventLoop,
-        work: Callable[[Work], None],
+        run_steps: Callable[[BackgroundSteps], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Prepare; ``clock`` measures in seconds how late the loop is."""
-        self._why_not_ready = observed.why_not_ready
+        self._unready_reason = sources.unready_reason
         self._loop = loop
         self._clock = clock
         self._loop_lag = Histogram()
         self._timer: asyncio.TimerHandle | None = None
-        rocketmq = RocketMQFamilies(observed)
-        own = OwnFamilies(observed, self._loop_lag, __version__)
-        config = observed.config()
+        rocketmq = RocketMQFamilies(sources)
+        own = OwnFamilies(sources, self._loop_lag, __version__)
+        config = sources.config()
         self._exposition = Exposition(
-            lambda: chain[Family](rocketmq.families(), own.families()),
+            lambda: chain[MetricFamily](rocketmq.families(), own.families()),
             {
                 "cluster": config.broker_cluster_name,
                 "node_type": "broker",
                 "node_id": config.broker_name,
             },
-            work,
+            run_steps,
             clock,
         )
-        self._answerer = HttpAnswerer(
+        self._http_server = MetricsHttpServer(
             loop,
             {"/metrics": self._metrics, "/healthz": _healthy, "/readyz": self._ready},
             name=f"rocketpoll {config.broker_name}",
@@ -73,53 +73,53 @@ class MetricsService:
             CannotListen: The port is in use, or the address is not this machine's.
         """
         try:
-            found = await self._answerer.listen(host, port)
+            found = await self._http_server.listen(host, port)
         except OSError as error:
             raise CannotListen(
                 f"cannot listen on {host}:{port} for metrics: {error.strerror or error}; choose "
                 "another metricsPort or metricsHost, or stop the program that has it"
             ) from error
-        self._look_later()
+        self._schedule_poll()
         return found
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets, which a fork of this process has to let go of."""
-        return self._answerer.descriptors()
+        return self._http_server.descriptors()
 
     def stop(self) -> None:
         """Answer nobody any more."""
         if self._timer is not None:
             self._timer.cancel()
-        self._answerer.close()
+        self._http_server.close()
 
-    def _look_later(self) -> None:
+    def _schedule_poll(self) -> None:
         self._timer = self._loop.call_later(
-            _LOOK_SECONDS, self._look, self._clock() + _LOOK_SECONDS
+            _POLL_SECONDS, self._poll, self._clock() + _POLL_SECONDS
         )
 
-    def _look(self, due: float) -> None:
+    def _poll(self, due: float) -> None:
         self._loop_lag.add(max(self._clock() - due, 0.0))
-        self._answerer.look()
-        self._look_later()
+        self._http_server.poll_accept()
+        self._schedule_poll()
 
-    def _metrics(self, give: Give) -> None:
+    def _metrics(self, respond: Respond) -> None:
         def given(text: bytes | None) -> None:
             if text is None:
                 what = b"metrics cannot be collected; the broker's log has it\n"
-                give(Answer(HTTPStatus.INTERNAL_SERVER_ERROR, what))
+                respond(HttpResponse(HTTPStatus.INTERNAL_SERVER_ERROR, what))
             else:
-                give(Answer(HTTPStatus.OK, text, TEXT_FORMAT))
+                respond(HttpResponse(HTTPStatus.OK, text, TEXT_FORMAT))
 
-        self._exposition.ask(given)
+        self._exposition.request(given)
 
-    def _ready(self, give: Give) -> None:
-        why_not = self._why_not_ready()
+    def _ready(self, respond: Respond) -> None:
+        why_not = self._unready_reason()
         if why_not is None:
-            give(Answer(HTTPStatus.OK, b"ready\n"))
+            respond(HttpResponse(HTTPStatus.OK, b"ready\n"))
         else:
             line = " ".join(why_not.split())
-            give(Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{line}\n".encode()))
+            respond(HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, f"{line}\n".encode()))
 
 
-def _healthy(give: Give) -> None:
-    give(Answer(HTTPStatus.OK, b"ok\n"))
+def _healthy(respond: Respond) -> None:
+    respond(HttpResponse(HTTPStatus.OK, b"ok\n"))

@@ -16,8 +16,8 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 from ..common.histogram import Histogram
 from ..processor.dispatcher import UNKNOWN_REQUEST
 from ..store.staging.commit_table import SINKS_MAX
-from .exposition import Counter, Family, Gauge, Histograms, Row
-from .sources import Observed
+from .exposition import CounterFamily, MetricFamily, GaugeFamily, HistogramFamily, MetricSample
+from .sources import MetricsSources
 
 _REASONS: Final = ("request", "reason")
 _OF_PROCESS: Final = frozenset(
@@ -34,13 +34,13 @@ _OF_PROCESS: Final = frozenset(
 class OwnFamilies:
     """The metrics under names of our own."""
 
-    def __init__(self, observed: Observed, loop_lag: Histogram, version: str) -> None:
-        self._observed = observed
+    def __init__(self, sources: MetricsSources, loop_lag: Histogram, version: str) -> None:
+        self._sources = sources
         self._loop_lag = loop_lag
         self._version = version
         self._process = ProcessCollector(registry=None)
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         """Yield all families."""
         yield from self._health()
         yield from self._durations()
@@ -49,26 +49,26 @@ class OwnFamilies:
         yield from self._memory_and_disk()
         yield from self._tables()
         yield from self._batches()
-        yield from self._of_process()
+        yield from self._process_families()
 
-    def _health(self) -> Iterator[Family]:
-        observed = self._observed
+    def _health(self) -> Iterator[MetricFamily]:
+        observed = self._sources
         state = observed.store.state()
-        yield Gauge(
+        yield GaugeFamily(
             "rocketpoll_info",
             "The release of this broker; always 1.",
             ("version",),
-            [Row((self._version,), 1)],
+            [MetricSample((self._version,), 1)],
         )
         yield _gauge(
             "rocketpoll_ready",
             "1 if messages are taken and given, 0 if not; /readyz says why.",
-            observed.why_not_ready() is None,
+            observed.unready_reason() is None,
         )
         yield _gauge(
             "rocketpoll_hindered",
             "1 while something is lacking, such as room on the disk, for what is to be done.",
-            state.hindrance is not None,
+            state.degradation is not None,
         )
         yield _gauge(
             "rocketpoll_log_holes",
@@ -83,17 +83,17 @@ class OwnFamilies:
         uptime_seconds = max(observed.now_ms() - observed.started_ms, 0) / 1000
         yield _gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
 
-    def _durations(self) -> Iterator[Family]:
+    def _durations(self) -> Iterator[MetricFamily]:
         for name, says, histogram in (
             (
                 "flush",
                 "Time of each flush of the commit log.",
-                self._observed.store.flush_took,
+                self._sources.store.flush_durations,
             ),
             (
                 "reput",
                 "Time of each turn of carrying messages to their queues and waking their pulls.",
-                self._observed.reput_took,
+                self._sources.reput_latency,
             ),
             (
                 "loop_lag",
@@ -101,31 +101,31 @@ class OwnFamilies:
                 self._loop_lag,
             ),
         ):
-            yield Histograms(f"rocketpoll_{name}_seconds", says, histogram)
+            yield HistogramFamily(f"rocketpoll_{name}_seconds", says, histogram)
 
-    def _pulls(self) -> Iterator[Family]:
-        holds = self._observed.hold_service
-        yield _gauge("rocketpoll_pulls_held", "Pulls that wait for a message.", holds.held)
-        yield _gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queues)
+    def _pulls(self) -> Iterator[MetricFamily]:
+        holds = self._sources.hold_service
+        yield _gauge("rocketpoll_pulls_held", "Pulls that wait for a message.", holds.hold_count)
+        yield _gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queue_count)
         yield _counter(
             "rocketpoll_pulls_put_off_total",
             "Pulls that may not wait for long, as too many wait already.",
-            holds.put_offs,
+            holds.deferred_total,
         )
         yield _counter(
             "rocketpoll_pulls_rescued_total",
             "Pulls that the sweep had to wake; each is a bug of the broker's.",
-            holds.rescued,
+            holds.rescued_total,
         )
 
-    def _requests(self) -> Iterator[Family]:
-        processors, server = self._observed.processors, self._observed.server
-        yield Counter(
+    def _requests(self) -> Iterator[MetricFamily]:
+        processors, server = self._sources.processors, self._sources.server
+        yield CounterFamily(
             "rocketpoll_requests_refused_total",
             "Requests that were refused, by the answer that they got.",
             _REASONS,
             [
-                Row((_request_name(request), _response_name(response)), count)
+                MetricSample((_request_name(request), _response_name(response)), count)
                 for (request, response), count in sorted(processors.dispatch.refused.items())
             ],
         )
@@ -142,22 +142,22 @@ class OwnFamilies:
             sends.head_wait_ms / 1000,
         )
         yield _gauge("rocketpoll_connections", "Clients.", server.connections)
-        yield Counter(
+        yield CounterFamily(
             "rocketpoll_connections_refused_total",
             "Clients that were turned away, by the setting that limits them.",
             ("reason",),
-            [Row((reason,), count) for reason, count in sorted(server.refused.items())],
+            [MetricSample((reason,), count) for reason, count in sorted(server.refused.items())],
         )
 
         yield _counter(
             "rocketpoll_connections_cut_total",
             "Connections that the broker closed, refused ones among them; its log says why.",
-            server.cut,
+            server.closed_by_broker,
         )
 
-    def _memory_and_disk(self) -> Iterator[Family]:
-        server, config = self._observed.server, self._observed.config()
-        disk = self._observed.disk_usage()
+    def _memory_and_disk(self) -> Iterator[MetricFamily]:
+        server, config = self._sources.server, self._sources.config()
+        disk = self._sources.disk_usage()
         yield _gauge(
             "rocketpoll_in_flight_bytes",
             "Bytes of requests that are incomplete or wait.",
@@ -184,14 +184,14 @@ class OwnFamilies:
             if config.store.clean_file_forcibly_enable
             else config.store.disk_space_warning_level_ratio,
         )
-        deletions = self._observed.deletion_log
-        yield Counter(
+        deletions = self._sources.deletion_log
+        yield CounterFamily(
             "rocketpoll_files_deleted_total",
             "Files of the commit log that were deleted: expired, or forced out by a full disk.",
             ("reason",),
             [
-                Row(("expired",), deletions.expired_files),
-                Row(("disk_full",), deletions.forced_files),
+                MetricSample(("expired",), deletions.expired_files),
+                MetricSample(("disk_full",), deletions.forced_files),
             ],
         )
         yield _counter(
@@ -200,8 +200,8 @@ class OwnFamilies:
             deletions.unconsumed_messages,
         )
 
-    def _tables(self) -> Iterator[Family]:
-        tables, config = self._observed.tables, self._observed.config()
+    def _tables(self) -> Iterator[MetricFamily]:
+        tables, config = self._sources.tables, self._sources.config()
         for name, says, count, most in (
             ("topics", "Topics", len(tables.topics.topics), config.max_topics),
             ("groups", "Consumer groups", len(tables.groups.groups), config.max_groups),
@@ -212,17 +212,17 @@ class OwnFamilies:
         yield _counter(
             "rocketpoll_delayed_messages_dropped_total",
             "Delayed messages that can never be delivered; the log names each.",
-            self._observed.schedule.dropped,
+            self._sources.schedule.dropped_total,
         )
-        yield Gauge(
+        yield GaugeFamily(
             "rocketpoll_delayed_messages",
             "Delayed messages that are not due yet, by level.",
             ("level",),
             self._delayed(),
         )
 
-    def _batches(self) -> Iterator[Family]:
-        batches, most = self._observed.store.batches, self._observed.config().store.staged_bytes_max
+    def _batches(self) -> Iterator[MetricFamily]:
+        batches, most = self._sources.store.staged_batches, self._sources.config().store.staged_bytes_max
         for name, says, value in (
             ("staged_bytes", "Bytes of rows that are staged.", batches.staged_bytes),
             ("staged_bytes_max", "Bytes that may be staged.", most),
@@ -236,34 +236,34 @@ class OwnFamilies:
             ("rolled_back", "Commits that failed with rows in the log.", batches.rollbacks),
         ):
             yield _counter(f"rocketpoll_batches_{name}_total", says, value)
-        yield Histograms(
+        yield HistogramFamily(
             "rocketpoll_batch_hold_seconds",
             "Time for which each commit has held up messages of others.",
-            batches.held,
+            batches.hold_durations,
         )
 
-    def _delayed(self) -> Iterator[Row | None]:
-        for level, delivered in sorted(self._observed.schedule.offsets().offset_table.items()):
-            end = self._observed.store.queue_offsets(SCHEDULE_TOPIC, level - 1, so_far=True).next
-            yield Row((str(level),), max(end - delivered, 0))
+    def _delayed(self) -> Iterator[MetricSample | None]:
+        for level, delivered in sorted(self._sources.schedule.offsets().offset_table.items()):
+            end = self._sources.store.queue_offsets(SCHEDULE_TOPIC, level - 1, allow_incomplete=True).next
+            yield MetricSample((str(level),), max(end - delivered, 0))
 
-    def _of_process(self) -> Iterator[Family]:
+    def _process_families(self) -> Iterator[MetricFamily]:
         """Yield what the system says of this process."""
         for metric in self._process.collect():
             if metric.name in _OF_PROCESS:
                 is_counter = metric.type == "counter"
-                kind = Counter if is_counter else Gauge
-                rows: Iterable[Row] = [Row((), sample.value) for sample in metric.samples]
+                kind = CounterFamily if is_counter else GaugeFamily
+                rows: Iterable[MetricSample] = [MetricSample((), sample.value) for sample in metric.samples]
                 name = f"{metric.name}_total" if is_counter else metric.name
                 yield kind(name, metric.documentation, (), rows)
 
 
-def _gauge(name: str, says: str, value: float) -> Family:
-    return Gauge(name, says, (), [Row((), value)])
+def _gauge(name: str, documentation: str, value: float) -> MetricFamily:
+    return GaugeFamily(name, documentation, (), [MetricSample((), value)])
 
 
-def _counter(name: str, says: str, value: float) -> Family:
-    return Counter(name, says, (), [Row((), value)])
+def _counter(name: str, documentation: str, value: float) -> MetricFamily:
+    return CounterFamily(name, documentation, (), [MetricSample((), value)])
 
 
 def _request_name(code: int) -> str:

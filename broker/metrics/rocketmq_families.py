@@ -18,11 +18,11 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_s
 from ..state.stats.broker_stats import GROUP_GET, TOPIC_PUT
 from ..state.stats.stats_windows import Key, Sum
 from ..store.errors import EndUnknown, StoreError
-from ..store.records.fields import glance
+from ..store.records.fields import read_fields
 from ..store.results import PhysicalOffset
 from .consumer_lags import ConsumerLag, ConsumerLags
-from .exposition import Counter, Family, Gauge, Row
-from .sources import Observed
+from .exposition import CounterFamily, MetricFamily, GaugeFamily, MetricSample
+from .sources import MetricsSources
 
 _TYPE: Final = "message.type"
 _IN_LABELS: Final = ("topic", "message_type", "is_system")
@@ -43,53 +43,53 @@ class _Traffic(NamedTuple):
 class RocketMQFamilies:
     """RocketMQ's metrics of one broker."""
 
-    def __init__(self, observed: Observed) -> None:
-        self._observed = observed
+    def __init__(self, sources: MetricsSources) -> None:
+        self._sources = sources
         self._lags = ConsumerLags(
-            observed.store, observed.tables, observed.processors.consumers, observed.now_ms
+            sources.store, sources.tables, sources.processors.consumers, sources.now_ms
         )
         self._earliest = (-1, 0)
         """The start of the log when last looked at, and when its first message was stored, in ms.
         """
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         """Yield all families; their rows are collected when they are asked for."""
         yield from self._traffic()
-        yield from self._lagging()
+        yield from self._lag_families()
         yield from self._storage()
         yield from self._clients()
 
     # ---- messages
 
-    def _traffic(self) -> Iterator[Family]:
+    def _traffic(self) -> Iterator[MetricFamily]:
         taken: list[_Traffic] = []
-        yield Counter(
+        yield CounterFamily(
             "rocketmq_messages_in_total",
             "Messages that producers have sent, by the type that the topic was declared with.",
             _IN_LABELS,
-            self._taken(taken),
+            self._collect_totals(taken),
         )
         for name, says, labels, kind, what in (
             ("throughput_in", "Bytes of messages as stored.", _IN_LABELS, TOPIC_PUT, "bytes"),
             ("messages_out", "Messages given to groups.", _OUT_LABELS, GROUP_GET, "messages"),
             ("throughput_out", "Bytes of messages given out.", _OUT_LABELS, GROUP_GET, "bytes"),
         ):
-            yield Counter(f"rocketmq_{name}_total", says, labels, _rows_of(taken, kind, what))
+            yield CounterFamily(f"rocketmq_{name}_total", says, labels, _samples_of(taken, kind, what))
 
-    def _taken(self, taken: list[_Traffic]) -> Iterator[Row | None]:
+    def _collect_totals(self, totals: list[_Traffic]) -> Iterator[MetricSample | None]:
         """Take the totals down for all four families; yield the rows of the first."""
-        for key, total in self._observed.processors.stats.totals():
+        for key, total in self._sources.processors.stats.totals():
             each = self._traffic_of(key, total)
             if each is None:
                 yield None
                 continue
-            taken.append(each)
-            yield Row(each.labels, each.messages) if each.kind == TOPIC_PUT else None
+            totals.append(each)
+            yield MetricSample(each.labels, each.messages) if each.kind == TOPIC_PUT else None
 
     def _traffic_of(self, key: Key, total: Sum) -> _Traffic | None:
         kind, owner = key
         if kind == TOPIC_PUT:
-            config = self._observed.tables.topics.get(owner)
+            config = self._sources.tables.topics.get(owner)
             attributes = (config.attributes if config is not None else None) or {}
             message_type = attributes.get(_TYPE, "UNSPECIFIED").lower()
             labels: tuple[str, ...] = (owner, message_type, _flag(is_system_topic(owner)))
@@ -102,60 +102,60 @@ class RocketMQFamilies:
 
     # ---- lag
 
-    def _lagging(self) -> Iterator[Family]:
+    def _lag_families(self) -> Iterator[MetricFamily]:
         labels = ("consumer_group", "topic", "is_retry", "is_system")
         lags: list[ConsumerLag] = []
 
-        def messages() -> Iterator[Row | None]:
-            for lag in self._lags.look():
+        def messages() -> Iterator[MetricSample | None]:
+            for lag in self._lags.collect():
                 if lag is not None:
                     lags.append(lag)
-                yield Row(_labels_of(lag), lag.messages) if lag is not None else None
+                yield MetricSample(_labels_of(lag), lag.messages) if lag is not None else None
 
-        yield Gauge(
+        yield GaugeFamily(
             "rocketmq_consumer_lag_messages",
             "Messages that a group has not consumed yet, whether it is online or not.",
             labels,
             messages(),
         )
-        yield Gauge(
+        yield GaugeFamily(
             "rocketmq_consumer_lag_latency_milliseconds",
             "Milliseconds since the oldest message was stored that a group has not consumed.",
             labels,
-            (Row(_labels_of(lag), lag.latency_ms) for lag in lags),
+            (MetricSample(_labels_of(lag), lag.latency_ms) for lag in lags),
         )
-        yield Counter(
+        yield CounterFamily(
             "rocketmq_send_to_dlq_messages_total",
             "Messages that a group could not consume and that went to its dead letters.",
             ("consumer_group", "is_system"),
             self._dead_letters(),
         )
 
-    def _dead_letters(self) -> Iterator[Row | None]:
+    def _dead_letters(self) -> Iterator[MetricSample | None]:
         """Yield the ends of the queues of dead letters, which outlast a restart."""
-        for topic in sorted(self._observed.tables.topics.topics):
-            config = self._observed.tables.topics.get(topic)
+        for topic in sorted(self._sources.tables.topics.topics):
+            config = self._sources.tables.topics.get(topic)
             if config is None or not topic.startswith(DLQ_PREFIX):
                 yield None
                 continue
             count = yield from self._end_of(topic, config.write_queue_nums)
             group = topic[len(DLQ_PREFIX) :]
-            yield Row((group, _flag(is_system_group(group))), count)
+            yield MetricSample((group, _flag(is_system_group(group))), count)
 
     def _end_of(self, topic: str, queues: int) -> Generator[None, None, int]:
         count = 0
         for queue_id in range(queues):
             yield
             try:
-                count += self._observed.store.queue_offsets(topic, queue_id).next
+                count += self._sources.store.queue_offsets(topic, queue_id).next
             except EndUnknown:  # the start is not finished
                 continue
         return count
 
     # ---- storage
 
-    def _storage(self) -> Iterator[Family]:
-        state = self._observed.store.state()
+    def _storage(self) -> Iterator[MetricFamily]:
+        state = self._sources.store.state()
         behind = max(state.written_offset - state.reput_from_offset, 0)
         for name, says, value in (
             ("size_bytes", "Bytes of the commit log.", state.written_offset - state.min_offset),
@@ -175,39 +175,39 @@ class RocketMQFamilies:
                 self._reserve_time(state.min_offset),
             ),
         ):
-            rows = [Row(_STORAGE, value)]
-            yield Gauge(f"rocketmq_storage_{name}", says, _STORAGE_LABELS, rows)
+            rows = [MetricSample(_STORAGE, value)]
+            yield GaugeFamily(f"rocketmq_storage_{name}", says, _STORAGE_LABELS, rows)
 
     def _reserve_time(self, min_offset: PhysicalOffset) -> int:
         known_offset, stored = self._earliest
         if known_offset != min_offset or not stored:
             try:
-                record = self._observed.store.record_at(min_offset)
+                record = self._sources.store.record_at(min_offset)
             except (StoreError, OSError):  # its readers are told, and so is the log
                 record = None
-            stored = glance(record, 0, len(record))[4] if record is not None else 0
+            stored = read_fields(record, 0, len(record))[4] if record is not None else 0
             self._earliest = (min_offset, stored)
-        return max(self._observed.now_ms() - stored, 0) if stored else 0
+        return max(self._sources.now_ms() - stored, 0) if stored else 0
 
     # ---- clients, and the broker
 
-    def _clients(self) -> Iterator[Family]:
-        processors = self._observed.processors
-        yield Gauge(
+    def _clients(self) -> Iterator[MetricFamily]:
+        processors = self._sources.processors
+        yield GaugeFamily(
             "rocketmq_producer_connections",
             "Clients that send, once for each of their groups.",
             CLIENT_LABELS,
-            _counted(
+            _count_clients(
                 client_labels(channel.language, channel.version)
                 for channels in tuple(processors.producers.groups.values())
                 for channel in tuple(channels.values())
             ),
         )
-        yield Gauge(
+        yield GaugeFamily(
             "rocketmq_consumer_connections",
             "Members of a group that are online.",
             ("consumer_group", *CLIENT_LABELS, "consume_mode", "is_system"),
-            _counted(
+            _count_clients(
                 (
                     name,
                     *client_labels(channel.language, channel.version),
@@ -219,41 +219,41 @@ class RocketMQFamilies:
                 for channel in tuple(group.clients.values())
             ),
         )
-        tables = self._observed.tables
-        yield Gauge("rocketmq_topic_number", "Topics.", (), [Row((), len(tables.topics.topics))])
-        yield Gauge(
+        tables = self._sources.tables
+        yield GaugeFamily("rocketmq_topic_number", "Topics.", (), [MetricSample((), len(tables.topics.topics))])
+        yield GaugeFamily(
             "rocketmq_consumer_group_number",
             "Consumer groups.",
             (),
-            [Row((), len(tables.groups.groups))],
+            [MetricSample((), len(tables.groups.groups))],
         )
-        yield Gauge(
+        yield GaugeFamily(
             "rocketmq_broker_permission",
             "Permission of the whole broker: 4 read + 2 write.",
             (),
-            [Row((), self._observed.config().broker_permission)],
+            [MetricSample((), self._sources.config().broker_permission)],
         )
-        yield Gauge(
+        yield GaugeFamily(
             "rocketmq_processor_watermark",
             "Requests that wait: sends, for the disk.",
             ("processor",),
-            [Row(("send",), processors.acknowledger.queue().size)],
+            [MetricSample(("send",), processors.acknowledger.queue().size)],
         )
 
 
-def _counted(labels: Iterable[tuple[str, ...]]) -> Iterator[Row | None]:
+def _count_clients(labels: Iterable[tuple[str, ...]]) -> Iterator[MetricSample | None]:
     """Count clients in steps, and yield a row for each kind of them."""
     counts: Counts[tuple[str, ...]] = Counts()
     for each in labels:
         counts[each] += 1
         yield None
     for each, count in sorted(counts.items()):
-        yield Row(each, count)
+        yield MetricSample(each, count)
 
 
-def _rows_of(taken: Iterable[_Traffic], kind: str, what: str) -> Iterator[Row | None]:
-    for each in taken:
-        yield Row(each.labels, getattr(each, what)) if each.kind == kind else None
+def _samples_of(totals: Iterable[_Traffic], kind: str, what: str) -> Iterator[MetricSample | None]:
+    for each in totals:
+        yield MetricSample(each.labels, getattr(each, what)) if each.kind == kind else None
 
 
 def _labels_of(lag: ConsumerLag) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from ..store.message_store import MessageStore
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class MetricsSources:
     """The parts of one broker; ``now_ms`` is the time of day, which may jump.
 
     ``config`` returns the settings that count now.
@@ -31,9 +31,9 @@ class Observed:
     hold_service: PullRequestHoldService
     schedule: ScheduleMessageService
     server: RemotingServer
-    reput_took: Histogram
+    reput_latency: Histogram
     disk_usage: Callable[[], DiskUsage]
     deletion_log: DeletionLog
-    why_not_ready: Callable[[], str | None]
+    unready_reason: Callable[[], str | None]
     now_ms: Callable[[], int]
     started_ms: int

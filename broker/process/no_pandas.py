@@ -19,7 +19,7 @@ from types import ModuleType
 _NAME = "pandas"
 
 
-class _NotHere(MetaPathFinder):
+class _PandasBlocker(MetaPathFinder):
     """A finder that says of pandas that it is not installed, and leaves all else to others."""
 
     def find_spec(
@@ -33,9 +33,9 @@ class _NotHere(MetaPathFinder):
 
 
 @contextmanager
-def no_pandas() -> Iterator[None]:
+def block_pandas() -> Iterator[None]:
     """Enter a context in which pandas cannot be imported, unless it is loaded already."""
-    finder = _NotHere()
+    finder = _PandasBlocker()
     sys.meta_path.insert(0, finder)
     try:
         yield

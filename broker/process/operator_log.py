@@ -47,16 +47,16 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
         config.max_groups,
         config.store.flush_disk_type.name,
     )
-    host = shown_host(config.bind_address)
+    host = format_host(config.bind_address)
     addresses = [f"{host}:{controller.port}"]
     if controller.vip_port is not None:
         addresses.append(f"{host}:{controller.vip_port} (VIP channel)")
     if controller.metrics_port is not None:
-        addresses.append(f"http://{shown_host(config.metrics_host)}:{controller.metrics_port}")
+        addresses.append(f"http://{format_host(config.metrics_host)}:{controller.metrics_port}")
     _log.info("listens on %s", ", ".join(addresses))
 
 
-def _state_found(state: StoreState) -> str:
+def _describe_recovery(state: StoreState) -> str:
     if state.recovered_from_crash:
         return "after a crash"
     return "after a stop in order" if state.written_offset else "with no messages yet"
@@ -70,7 +70,7 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
         "them with messages, %d groups, %d offsets",
         config.store.store_path_root_dir,
         controller.opening_seconds,
-        _state_found(state),
+        _describe_recovery(state),
         state.min_offset,
         state.written_offset,
         len(state.holes),
@@ -100,20 +100,20 @@ def log_reload(reloaded: Iterable[str], need_restart: Iterable[str]) -> None:
         _log.warning("these settings have changed, and count only after a restart: %s", waiting)
 
 
-def log_stop(controller: BrokerController) -> None:
+def log_stopping(controller: BrokerController) -> None:
     """Log that the broker begins to stop, and for whom."""
     _log.info(
         "stops: %d clients get their answers first; %d pulls wait",
         controller.server.connections,
-        controller.hold_service.held,
+        controller.hold_service.hold_count,
     )
 
 
-def log_end(seconds: float) -> None:
+def log_stopped(seconds: float) -> None:
     """Log that the broker has stopped in order, and how long that took."""
     _log.info("has stopped in order within %.3f s", seconds)
 
 
-def shown_host(address: str) -> str:
+def format_host(address: str) -> str:
     """Return an IP address as it stands before a port."""
     return f"[{address}]" if ":" in address else address

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rmq_spark.errors import encodable
+from rmq_spark.errors import escape_surrogates
 
 _log = logging.getLogger(__name__)
 _TITLE: Final = "rocketpoll"
@@ -34,34 +34,34 @@ class ServiceManager:
         name = environment.get("NOTIFY_SOCKET", "")
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
         watched_us = environment.get("WATCHDOG_USEC", "")
-        self._watch_seconds = int(watched_us) / 2_000_000 if watched_us.isdigit() else 0.0
+        self._watchdog_seconds = int(watched_us) / 2_000_000 if watched_us.isdigit() else 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def tell(self, *states: str) -> None:
+    def notify(self, *states: str) -> None:
         """Tell of states, such as ``READY=1``; a supervisor that does not listen is let be."""
         if not self._address:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
                 sender.setblocking(False)  # noqa: FBT003  # named by the standard library
-                sender.sendto(encodable("\n".join(states)).encode(), self._address)
+                sender.sendto(escape_surrogates("\n".join(states)).encode(), self._address)
         except OSError as error:
             _log.warning("%s is not told that %s: %s", self._address, states[0], error)
 
-    def be_watched(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start_watchdog(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tell again and again, on a loop, that it goes round."""
-        if self._watch_seconds and self._address:
-            self.tell("WATCHDOG=1")
-            self._timer = loop.call_later(self._watch_seconds, self.be_watched, loop)
+        if self._watchdog_seconds and self._address:
+            self.notify("WATCHDOG=1")
+            self._timer = loop.call_later(self._watchdog_seconds, self.start_watchdog, loop)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Tell of nothing more."""
         if self._timer is not None:
             self._timer.cancel()
 
 
-class StartWatch:
-    """The progress of a start: logged, told to the supervisor, and ended by `stop`.
+class StartProgress:
+    """The progress of a start: logged, told to the supervisor, and ended by `request_stop`.
 
     A start that makes progress is given time, however long it takes: the supervisor ends one that
     reports nothing for `_EXTENSION_SECONDS`.
@@ -72,39 +72,39 @@ class StartWatch:
     ) -> None:
         self._manager = manager
         self._clock = clock
-        self._doing = ""
-        self._began = 0.0
-        self._began_bytes = 0
+        self._phase = ""
+        self._phase_started = 0.0
+        self._phase_start_bytes = 0
         self._next_report = clock() + _FIRST_REPORT_SECONDS
-        self.is_to_end = False
+        self.is_stop_requested = False
         """True if the start is to end as soon as it can be resumed."""
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         """End the start as soon as it can be resumed."""
-        self.is_to_end = True
+        self.is_stop_requested = True
 
     def __call__(self, doing: str, done_bytes: int, total_bytes: int) -> bool:
         """Take note of how far the start has come; return whether it is to end."""
         now = self._clock()
-        if doing != self._doing:
-            self._doing, self._began, self._began_bytes = doing, now, done_bytes
+        if doing != self._phase:
+            self._phase, self._phase_started, self._phase_start_bytes = doing, now, done_bytes
         if now >= self._next_report:
             self._next_report = now + _REPORT_SECONDS
             text = self._progress(now, done_bytes, total_bytes)
             _log.info("%s", text)
             extension = f"EXTEND_TIMEOUT_USEC={_EXTENSION_SECONDS * 1_000_000}"
-            self._manager.tell(extension, f"STATUS={text}")
-        return self.is_to_end
+            self._manager.notify(extension, f"STATUS={text}")
+        return self.is_stop_requested
 
     def _progress(self, now: float, done_bytes: int, total_bytes: int) -> str:
         text = (
-            f"the start {self._doing}: {done_bytes / max(total_bytes, 1):.0%} of "
+            f"the start {self._phase}: {done_bytes / max(total_bytes, 1):.0%} of "
             f"{total_bytes / 1e9:.1f} GB"
         )
-        done_since = done_bytes - self._began_bytes
+        done_since = done_bytes - self._phase_start_bytes
         if done_since <= 0:
             return text
-        left_seconds = (now - self._began) * (total_bytes - done_bytes) / done_since
+        left_seconds = (now - self._phase_started) * (total_bytes - done_bytes) / done_since
         if left_seconds < 90:
             return f"{text}, about {left_seconds:.0f} s left"
         return f"{text}, about {left_seconds / 60:.0f} min left"

@@ -19,17 +19,17 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 
-from ..common.connection import Connection, Steps
+from ..common.connection import Channel, ResponseSteps
 from ..state.tables.limits import TooMany
-from ..store.errors import Hindrances, StoreError, is_lack, what_is_wrong
+from ..store.errors import Degradations, StoreError, is_transient, describe_error
 from .request import Handler, Handlers, RequestRejected, TopicNotSaved
 
-Park: TypeAlias = Callable[[Connection, RemotingCommand, str], "RemotingCommand | None"]
+SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingCommand | None"]
 
 _log = logging.getLogger(__name__)
 UNKNOWN_REQUEST: Final = -1
 """Counted in place of all codes that have no handler: a client may invent any number of them."""
-_NO_REFUSALS: Final = frozenset(
+_EXPECTED_CODES: Final = frozenset(
     [
         ResponseCode.SUCCESS,
         ResponseCode.PULL_NOT_FOUND,
@@ -40,7 +40,7 @@ _NO_REFUSALS: Final = frozenset(
 )
 """The codes of answers to requests that were heard, and perhaps found nothing."""
 _ONE_WAY = CommandFlag.ONE_WAY.value
-_WITH_MESSAGES: Final = frozenset(
+_MESSAGE_BODY_CODES: Final = frozenset(
     [
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
@@ -61,7 +61,7 @@ _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNO
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536
 _REMARK_CHARACTERS_MAX: Final = 500
 
-_CALM_SECONDS: Final = 10.0
+_RECOVERY_SECONDS: Final = 10.0
 """Seconds without a request that is hindered, after which those of its kind are hindered no more.
 
 Where a file or a descriptor is lacking, some requests succeed, and others do not.
@@ -75,23 +75,23 @@ class RequestDispatcher:
         self,
         families: Iterable[Handlers],
         json_body_bytes_max: int,
-        park: Park,
+        suspend_send: SuspendSend,
         clock: Callable[[], float] = time.monotonic,
-        client_id_of: Callable[[Connection], str | None] = lambda _: None,
+        client_id_of: Callable[[Channel], str | None] = lambda _: None,
     ) -> None:
         """Take each processor's handlers; no code may have two.
 
         A JSON body beyond the limit is refused, as reading it would keep all others waiting.
-        ``park`` gets a request whose topic is not saved, and may answer with a refusal.
+        ``suspend_send`` gets a request whose topic is not saved, and may answer with a refusal.
         ``client_id_of`` returns the client id that a connection is known by, for the log.
         """
         self._json_body_bytes_max = json_body_bytes_max
-        self._park = park
+        self._suspend_send = suspend_send
         self._clock = clock
-        self._hindrances = Hindrances[int]()
+        self._degradations = Degradations[int]()
         """What hinders requests, by code: the disk fails, or something is lacking."""
-        self._hindered_at: dict[int, float] = {}
-        self._worked_on_beside: set[int] = set()
+        self._degraded_at: dict[int, float] = {}
+        self._background_codes: set[int] = set()
         self._refusal_log = RefusalLog(clock, client_id_of)
         self.refused: Counter[tuple[int, int]] = Counter()
         """The number of refused requests, by their code and that of their answer."""
@@ -108,108 +108,108 @@ class RequestDispatcher:
         return frozenset(self._handlers)
 
     def __call__(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand | Steps | None:
+        self, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | ResponseSteps | None:
         """Dispatch a request to its handler.
 
         Return the answer; or the steps to it, if it takes many; or None if it comes later, or is
         not wanted.
         """
         handler = self._handlers.get(request.code, _not_supported)
-        if len(request.body) > self._json_body_bytes_max and request.code not in _WITH_MESSAGES:
+        if len(request.body) > self._json_body_bytes_max and request.code not in _MESSAGE_BODY_CODES:
             handler = self._refuse_body
-        return self.answer_by(handler, connection, request)
+        return self.run_handler(handler, connection, request)
 
-    def answer_by(
-        self, handler: Handler, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand | Steps | None:
+    def run_handler(
+        self, handler: Handler, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | ResponseSteps | None:
         """Have a handler answer a request, and return what calling this with it returns."""
         try:
             answer = handler(connection, request)
         except TopicNotSaved as not_saved:
-            answer = self._parked(connection, request, not_saved.topic)
+            answer = self._suspend(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
-            answer = self.excused(connection, request, error)
+            answer = self.error_response(connection, request, error)
         else:
             if not (answer is None or isinstance(answer, RemotingCommand)):
-                return self._excused_steps(connection, request, answer)
-            if answer is not None or request.code not in self._worked_on_beside:
-                self._note_success(request.code)
+                return self._wrap_steps(connection, request, answer)
+            if answer is not None or request.code not in self._background_codes:
+                self._record_success(request.code)
             if answer is not None and answer.code:
-                self._note(connection, request, answer)
+                self._record_refusal(connection, request, answer)
         return None if request.flag & _ONE_WAY else answer
 
-    def _parked(
-        self, connection: Connection, request: RemotingCommand, topic: str
+    def _suspend(
+        self, connection: Channel, request: RemotingCommand, topic: str
     ) -> RemotingCommand | None:
-        answer = self._park(connection, request, topic)
+        answer = self._suspend_send(connection, request, topic)
         if answer is not None:
-            self._note(connection, request, answer)
+            self._record_refusal(connection, request, answer)
         return answer
 
-    def _note(
+    def _record_refusal(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         answer: RemotingCommand,
         error: Exception | None = None,
     ) -> None:
         """Count and log an answer that is a refusal."""
-        if answer.code not in _NO_REFUSALS:
+        if answer.code not in _EXPECTED_CODES:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
             self.refused[known, answer.code] += 1
             is_unreadable = isinstance(error, WireError) or known == RequestCode.HEART_BEAT
             level = logging.WARNING if is_unreadable else logging.INFO
-            self._refusal_log.refused(level, connection, request, answer)
+            self._refusal_log.log(level, connection, request, answer)
 
-    def _excused_steps(
-        self, connection: Connection, request: RemotingCommand, steps: Steps
-    ) -> Steps:
+    def _wrap_steps(
+        self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
+    ) -> ResponseSteps:
         """Pass on a handler's steps, with an answer in place of any exception."""
         try:
             answer = yield from steps
         except TopicNotSaved as not_saved:
-            answer = self._parked(connection, request, not_saved.topic)
+            answer = self._suspend(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
-            answer = self.excused(connection, request, error)
+            answer = self.error_response(connection, request, error)
         else:
-            self._note_success(request.code)
+            self._record_success(request.code)
             if answer is not None and answer.code:
-                self._note(connection, request, answer)
+                self._record_refusal(connection, request, answer)
         return None if request.flag & _ONE_WAY else answer
 
-    def _note_success(self, code: int) -> None:
+    def _record_success(self, code: int) -> None:
         """Note that a request was not hindered; others of its kind may be, for the moment."""
-        hindered_at = self._hindered_at.get(code)
-        if hindered_at is not None and self._clock() - hindered_at >= _CALM_SECONDS:
-            del self._hindered_at[code]
-            self._hindrances.end(code)
+        hindered_at = self._degraded_at.get(code)
+        if hindered_at is not None and self._clock() - hindered_at >= _RECOVERY_SECONDS:
+            del self._degraded_at[code]
+            self._degradations.end(code)
 
-    def _refuse_body(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def _refuse_body(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,
             f"the body of request {request.code} has {len(request.body)} bytes, over "
             f"{self._json_body_bytes_max} (maxJsonBodyBytes)",
         )
 
-    def beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
+    def wrap_errors(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
         """Return steps to an answer with a refusal in place of any exception.
 
         Its handler has returned None, which says nothing of a success.
         """
-        self._worked_on_beside.add(request.code)
-        return self._excused_steps(connection, request, steps)
+        self._background_codes.add(request.code)
+        return self._wrap_steps(connection, request, steps)
 
-    def excused(
-        self, connection: Connection, request: RemotingCommand, error: Exception
+    def error_response(
+        self, connection: Channel, request: RemotingCommand, error: Exception
     ) -> RemotingCommand:
         """Return the answer for an exception, so that the client is not left waiting."""
-        answer = self._answer_for(connection, request, error)
-        self._note(connection, request, answer, error)
+        answer = self._response_for(connection, request, error)
+        self._record_refusal(connection, request, answer, error)
         return answer
 
-    def _answer_for(
-        self, connection: Connection, request: RemotingCommand, error: Exception
+    def _response_for(
+        self, connection: Channel, request: RemotingCommand, error: Exception
     ) -> RemotingCommand:
         if isinstance(error, RequestRejected):
             return request.respond(error.code, error.remark)
@@ -217,10 +217,10 @@ class RequestDispatcher:
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        if isinstance(error, OSError) or is_lack(error):  # what the disk says names a file
-            self._hindered_at[request.code] = self._clock()
-            self._hindrances.begin(request.code, f"requests {request.code} are refused", error)
-            return request.respond(ResponseCode.SYSTEM_BUSY, what_is_wrong(error))
+        if isinstance(error, OSError) or is_transient(error):  # what the disk says names a file
+            self._degraded_at[request.code] = self._clock()
+            self._degradations.begin(request.code, f"requests {request.code} are refused", error)
+            return request.respond(ResponseCode.SYSTEM_BUSY, describe_error(error))
         _log.error("request %d of %s failed", request.code, connection.remote_host, exc_info=error)
         return request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
 
@@ -235,7 +235,7 @@ class RefusalLog:
     """
 
     def __init__(
-        self, clock: Callable[[], float], client_id_of: Callable[[Connection], str | None]
+        self, clock: Callable[[], float], client_id_of: Callable[[Channel], str | None]
     ) -> None:
         self._clock = clock
         self._client_id_of = client_id_of
@@ -244,8 +244,8 @@ class RefusalLog:
         """The number of refusals since the last line, by address, request and answer."""
         self._unlogged_kinds = 0
 
-    def refused(
-        self, level: int, connection: Connection, request: RemotingCommand, answer: RemotingCommand
+    def log(
+        self, level: int, connection: Channel, request: RemotingCommand, answer: RemotingCommand
     ) -> None:
         """Log a refusal, unless one of its kind was logged in this period."""
         if self._clock() - self._period_started_at >= REFUSAL_LOG_SECONDS:
@@ -263,7 +263,7 @@ class RefusalLog:
                 "%s of %s, client id %s, refused with %s: %s",
                 _name_of(RequestCode, request.code),
                 host,
-                self._client_id_of(connection) or _client_id_in(request.body),
+                self._client_id_of(connection) or _find_client_id(request.body),
                 _name_of(ResponseCode, answer.code),
                 _printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX]),
             )
@@ -296,7 +296,7 @@ def _name_of(codes: type[RequestCode | ResponseCode], number: int) -> str:
     return codes(number).name if number in codes._value2member_map_ else f"request {number}"
 
 
-def _client_id_in(body: Buffer) -> str:
+def _find_client_id(body: Buffer) -> str:
     """Return the client id in a body that may not be readable, or a word for none."""
     found = _CLIENT_ID.search(bytes(body[:_CLIENT_ID_WITHIN_BYTES]))
     return _printable(found[1].decode(errors="replace")) if found else "unknown"
@@ -307,6 +307,6 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def _not_supported(_: Connection, request: RemotingCommand) -> RemotingCommand:
+def _not_supported(_: Channel, request: RemotingCommand) -> RemotingCommand:
     remark = f" request type {request.code} not supported"
     return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)

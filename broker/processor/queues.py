@@ -10,7 +10,7 @@ from ..store.message_store import MessageStore
 from .request import RequestRejected
 
 
-def topic_of(topics: TopicConfigManager, topic: str) -> TopicConfig:
+def require_topic(topics: TopicConfigManager, topic: str) -> TopicConfig:
     """Return a topic's configuration.
 
     Raises:

@@ -12,31 +12,31 @@ from typing import Any, Final
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ..common.connection import Connection
+from ..common.connection import Channel
 from ..state.tables.changes import Change
-from ..store.steps import RunAside
+from ..store.steps import JobExecutor
 from .request import reply
 
 _FAILURE: Final = "the change could not be saved"
 
 
-class AfterSaving:
+class ReplyAfterSave:
     """Answers that wait for a save; all methods return None, as answers go by the connection."""
 
-    def __init__(self, run_aside: RunAside) -> None:
-        self._run_aside = run_aside
+    def __init__(self, run_in_thread: JobExecutor) -> None:
+        self._run_in_thread = run_in_thread
 
-    def answer(
+    def reply(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         save: Callable[[], None],
         success: RemotingCommand,
         failure: str = _FAILURE,
     ) -> None:
         """Save, then answer; if that fails, answer ``failure`` and why."""
-        request = request.bare()
-        self.go_on(
+        request = request.without_content()
+        self.run(
             connection,
             request,
             save,
@@ -45,46 +45,46 @@ class AfterSaving:
             failure,
         )
 
-    def settle(
+    def commit_change(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         save: Callable[[], None],
         success: RemotingCommand,
         change: Change[Any, Any],
     ) -> None:
         """Save a change, then answer; if that fails, take the change back, and answer why."""
-        request = request.bare()
+        request = request.without_content()
 
         def saved() -> None:
-            change.saved()
+            change.commit()
             reply(connection, request, success)
 
-        self.go_on(connection, request, save, saved, change.refused, again=save)
+        self.run(connection, request, save, saved, change.rollback, overwrite=save)
 
-    def go_on(
+    def run(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         save: Callable[[], None],
-        then: Callable[[], None],
-        if_failed: Callable[[], None],
+        callback: Callable[[], None],
+        on_failure: Callable[[], None],
         failure: str = _FAILURE,
-        again: Callable[[], None] = lambda: None,
+        overwrite: Callable[[], None] = lambda: None,
     ) -> None:
         """Save, then go on; if that fails, undo what can be undone, and answer ``failure`` and why.
 
         A failed save may leave the new state on the disk, and so may another one at that time.
-        ``again`` overwrites it with the restored state before the answer.
+        ``overwrite`` overwrites it with the restored state before the answer.
         """
-        request = request.bare()
+        request = request.without_content()
 
         def done(error: BaseException | None) -> None:
             if error is None:
-                then()
+                callback()
                 return
-            if_failed()
+            on_failure()
             refusal = request.respond(ResponseCode.SYSTEM_ERROR, f"{failure}: {error}")
-            self._run_aside(again, lambda _: reply(connection, request, refusal))
+            self._run_in_thread(overwrite, lambda _: reply(connection, request, refusal))
 
-        self._run_aside(save, done)
+        self._run_in_thread(save, done)

@@ -25,14 +25,14 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
 
-from ..common.connection import Connection, Steps
+from ..common.connection import Channel, ResponseSteps
 
 Body = TypeVar("Body")
 
-Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | Steps | None"]
+Handler: TypeAlias = Callable[[Channel, RemotingCommand], "RemotingCommand | ResponseSteps | None"]
 Handlers: TypeAlias = Mapping[int, Handler]
 
-LIBERTIES_BYTES_MAX: Final = 16_384
+LENIENT_JSON_BYTES_MAX: Final = 16_384
 """Longer bodies must be strict JSON, as clients send: lenient parsing takes 100 times as long."""
 
 _DECODERS = {
@@ -84,7 +84,7 @@ def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
     """Return the decoded JSON body of a request."""
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
-    return decode_body(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX)
+    return decode_body(body_type, request.body, lenient_bytes_max=LENIENT_JSON_BYTES_MAX)
 
 
 def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[None, None, Body]:
@@ -93,12 +93,12 @@ def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
     return (
         yield from decode_body_in_steps(
-            body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX
+            body_type, request.body, lenient_bytes_max=LENIENT_JSON_BYTES_MAX
         )
     )
 
 
-def answer(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
+def success_response(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
     """Return an answer of success, with a typed header, with a JSON body, with both or neither."""
     ext_fields = {}
     if header is not None:
@@ -113,22 +113,22 @@ def answer(request: RemotingCommand, header: Any = None, body: object = None) ->
     )
 
 
-def answer_in_steps(request: RemotingCommand, body: object) -> Steps:
+def success_response_in_steps(request: RemotingCommand, body: object) -> ResponseSteps:
     """Return an answer of success, in steps, with a large JSON body that does not change."""
     data = yield from encode_body_in_steps(body)
     return request.respond(ResponseCode.SUCCESS, body=data)
 
 
-def reply(connection: Connection, request: RemotingCommand, answer: RemotingCommand) -> None:
+def reply(connection: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
     """Send an answer that could not be given at once, unless none is wanted."""
     if not request.is_one_way:
-        connection.send(answer)
+        connection.send(response)
 
 
 def negotiated(extension: Extension, handler: Handler) -> Handler:
     """Return a handler for clients that have agreed on an extension; others are refused."""
 
-    def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
+    def handle(connection: Channel, request: RemotingCommand) -> RemotingCommand | ResponseSteps | None:
         if extension not in connection.extensions:
             raise RequestRejected(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

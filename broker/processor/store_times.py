@@ -8,7 +8,7 @@ from rmq_spark.errors import RecordError
 
 from ..store.errors import UnreadableFile
 from ..store.message_store import MessageStore
-from ..store.records.fields import glance
+from ..store.records.fields import read_fields
 from ..store.results import QueueOffset
 
 NO_TIME: Final = 0
@@ -31,7 +31,7 @@ def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset
         return NO_TIME
     record = found.buffers[0]
     try:  # a queue's lists ask for thousands of these: the bodies are not touched
-        return glance(record, 0, len(record))[4]
+        return read_fields(record, 0, len(record))[4]
     except RecordError:
         return NO_TIME
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 
 from ..common.local_time import local_time
@@ -32,16 +32,16 @@ class DeletionLog:
         self,
         config: Callable[[], StoreConfig],
         offsets: ConsumerOffsetManager,
-        delivered: Callable[[], Mapping[int, int]],
+        delay_offsets: Callable[[], Mapping[int, int]],
         now_ms: Callable[[], int],
     ) -> None:
         """Take the settings and the groups' offsets.
 
-        ``delivered`` returns the offset to which each delay level has been delivered.
+        ``delay_offsets`` returns the offset to which each delay level has been delivered.
         """
         self._config = config
         self._offsets = offsets
-        self._delivered = delivered
+        self._delay_offsets = delay_offsets
         self._now_ms = now_ms
         self._forced_at_ms: int | None = None
         self._forced_text = ""
@@ -59,10 +59,10 @@ class DeletionLog:
         self.expired_files += deleted.expired_files
         self.forced_files += deleted.forced_files
         self.unconsumed_messages += sum(unconsumed.values()) + undelivered
-        text = _described(deleted) + _losers(unconsumed, undelivered)
+        text = _describe(deleted) + _affected_groups(unconsumed, undelivered)
         if deleted.forced_files:
             self._forced_at_ms = self._now_ms()
-            self._forced_text = f"at {_moment(self._forced_at_ms)}: {text}"
+            self._forced_text = f"at {_format_time(self._forced_at_ms)}: {text}"
             _log.warning(
                 "%s Free or enlarge the disk, or set cleanFileForciblyEnable=false: then sends are "
                 "refused before messages younger than fileReservedTime are deleted",
@@ -78,39 +78,39 @@ class DeletionLog:
         else:
             _log.info("%s", text)
 
-    def recent_loss(self) -> str:
+    def recent_forced_deletions(self) -> str:
         """Return what a full disk forced out within the last hour; empty if nothing."""
         if self._forced_at_ms is None or self._now_ms() - self._forced_at_ms > _RECENT_MS:
             return ""
         return self._forced_text
 
-    def _undelivered(self, spans: tuple[DeletedSpan, ...]) -> int:
-        delivered = self._delivered()
+    def _undelivered(self, ranges: tuple[DeletedSpan, ...]) -> int:
+        delivered = self._delay_offsets()
         return sum(
             max(span.next - max(span.first, delivered.get(span.queue_id + 1, 0)), 0)
-            for span in spans
+            for span in ranges
             if span.topic == SCHEDULE_TOPIC
         )
 
 
-def _described(deleted: DeletedFiles) -> str:
+def _describe(deleted: DeletedFiles) -> str:
     count = deleted.expired_files + deleted.forced_files
     stored = ""
     if deleted.first_ms is not None and deleted.next_ms is not None:
-        stored = f" stored from {_moment(deleted.first_ms)} to {_moment(deleted.next_ms)}"
+        stored = f" stored from {_format_time(deleted.first_ms)} to {_format_time(deleted.next_ms)}"
     why = "past fileReservedTime"
     if deleted.forced_files:
         why = f"as the disk is {deleted.used_ratio:.0%} full (diskSpaceCleanForciblyRatio)"
         if deleted.expired_files:
             why += f", {deleted.expired_files} of them past fileReservedTime"
     return (
-        f"deleted {counted(count, 'file')} of the commit log ({deleted.size_bytes / 2**20:,.1f} "
-        f"MiB, {counted(deleted.message_count, 'message')}{stored}) {why}; the log begins at "
+        f"deleted {format_count(count, 'file')} of the commit log ({deleted.size_bytes / 2**20:,.1f} "
+        f"MiB, {format_count(deleted.message_count, 'message')}{stored}) {why}; the log begins at "
         f"{deleted.log_offset} now."
     )
 
 
-def _losers(unconsumed: Mapping[str, int], undelivered: int) -> str:
+def _affected_groups(unconsumed: Mapping[str, int], undelivered: int) -> str:
     """Return who had not got all of the deleted messages, those with the most first."""
     shown = sorted(unconsumed.items(), key=lambda item: (-item[1], item[0]))
     texts = [f"{group} ({count:,})" for group, count in shown[:_GROUPS_SHOWN]]
@@ -122,5 +122,5 @@ def _losers(unconsumed: Mapping[str, int], undelivered: int) -> str:
     return text
 
 
-def _moment(at_ms: int) -> str:
+def _format_time(at_ms: int) -> str:
     return f"{local_time(at_ms):%Y-%m-%d %H:%M:%S}"

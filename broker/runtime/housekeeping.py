@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 
-from ..common.threads import Workers
+from ..common.threads import DaemonThreadPool
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
 from ..schedule.schedule_message_service import ScheduleMessageService
-from ..server.event_loop import read_first
-from ..server.fair_scheduler import LoopTurn
+from ..server.event_loop import call_after_read
+from ..server.fair_scheduler import FairScheduler
 from ..settings.config import BrokerConfig
 from ..store.bulk import bulk_tools, lazy_numpy
-from ..store.errors import Hindrances, may_succeed_later
+from ..store.errors import Degradations, is_retryable
 from ..store.message_store import MessageStore
 from .processors import Processors
 from .state_tables import StateTables
@@ -33,23 +33,23 @@ _HOLD_SWEEP_MS = 5_000
 _SLOW_SWEEP_MS = 100
 _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
-_BUSY_LOOK_MS = 1_000
+_BUSY_CHECK_MS = 1_000
 _CONFIGURATION_SAVE_MS = 1_000
 _FINISH_OPENING_MS = 1_000
-_FLUSH_EARLY_MS = 1_000
-_REPUT_AGAIN_MS = 1_000
-_THREADS_MS = 1_000
+_EARLY_FLUSH_CHECK_MS = 1_000
+_REPUT_RETRY_MS = 1_000
+_THREAD_CHECK_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """After the first answers, and before so many messages have come that numpy is needed."""
-_DELETE_LEFT_MS = 1_000
-_NOTE_CRASH_MS = 1_000
+_DELETED_TOPICS_MS = 1_000
+_CRASH_CHECKPOINT_MS = 1_000
 """Soon after the start: another crash before it would leave ever more to redo."""
 _STORE_JOBS = 2
 """Two at a time: a checkpoint; and retention, files of deleted topics, or the rest of a start."""
-_LOST_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 """Seconds after which `stop` looks whether the thread that is to do a job has begun at all."""
-_MEMORY_SECONDS = 0.05
-_LET_GO_SECONDS = 5.0
+_MEMORY_RETRY_SECONDS = 0.05
+_STORE_JOBS_STOP_SECONDS = 5.0
 """Seconds that `stop` waits for jobs on the whole store, which end early unless the disk hangs."""
 
 
@@ -59,53 +59,53 @@ class Housekeeping:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        turn: LoopTurn,
+        scheduler: FairScheduler,
         config: BrokerConfig,
         store: MessageStore,
         tables: StateTables,
         schedule: ScheduleMessageService,
-        opened: Callable[[], object],
+        on_opened: Callable[[], object],
     ) -> None:
-        """Take the parts of a broker; ``opened`` is called if a start is finished later."""
+        """Take the parts of a broker; ``on_opened`` is called if a start is finished later."""
         self._loop = loop
-        self._opened = opened
-        self._turn = turn
+        self._on_opened = on_opened
+        self._scheduler = scheduler
         self._config = config
         self._store = store
         self._tables = tables
         self._schedule = schedule
-        self._thread = Workers("BrokerHousekeeping")
-        self._batch_thread = Workers("StagedBatches")
-        self._store_threads = Workers("StoreHousekeeping", _STORE_JOBS)
-        self._all_workers = self._thread, self._batch_thread, self._store_threads
+        self._pool = DaemonThreadPool("BrokerHousekeeping")
+        self._batch_pool = DaemonThreadPool("StagedBatches")
+        self._store_pool = DaemonThreadPool("StoreHousekeeping", _STORE_JOBS)
+        self._pools = self._pool, self._batch_pool, self._store_pool
         try:
-            for workers in self._all_workers:
-                workers.submit(_nothing)  # starts a thread: later the system may start none
+            for workers in self._pools:
+                workers.submit(_no_op)  # starts a thread: later the system may start none
         except BaseException:
-            for workers in self._all_workers:
+            for workers in self._pools:
                 workers.shutdown()
             raise
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
-        self._under_way: set[Callable[[], object]] = set()
-        self._hindrances = Hindrances[str]()
+        self._running_jobs: set[Callable[[], object]] = set()
+        self._degradations = Degradations[str]()
         self._jobs: dict[Future[object], None] = {}
         self._store_jobs: dict[Future[object], None] = {}
-        self._aside = 0
+        self._pending_jobs = 0
         self._has_stopped = False
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
         """Plan all periodic jobs; none runs at once."""
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
-        self._every(_THREADS_MS, self._look_after_threads)
-        self._every(_REPUT_AGAIN_MS, self._store.reput_again)
+        self._every(_THREAD_CHECK_MS, self._check_threads)
+        self._every(_REPUT_RETRY_MS, self._store.retry_degraded)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
-        self._every(_FLUSH_EARLY_MS, self._flush_early)
-        self._every(_DELETE_LEFT_MS, self._delete_left)
+        self._every(_EARLY_FLUSH_CHECK_MS, self._check_early_flush)
+        self._every(_DELETED_TOPICS_MS, self._delete_topic_files)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
         self._every(_CLIENT_SCAN_MS, partial(self._scan_clients, processors))
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
-        self._every(_BUSY_LOOK_MS, processors.note_busy)
+        self._every(_BUSY_CHECK_MS, processors.log_busy)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
@@ -114,26 +114,26 @@ class Housekeeping:
             note = partial(
                 self._save_checkpoint
             )  # a timer of its own, not that of the periodic checkpoints
-            self._timers[note] = self._loop.call_later(_NOTE_CRASH_MS / 1000, note)
+            self._timers[note] = self._loop.call_later(_CRASH_CHECKPOINT_MS / 1000, note)
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
-    async def settled(self, seconds: float) -> None:
+    async def drain(self, seconds: float) -> None:
         """Wait until all jobs given to both threads are done, or until some seconds have passed."""
         until = self._loop.time() + seconds
-        while self._aside and self._loop.time() < until:  # a job that is done may bring another
+        while self._pending_jobs and self._loop.time() < until:  # a job that is done may bring another
             if self._jobs:
                 await self._wait_for(self._jobs, until - self._loop.time())
             await asyncio.sleep(0)  # in which the end of each is told
 
     @property
-    def is_at_work(self) -> bool:
+    def is_busy(self) -> bool:
         """True if any job is under way, in whichever thread."""
-        return bool(self._jobs or self._store_jobs or self._under_way or self._aside)
+        return bool(self._jobs or self._store_jobs or self._running_jobs or self._pending_jobs)
 
-    async def all_done(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no job is under way, neither in the thread nor on the whole store."""
-        while self.is_at_work:
-            await self._wait_for((*self._jobs, *self._store_jobs), _LOST_SECONDS)
+        while self.is_busy:
+            await self._wait_for((*self._jobs, *self._store_jobs), _POLL_SECONDS)
             await asyncio.sleep(0)  # in which the end of each is told
 
     async def stop(self) -> None:
@@ -147,14 +147,14 @@ class Housekeeping:
             timer.cancel()
         before_stop = tuple(self._jobs)
         while not all(job.done() for job in before_stop):
-            await self._wait_for(before_stop, _LOST_SECONDS)
-            for workers in self._all_workers:
-                workers.fail_lost_jobs()
+            await self._wait_for(before_stop, _POLL_SECONDS)
+            for workers in self._pools:
+                workers.fail_stuck_jobs()
         self._has_stopped = True
-        self._thread.shutdown()
-        self._batch_thread.shutdown()
-        await self._wait_for(self._store_jobs, _LET_GO_SECONDS)
-        self._store_threads.shutdown()
+        self._pool.shutdown()
+        self._batch_pool.shutdown()
+        await self._wait_for(self._store_jobs, _STORE_JOBS_STOP_SECONDS)
+        self._store_pool.shutdown()
 
     async def _wait_for(self, jobs: Iterable[Future[object]], seconds: float) -> None:
         """Wait for jobs to end, at most for so long; their owners log what they raise."""
@@ -178,49 +178,49 @@ class Housekeeping:
 
     def clean(self) -> None:
         """Have old files deleted soon."""
-        self._through_store("old files are not deleted", self._store.clean)
+        self._start_in_store_pool("old files are not deleted", self._store.clean)
 
-    def run_aside(
-        self, job: Callable[[], object], then: Callable[[BaseException | None], None]
+    def run_in_thread(
+        self, job: Callable[[], object], callback: Callable[[BaseException | None], None]
     ) -> None:
         """Run a job in the thread; then pass its exception, or None, to a callback on the loop."""
-        self._run_counted(self._thread, job, then)
+        self._run_counted(self._pool, job, callback)
 
-    def run_batch_aside(
-        self, job: Callable[[], object], then: Callable[[BaseException | None], None]
+    def run_in_batch_thread(
+        self, job: Callable[[], object], callback: Callable[[BaseException | None], None]
     ) -> None:
         """Run a job in the thread of staged batches, where it waits for nothing else."""
-        self._run_counted(self._batch_thread, job, then)
+        self._run_counted(self._batch_pool, job, callback)
 
     def _run_counted(
         self,
-        workers: Workers,
+        workers: DaemonThreadPool,
         job: Callable[[], object],
-        then: Callable[[BaseException | None], None],
+        callback: Callable[[BaseException | None], None],
     ) -> None:
-        self._aside += 1
+        self._pending_jobs += 1
 
         def done(error: BaseException | None) -> None:
-            self._aside -= 1
-            then(error)
+            self._pending_jobs -= 1
+            callback(error)
 
         self._run(workers, self._jobs, job, done)
 
     def _run(
         self,
-        workers: Workers,
+        workers: DaemonThreadPool,
         jobs: dict[Future[object], None],
         job: Callable[[], object],
-        then: Callable[[BaseException | None], None],
+        callback: Callable[[BaseException | None], None],
     ) -> None:
         def tell(future: Future[object]) -> None:
             if future.cancelled():
                 return
             while not self._has_stopped:  # without this, the job would count as under way for good
                 try:
-                    self._loop.call_soon_threadsafe(then, future.exception())
+                    self._loop.call_soon_threadsafe(callback, future.exception())
                 except MemoryError:
-                    time.sleep(_MEMORY_SECONDS)
+                    time.sleep(_MEMORY_RETRY_SECONDS)
                     continue
                 except RuntimeError:  # the loop is closed: nobody wants to know any more
                     pass
@@ -231,22 +231,22 @@ class Housekeeping:
         try:
             future = workers.submit(job)
         except (RuntimeError, MemoryError) as error:
-            self._loop.call_soon(then, error)
+            self._loop.call_soon(callback, error)
             return
         jobs[future] = None
         future.add_done_callback(jobs.pop)
         future.add_done_callback(tell)
 
     def _scan_clients(self, processors: Processors) -> None:
-        read_first(self._loop, processors.expire_clients)
+        call_after_read(self._loop, processors.expire_clients)
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
         # At the end of the turn, in which deadlines are due as well after a standstill.
-        self._loop.call_soon(lambda: self._turn.work(self._sweep(hold_service)))
+        self._loop.call_soon(lambda: self._scheduler.run_steps(self._sweep(hold_service)))
 
     def _sweep(self, hold_service: PullRequestHoldService) -> Iterator[None]:
         began = self._loop.time()
-        queues = hold_service.queues
+        queues = hold_service.queue_count
         yield from hold_service.check_hold_request(int(began * 1000))
         took_ms = int((self._loop.time() - began) * 1000)
         if took_ms > _SLOW_SWEEP_MS:
@@ -254,85 +254,85 @@ class Housekeeping:
                 "looking after the pulls that wait for %d queues took %d ms", queues, took_ms
             )
 
-    def _look_after_threads(self) -> None:
-        for workers in self._all_workers:
-            workers.fail_lost_jobs()
-        bulk_tools.fail_lost_loading()
-        self._store.keep_flushing()
+    def _check_threads(self) -> None:
+        for workers in self._pools:
+            workers.fail_stuck_jobs()
+        bulk_tools.check_loading()
+        self._store.ensure_flusher_running()
 
-    def try_again(self) -> None:
+    def retry_now(self) -> None:
         """Try now what was hindered by a lack that is known to be over, and not a second later."""
         self._finish_opening()
-        self._store.reput_again()
+        self._store.retry_degraded()
 
     def _finish_opening(self) -> None:
         if self._store.is_opening:
-            self._through_store("the start is not finished", self._finish)
+            self._start_in_store_pool("the start is not finished", self._finish_in_thread)
 
-    def _finish(self) -> None:
+    def _finish_in_thread(self) -> None:
         if self._store.finish_opening():
-            self._loop.call_soon_threadsafe(self._opened)
+            self._loop.call_soon_threadsafe(self._on_opened)
 
     def _load_numpy(self) -> None:
         if not lazy_numpy.is_loaded():
-            self._in_thread("numpy is not loaded", lazy_numpy.load_numpy)
+            self._start_in_thread("numpy is not loaded", lazy_numpy.load_numpy)
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:
-            self._in_thread("configurations are not saved", self._tables.save_configurations)
+            self._start_in_thread("configurations are not saved", self._tables.save_configurations)
 
     def _save_offsets(self) -> None:
-        self._in_thread("offsets of groups are not saved", self._tables.offsets.save)
+        self._start_in_thread("offsets of groups are not saved", self._tables.offsets.save)
 
     def _save_delay_offsets(self) -> None:
-        self._in_thread("offsets of delayed messages are not saved", self._schedule.save)
+        self._start_in_thread("offsets of delayed messages are not saved", self._schedule.save)
 
     def _save_checkpoint(self) -> None:
-        self._through_store("no checkpoint is taken", self._store.save_checkpoint)
+        self._start_in_store_pool("no checkpoint is taken", self._store.save_checkpoint)
 
-    def _flush_early(self) -> None:
-        if self._store.has_much_to_flush:
+    def _check_early_flush(self) -> None:
+        if self._store.is_flush_due:
             self._save_checkpoint()
 
-    def _delete_left(self) -> None:
-        left = self._store.left_topics
+    def _delete_topic_files(self) -> None:
+        left = self._store.deleted_topic_files
         if left:
-            self._through_store("files of deleted topics are not deleted", left.delete_some)
+            self._start_in_store_pool("files of deleted topics are not deleted", left.delete_some)
 
-    def _in_thread(self, failure: str, job: Callable[[], object]) -> None:
+    def _start_in_thread(self, failure: str, job: Callable[[], object]) -> None:
         """Run a job beside the loop, unless its last run is still under way.
 
         ``failure`` says what is left undone if the job fails.
         """
-        self._unless_under_way(failure, job, self.run_aside)
+        self._start_unless_running(failure, job, self.run_in_thread)
 
-    def _through_store(self, failure: str, job: Callable[[], object]) -> None:
+    def _start_in_store_pool(self, failure: str, job: Callable[[], object]) -> None:
         """Run a job that may take minutes in a thread of its own, for which nothing else waits."""
-        self._unless_under_way(
-            failure, job, partial(self._run, self._store_threads, self._store_jobs)
+        self._start_unless_running(
+            failure, job, partial(self._run, self._store_pool, self._store_jobs)
         )
 
-    def _unless_under_way(
+    def _start_unless_running(
         self,
         failure: str,
         job: Callable[[], object],
         run: Callable[[Callable[[], object], Callable[[BaseException | None], None]], None],
     ) -> None:
-        if job in self._under_way:
+        if job in self._running_jobs:
             return
-        self._under_way.add(job)
+        self._running_jobs.add(job)
 
         def done(error: BaseException | None) -> None:
-            self._under_way.discard(job)
+            self._running_jobs.discard(job)
             if error is None:
-                self._hindrances.end(failure)
-            elif may_succeed_later(error):
-                self._hindrances.begin(failure, failure, error)
+                self._degradations.end(failure)
+            elif is_retryable(error):
+                self._degradations.begin(failure, failure, error)
             else:
                 _log.error("%s: %s", failure, error)
 
         run(job, done)
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """Do nothing: the end of this job shows that all earlier ones are done."""

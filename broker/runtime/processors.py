@@ -12,34 +12,34 @@ from typing import Protocol
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
 
-from ..common.connection import Connection, Steps, Work
+from ..common.connection import Channel, ResponseSteps, BackgroundSteps
 from ..longpolling.pull_request import PullRequest
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
 from ..processor.admin.broker_admin import BrokerAdminProcessor
 from ..processor.admin.runtime_info import RuntimeInfo
 from ..processor.clients.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
 from ..processor.clients.client_relay import ClientRelayProcessor
-from ..processor.clients.pending_replies import AwaitedAnswers
+from ..processor.clients.pending_replies import PendingReplies
 from ..processor.clients.reply_message import ReplyMessageProcessor
 from ..processor.dispatcher import RequestDispatcher
 from ..processor.extensions.negotiation import ExtensionsProcessor
 from ..processor.extensions.staged_batches import StagedBatchesProcessor
 from ..processor.groups.consume_stats import ConsumeStatsProcessor
 from ..processor.groups.consumer_group import ConsumerGroupProcessor
-from ..processor.groups.consumer_offset import ConsumerOffsetProcessor, IsYoung
+from ..processor.groups.consumer_offset import ConsumerOffsetProcessor, InMemoryCheck
 from ..processor.groups.group_admin import GroupAdminProcessor
 from ..processor.groups.group_offsets import GroupOffsetsProcessor
-from ..processor.pulls.fast_pull import PullLane
+from ..processor.pulls.fast_pull import FastPull
 from ..processor.pulls.pull_message import PullMessageProcessor
 from ..processor.pulls.query_consume_queue import QueryConsumeQueueProcessor
 from ..processor.pulls.query_message import QueryMessageProcessor
 from ..processor.pulls.subscription_filters import SubscriptionFilters
-from ..processor.reply_after_save import AfterSaving
+from ..processor.reply_after_save import ReplyAfterSave
 from ..processor.request import Handlers
 from ..processor.sends.acknowledger import Acknowledger
 from ..processor.sends.admission import TopicAdmission
 from ..processor.sends.message_back import MessageBackProcessor
-from ..processor.sends.pending_topic_sends import ParkedSends
+from ..processor.sends.pending_topic_sends import PendingTopicSends
 from ..processor.sends.retry_rules import RetryRules
 from ..processor.sends.send_message import SendMessageProcessor
 from ..processor.topics.kv_config import KVConfigProcessor
@@ -48,14 +48,14 @@ from ..processor.topics.topic_admin import TopicAdminProcessor
 from ..schedule.schedule_message_service import ScheduleMessageService
 from ..settings.config import BrokerConfig
 from ..state.members.consumers import ConsumerManager
-from ..state.members.membership_limits import MemberRoom
+from ..state.members.membership_limits import MembershipLimits
 from ..state.members.producers import ProducerManager
 from ..state.members.queue_locks import QueueLocks
 from ..state.stats.broker_stats import BrokerStats
 from ..store.config import FlushDiskType
 from ..store.files.disk import DiskUsage
 from ..store.message_store import MessageStore
-from ..store.steps import RunAside
+from ..store.steps import JobExecutor
 from .state_tables import StateTables
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Processor(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class BrokerContext:
     """The parts of the broker that processors work with."""
 
     config: BrokerConfig
@@ -77,103 +77,103 @@ class Surroundings:
     tables: StateTables
     schedule: ScheduleMessageService
     hold_service: PullRequestHoldService
-    run_aside: RunAside
-    run_batch_aside: RunAside
+    run_in_thread: JobExecutor
+    run_in_batch_thread: JobExecutor
     clean: Callable[[], object]
-    recent_loss: Callable[[], str]
+    recent_forced_deletions: Callable[[], str]
     disk_usage: Callable[[], DiskUsage]
     memory_bytes: int
     loop: asyncio.AbstractEventLoop
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
-    advertised_host: Callable[[Connection], Host]
-    why_busy: Callable[[], str | None]
+    advertised_host: Callable[[Channel], Host]
+    busy_reason: Callable[[], str | None]
     suspend: Callable[[PullRequest], bool]
-    work: Callable[[Work], None]
+    run_steps: Callable[[BackgroundSteps], None]
 
 
 class Processors:
     """All processors of a broker."""
 
-    def __init__(self, around: Surroundings) -> None:
-        config = around.config
-        self._around = around
+    def __init__(self, context: BrokerContext) -> None:
+        config = context.config
+        self._context = context
         self._is_busy = False
-        self._gone: deque[Connection] = deque()
-        self._is_taking_out = False
-        self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
-        room = MemberRoom(
+        self._closed_connections: deque[Channel] = deque()
+        self._is_unregistering = False
+        self.stats = BrokerStats(config.broker_cluster_name, context.now_ms())
+        room = MembershipLimits(
             members_max=config.max_group_members,
             subscription_bytes_max=config.subscription_bytes_max,
         )
         self.producers = ProducerManager(room)
         self.consumers = ConsumerManager(
-            NotifyConsumerIdsChanged(around.tables.groups, around.work), room
+            NotifyConsumerIdsChanged(context.tables.groups, context.run_steps), room
         )
-        self.locks = QueueLocks(around.monotonic_ms)
-        self.awaited = AwaitedAnswers()
+        self.locks = QueueLocks(context.monotonic_ms)
+        self.pending_replies = PendingReplies()
         self.filters = SubscriptionFilters(config.filters)
-        self.parked = ParkedSends(
-            around.tables.topics,
-            self._dispatch_again,
+        self.pending_sends = PendingTopicSends(
+            context.tables.topics,
+            self._redispatch,
             self.end_turn,
-            around.run_aside,
-            around.work,
+            context.run_in_thread,
+            context.run_steps,
             capacity=config.send_queue_capacity,
         )
         self.admission = TopicAdmission(
-            config, around.tables.topics, self.parked.must_wait, self.parked.has
+            config, context.tables.topics, self.pending_sends.must_wait, self.pending_sends.has
         )
         self.acknowledger = Acknowledger(
-            around.store,
+            context.store,
             is_sync=config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-            loop=around.loop,
+            loop=context.loop,
             timeout_ms=config.sync_flush_timeout_ms,
             capacity=config.send_queue_capacity,
             wait_max_ms=config.send_wait_max_ms,
-            took_ms=self.stats.put_took.add,
-            work=around.work,
+            record_wait=self.stats.put_latency.add,
+            run_steps=context.run_steps,
         )
-        self.retries = RetryRules(self.admission, around.tables.groups)
+        self.retries = RetryRules(self.admission, context.tables.groups)
         self.sends = SendMessageProcessor(
             config=config,
-            store=around.store,
+            store=context.store,
             admission=self.admission,
             retries=self.retries,
             acknowledger=self.acknowledger,
             stats=self.stats,
-            advertised_host=around.advertised_host,
-            why_busy=around.why_busy,
+            advertised_host=context.advertised_host,
+            busy_reason=context.busy_reason,
         )
         self.extensions = ExtensionsProcessor(
-            store=around.store,
+            store=context.store,
             admission=self.admission,
             acknowledger=self.acknowledger,
             stats=self.stats,
-            advertised_host=around.advertised_host,
-            why_busy=around.why_busy,
+            advertised_host=context.advertised_host,
+            busy_reason=context.busy_reason,
         )
-        self.pull = self._pulls()
-        self.clients = self._clients()
-        self.admin = self._broker_admin()
+        self.pull = self._pull_processor()
+        self.clients = self._client_processor()
+        self.admin = self._broker_admin_processor()
         families = (
-            *self._of_messages(),
+            *self._message_processors(),
             self.pull,
             self.clients,
-            *self._of_groups(),
-            *self._of_operators(),
+            *self._group_processors(),
+            *self._operator_processors(),
         )
         self.dispatch = RequestDispatcher(
             (processor.handlers() for processor in families),
             config.server.json_body_bytes_max,
-            self.parked.park,
-            around.loop.time,
+            self.pending_sends.suspend,
+            context.loop.time,
             self._client_id_of,
         )
-        self.pull_lane = self._pull_lane()
-        self.lanes = (self.sends.lane, self.pull_lane)
+        self.fast_pull = self._new_fast_pull()
+        self.fast_paths = (self.sends.fast_path, self.fast_pull)
 
-    def _client_id_of(self, connection: Connection) -> str | None:
+    def _client_id_of(self, connection: Channel) -> str | None:
         """Return the client id that the last heartbeat on a connection had, or None."""
         return self.consumers.client_id_of(connection) or self.producers.client_id_of(connection)
 
@@ -182,52 +182,52 @@ class Processors:
         try:
             return self.pull.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
-            return self.dispatch.excused(held.connection, held.request, error)
+            return self.dispatch.error_response(held.connection, held.request, error)
 
-    def _beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
-        return self.dispatch.beside(connection, request, steps)
+    def _wrap_errors(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
+        return self.dispatch.wrap_errors(connection, request, steps)
 
-    def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+    def _redispatch(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
         """Dispatch a request beside the turns of its connection; return what is left to do."""
         answer = self.dispatch(connection, request)
         if answer is None:
             return None
         if not isinstance(answer, RemotingCommand):
-            return self._answered(connection, answer)
+            return self._send_response(connection, answer)
         connection.send(answer)
         return None
 
-    def _dispatch_and_work(self, connection: Connection, request: RemotingCommand) -> None:
-        steps = self._dispatch_again(connection, request)
+    def _redispatch_and_run(self, connection: Channel, request: RemotingCommand) -> None:
+        steps = self._redispatch(connection, request)
         if steps is not None:
-            self._around.work(steps)
+            self._context.run_steps(steps)
 
-    def _answered(self, connection: Connection, steps: Steps) -> Steps:
+    def _send_response(self, connection: Channel, steps: ResponseSteps) -> ResponseSteps:
         answer = yield from steps
         if answer is not None:
             connection.send(answer)
         return None
 
-    def client_has_gone(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Channel) -> None:
         """Take a client that is gone out of its groups, at once or bit by bit."""
-        self.pull_lane.connection_closed(connection)
+        self.fast_pull.connection_closed(connection)
         self.sends.connection_closed(connection)
         self.extensions.connection_closed(connection)
-        self._gone.append(connection)
-        if not self._is_taking_out:  # thousands may go at once, and are one piece of work
-            self._is_taking_out = True
-            self._around.work(self._take_out())
+        self._closed_connections.append(connection)
+        if not self._is_unregistering:  # thousands may go at once, and are one piece of work
+            self._is_unregistering = True
+            self._context.run_steps(self._unregister_closed())
 
-    def _take_out(self) -> Work:
+    def _unregister_closed(self) -> BackgroundSteps:
         """Take the clients that are gone out of their groups, in steps."""
         try:
-            while self._gone:
-                connection = self._gone.popleft()
+            while self._closed_connections:
+                connection = self._closed_connections.popleft()
                 yield from self.clients.connection_closed(connection)
                 yield from self.locks.connection_closed(connection, self._is_member)
                 yield None
         finally:
-            self._is_taking_out = False
+            self._is_unregistering = False
 
     def _is_member(self, group: str, client_id: str) -> bool:
         return self.consumers.find(group, client_id) is not None
@@ -238,29 +238,29 @@ class Processors:
 
     def expire_clients(self) -> None:
         """Take clients whose heartbeats have stopped out of their groups."""
-        self._around.work(self.clients.expire(self._around.monotonic_ms()))
+        self._context.run_steps(self.clients.expire(self._context.monotonic_ms()))
 
-    def pass_over(self, milliseconds: int) -> None:
+    def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has just jumped over as no silence of any client."""
-        self.producers.pass_over(milliseconds)
-        self.consumers.pass_over(milliseconds)
-        self.locks.pass_over(milliseconds)
+        self.producers.skip_time(milliseconds)
+        self.consumers.skip_time(milliseconds)
+        self.locks.skip_time(milliseconds)
 
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
-        self._around.work(self.stats.sample(self._around.now_ms()))
+        self._context.run_steps(self.stats.sample(self._context.now_ms()))
 
-    def note_busy(self) -> None:
+    def log_busy(self) -> None:
         """Log that sends are refused as busy, or are taken again; once for a while of each."""
-        why = self._around.why_busy()
+        why = self._context.busy_reason()
         if why is not None and not self._is_busy:
             _log.warning("sends are refused: %s", why.rpartition("]")[2])
         elif why is None and self._is_busy:
             _log.warning("sends are taken again")
         self._is_busy = why is not None
 
-    def _pulls(self) -> PullMessageProcessor:
-        around, tables = self._around, self._around.tables
+    def _pull_processor(self) -> PullMessageProcessor:
+        around, tables = self._context, self._context.tables
         return PullMessageProcessor(
             config=around.config,
             store=around.store,
@@ -274,12 +274,12 @@ class Processors:
             suspend=around.suspend,
         )
 
-    def _pull_lane(self) -> PullLane:
-        tables, limits = self._around.tables, self._around.config.server
-        return PullLane(limits, self.pull, tables.topics, tables.groups, self.dispatch.answer_by)
+    def _new_fast_pull(self) -> FastPull:
+        tables, limits = self._context.tables, self._context.config.server
+        return FastPull(limits, self.pull, tables.topics, tables.groups, self.dispatch.run_handler)
 
-    def _clients(self) -> ClientManageProcessor:
-        around, tables = self._around, self._around.tables
+    def _client_processor(self) -> ClientManageProcessor:
+        around, tables = self._context, self._context.tables
         return ClientManageProcessor(
             topics=tables.topics,
             groups=tables.groups,
@@ -287,31 +287,31 @@ class Processors:
             producers=self.producers,
             check_expression=self.filters.check,
             now_ms=around.monotonic_ms,
-            joined=self.locks.joined,
+            on_join=self.locks.mark_member,
             expired_timeout_ms=around.config.client_expired_timeout_ms,
             max_groups_per_connection=around.config.max_groups_per_connection,
         )
 
-    def _of_messages(self) -> tuple[Processor, ...]:
-        around = self._around
+    def _message_processors(self) -> tuple[Processor, ...]:
+        around = self._context
         return (
             self.sends,
             ReplyMessageProcessor(
                 self.producers,
-                self._dispatch_and_work,
+                self._redispatch_and_run,
                 around.advertised_host,
                 around.now_ms,
-                self.awaited,
+                self.pending_replies,
             ),
             self.extensions,
             StagedBatchesProcessor(
                 store=around.store,
                 admission=self.admission,
-                aside=around.run_batch_aside,
-                work=around.work,
+                executor=around.run_in_batch_thread,
+                run_steps=around.run_steps,
                 loop=around.loop,
-                why_busy=around.why_busy,
-                answered=self._beside,
+                busy_reason=around.busy_reason,
+                wrap_errors=self._wrap_errors,
             ),
             MessageBackProcessor(
                 config=around.config,
@@ -321,14 +321,14 @@ class Processors:
                 acknowledger=self.acknowledger,
                 stats=self.stats,
                 advertised_host=around.advertised_host,
-                why_busy=around.why_busy,
+                busy_reason=around.busy_reason,
             ),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
-            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.of_subscription),
+            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.for_subscription),
         )
 
-    def _of_groups(self) -> tuple[Processor, ...]:
-        around, tables = self._around, self._around.tables
+    def _group_processors(self) -> tuple[Processor, ...]:
+        around, tables = self._context, self._context.tables
         name = around.config.broker_name
         return (
             ConsumerGroupProcessor(
@@ -345,7 +345,7 @@ class Processors:
                 tables.topics,
                 tables.groups,
                 tables.offsets,
-                IsYoung(around.store, around.memory_bytes),
+                InMemoryCheck(around.store, around.memory_bytes),
                 self.consumers.is_reset,
             ),
             GroupOffsetsProcessor(
@@ -357,12 +357,12 @@ class Processors:
                 offsets=tables.offsets,
                 release=around.hold_service.release,
             ),
-            ClientRelayProcessor(name, around.store, self.consumers, around.work, self.awaited),
+            ClientRelayProcessor(name, around.store, self.consumers, around.run_steps, self.pending_replies),
         )
 
-    def _of_operators(self) -> tuple[Processor, ...]:
-        around, tables, config = self._around, self._around.tables, self._around.config
-        after_saving = AfterSaving(around.run_aside)
+    def _operator_processors(self) -> tuple[Processor, ...]:
+        around, tables, config = self._context, self._context.tables, self._context.config
+        after_saving = ReplyAfterSave(around.run_in_thread)
         return (
             RouteProcessor(
                 config, tables.topics, tables.kv_configs, around.advertised_host, after_saving
@@ -375,12 +375,12 @@ class Processors:
                 consumers=self.consumers,
                 store=around.store,
                 stats=self.stats,
-                after_saving=after_saving,
+                reply_after_save=after_saving,
                 release_pulls=around.hold_service.release,
-                work=around.work,
+                run_steps=around.run_steps,
             ),
             GroupAdminProcessor(
-                tables.groups, tables.offsets, self.stats, after_saving, around.work
+                tables.groups, tables.offsets, self.stats, after_saving, around.run_steps
             ),
             ConsumeStatsProcessor(
                 config=config,
@@ -396,8 +396,8 @@ class Processors:
             self.admin,
         )
 
-    def _broker_admin(self) -> BrokerAdminProcessor:
-        around = self._around
+    def _broker_admin_processor(self) -> BrokerAdminProcessor:
+        around = self._context
         started_ms = around.now_ms()
         runtime_info = RuntimeInfo(
             config=around.config,
@@ -407,7 +407,7 @@ class Processors:
             delay_offsets=around.schedule.offsets,
             send_queue=self.acknowledger.queue,
             disk_usage=around.disk_usage,
-            recent_loss=around.recent_loss,
+            recent_forced_deletions=around.recent_forced_deletions,
             started_ms=started_ms,
         )
         return BrokerAdminProcessor(

@@ -1,7 +1,7 @@
 """TableCheck: a start holds what the tables say against what the log has, and corrects the tables.
 
 Messages and tables are saved apart, and somebody may have put an older copy of one in its place.
-Topics come back for the messages that they have (`LostTopics`), deletions that a kill cut short are
+Topics come back for the messages that they have (`TopicRestore`), deletions that a kill cut short are
 completed, and offsets that would let groups pass over messages are moved. What cannot be corrected
 is told.
 
@@ -17,42 +17,42 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..store.config import StoreConfig
-from ..store.errors import is_lack
+from ..store.errors import is_transient
 from ..store.message_store import MessageStore
 from .state_tables import StateTables
-from .topic_restore import LostTopics
+from .topic_restore import TopicRestore
 
 _log = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 
 
-class TableCheck:
+class TableReconciliation:
     """The check of one start."""
 
     def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
         """Take what has been opened, and how many queues a topic has that is made unasked."""
         self._store = store
         self._tables = tables
-        self.lost_topics = LostTopics(tables, default_queue_nums)
+        self.topic_restore = TopicRestore(tables, default_queue_nums)
 
-    def before_serving(self) -> None:
+    def reconcile_at_start(self) -> None:
         """Correct what can be known before all queues are complete."""
-        self.lost_topics.find(self._store.queue_nums())
-        self._settle_offsets()
+        self.topic_restore.restore_missing(self._store.queue_nums())
+        self._reconcile_offsets()
 
-    def queues_are_complete(self) -> None:
+    def reconcile_complete_queues(self) -> None:
         """Do what has been left until then."""
-        self.lost_topics.find(self._store.queue_nums())
-        self._limit_offsets()
+        self.topic_restore.restore_missing(self._store.queue_nums())
+        self._clamp_offsets()
 
-    def warn(self, config: StoreConfig) -> None:
+    def log_warnings(self, config: StoreConfig) -> None:
         """Tell what has been damaged or is missing, once all tables have been read."""
         self._tables.warn_of_damage()
         self._warn_of_missing_delay_offsets()
         _warn_of_long_delays(config)
         _warn_of_small_files(config, self._store.record_bytes_max)
 
-    def _settle_offsets(self) -> None:
+    def _reconcile_offsets(self) -> None:
         """Correct offsets that would let groups pass over messages.
 
         Such offsets are of a deleted topic, or of a log that was longer. Topics whose deletion was
@@ -67,18 +67,18 @@ class TableCheck:
                 topics.begin_deletion(topic)
                 topics.delete(topic)
         if not store.is_opening:  # else the queues are not complete yet
-            self._limit_offsets()
+            self._clamp_offsets()
         try:
             offsets.save()
             for topic in half_deleted:
                 if topic in made_again:  # all others end when the table of topics is saved
                     store.finish_deletion(topic)
         except OSError as error:
-            if not is_lack(error):
+            if not is_transient(error):
                 raise
 
-    def _limit_offsets(self) -> None:
-        ends = self._tables.offsets.limit(lambda *queue: self._store.queue_offsets(*queue).next)
+    def _clamp_offsets(self) -> None:
+        ends = self._tables.offsets.clamp(lambda *queue: self._store.queue_offsets(*queue).next)
         for topic, count in ends.items():
             _log.warning(
                 "%d offsets of groups were behind the ends of their queues of %s, and are "

@@ -28,7 +28,7 @@ from ..store.files.disk import Disk
 from ..store.files.json_table import JsonTable
 
 
-class _Behind:
+class _SaveAfterFlush:
     """A table of offsets, which is saved behind the messages that they are offsets of."""
 
     def __init__(
@@ -45,7 +45,7 @@ class _Behind:
         self.table.save(value)
 
 
-class _BehindDeletions:
+class _SaveAndFinishDeletions:
     """The table of topics, which completes deletions: a topic missing from it is gone for good.
 
     The store has noted that these are half deleted. That note goes last: until then, the next start
@@ -119,13 +119,13 @@ class StateTables:
             return tables[-1]
 
         offsets = ConsumerOffsetManager(
-            _Behind(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
+            _SaveAfterFlush(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
             max_offsets=config.max_consumer_offsets,
         )
         topic_table = table("topics.json", TopicConfigSerializeWrapper)
         return cls(
             topics=TopicConfigManager(
-                _BehindDeletions(
+                _SaveAndFinishDeletions(
                     topic_table,
                     offsets.save,
                     half_deleted_topics,
@@ -159,7 +159,7 @@ class StateTables:
             table.warn_of_damage()
 
     @property
-    def may_lack_topics(self) -> bool:
+    def may_miss_topics(self) -> bool:
         """True if topics were loaded from a backup, or from nowhere, and some may be missing."""
         return self.topic_table.loaded_from != self.topic_table.path
 

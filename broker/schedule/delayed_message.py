@@ -23,16 +23,16 @@ REAL_QUEUE_ID: Final = "REAL_QID"
 WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT))
 """The properties that a message loses when it is stored again."""
 
-_NOT_DELIVERED_TO: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
+_UNDELIVERABLE_TOPICS: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
 _DIGITS_MAX: Final = len(str(_QUEUE_ID_MAX))
 
 
-class Undeliverable(Exception):
+class UndeliverableMessage(Exception):
     """A waiting message names no topic that it can go to."""
 
 
-def scheduled(message: StoredMessage, level: int) -> StoredMessage:
+def to_schedule_topic(message: StoredMessage, level: int) -> StoredMessage:
     """Return a message in the form in which it waits for a delay level, counted from 1."""
     named = {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     return replace(
@@ -44,7 +44,7 @@ def scheduled(message: StoredMessage, level: int) -> StoredMessage:
     )
 
 
-def delivered(message: StoredMessage) -> StoredMessage:
+def to_real_topic(message: StoredMessage) -> StoredMessage:
     """Return a message in the form in which its consumers get it, once its time has come.
 
     Raises:
@@ -53,9 +53,9 @@ def delivered(message: StoredMessage) -> StoredMessage:
     properties = message.properties
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdigit()):
-        raise Undeliverable(f"it has no {REAL_TOPIC}, or no {REAL_QUEUE_ID}")
-    if topic in _NOT_DELIVERED_TO or len(queue_id) > _DIGITS_MAX or int(queue_id) > _QUEUE_ID_MAX:
-        raise Undeliverable(f"it cannot be put into queue {queue_id[:20]} of topic {topic[:60]}")
+        raise UndeliverableMessage(f"it has no {REAL_TOPIC}, or no {REAL_QUEUE_ID}")
+    if topic in _UNDELIVERABLE_TOPICS or len(queue_id) > _DIGITS_MAX or int(queue_id) > _QUEUE_ID_MAX:
+        raise UndeliverableMessage(f"it cannot be put into queue {queue_id[:20]} of topic {topic[:60]}")
     return replace(
         message,
         topic=topic,

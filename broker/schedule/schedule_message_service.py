@@ -10,7 +10,7 @@ none is left out.
 Delays go by the time that passes, to whatever the time of day is set: see `DelayLevel`.
 
 It has no thread, no timer and no clock. `deliver_due` returns when it must be called again, at the
-latest; before, if a delayed message has `arrived`. One call does a bounded amount of work.
+latest; before, if a delayed message has `record_arrival`. One call does a bounded amount of work.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC, light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage, decode_record
 
-from ..state.tables.table import Saver, Table
-from ..store.errors import EndUnknown, Hindrances, Lacking, UnreadableFile
+from ..state.tables.table import TableSaver, Table
+from ..store.errors import EndUnknown, Degradations, TransientFailure, UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.results import (
     LOG_START,
@@ -38,10 +38,10 @@ from ..store.results import (
     PutMessageStatus,
     QueueOffset,
 )
-from .delay_level import DelayLevel, Start
-from .delayed_message import Undeliverable, delivered, scheduled
+from .delay_level import DelayLevel, StartTime
+from .delayed_message import UndeliverableMessage, to_real_topic, to_schedule_topic
 
-__all__ = ["ScheduleMessageService", "Start", "scheduled"]
+__all__ = ["ScheduleMessageService", "StartTime", "to_schedule_topic"]
 
 MESSAGES_PER_CALL: Final = 32
 BYTES_PER_CALL: Final = 1 << 20
@@ -51,13 +51,13 @@ RETRY_MS: Final = 1_000
 _MESSAGES_PER_READ = 16
 _BYTES_PER_READ = 1 << 18
 _FLUSH_TIMEOUT_SECONDS = 5.0
-_IN_THE_LOG = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Room:
+class _DeliveryBudget:
     """The work that is left for one call, in messages and bytes."""
 
     messages: int = MESSAGES_PER_CALL
@@ -66,7 +66,7 @@ class _Room:
     def __bool__(self) -> bool:
         return self.messages > 0 and self.bytes > 0
 
-    def take(self, size: int) -> None:
+    def spend(self, size: int) -> None:
         self.messages -= 1
         self.bytes -= size
 
@@ -84,22 +84,22 @@ class ScheduleMessageService:
         levels_ms: Sequence[int],
         put: Callable[[StoredMessage], PutMessageResult],
         queue_nums: Callable[[str], int | None],
-        make_again: Callable[[str, int], int | None],
-        start: Start,
+        recreate_topic: Callable[[str, int], int | None],
+        start: StartTime,
     ) -> None:
         """Load how far each level has been delivered; ``levels_ms`` are the delays from level 1 on.
 
         ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it
-        stays. ``make_again`` makes a topic that nobody has deleted, with that many queues or more,
+        stays. ``recreate_topic`` makes a topic that nobody has deleted, with that many queues or more,
         and returns what ``queue_nums`` does then.
         """
         self._store = store
         self._levels_ms = tuple(levels_ms)
         self._put = put
         self._queue_nums = queue_nums
-        self._make_again = make_again
+        self._recreate_topic = recreate_topic
         self._start = start
-        self._saver = Saver(table, self._durable_offsets)
+        self._saver = TableSaver(table, self._durable_offsets)
         loaded = table.load(DelayOffsetSerializeWrapper())
         self._data_version = loaded.data_version
         # A level that was taken away may still have messages: they wait as long as the last one's.
@@ -110,7 +110,7 @@ class ScheduleMessageService:
         for level in range(1, store.queue_nums().get(SCHEDULE_TOPIC, 0) + 1):
             if level not in self._offsets and self._end_of(level):
                 self._offsets[level] = 0  # it was taken away before any of it was delivered
-        self._is_known = bool(loaded.offset_table)
+        self._has_saved_offsets = bool(loaded.offset_table)
         """False as long as no table says how far the levels are."""
         self._delay_levels = {
             level: self._new_level(level, self._end_of(level)) for level in self._offsets
@@ -120,29 +120,29 @@ class ScheduleMessageService:
         self._next_level = 1
         self._end_offset = LOG_START
         """The end of the last delivered message in the log."""
-        self._why_waiting: str | None = None
-        self.dropped = 0
+        self._wait_reason: str | None = None
+        self.dropped_total = 0
         """Delayed messages that can never be delivered, such as deleted ones."""
-        self._hindrances = Hindrances[int]()
+        self._degradations = Degradations[int]()
 
-    def arrived(self, queue_id: int, now_ms: int) -> None:
+    def record_arrival(self, queue_id: int, now_ms: int) -> None:
         """Note that a queue of SCHEDULE_TOPIC_XXXX has new messages."""
         level = queue_id + 1
         if level not in self._offsets:
             self._offsets[level] = 0
             self._delay_levels[level] = self._new_level(level, 0)
-        self._delay_levels[level].arrived(self._end_of(level), now_ms)
+        self._delay_levels[level].record_arrival(self._end_of(level), now_ms)
         if self._due_ms.get(level, 0) is None:
             del self._due_ms[level]
 
     def deliver_due(self, now_ms: int) -> int | None:
         """Deliver what is due, or a part of it. Return when to call again, or None: on arrivals."""
-        room = _Room()
+        room = _DeliveryBudget()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
         due = [self._try_level(level, now_ms, room) for level in levels[first:] + levels[:first]]
         if self._end_offset > self._store.confirm_offset():
-            self._store.flushed(
+            self._store.flush_future(
                 self._end_offset
             )  # or it would stay invisible until somebody else sends
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
@@ -158,16 +158,16 @@ class ScheduleMessageService:
         """True if anything was delivered since the last save."""
         return self._saver.is_dirty
 
-    def save_in_order(self) -> None:
+    def save_final(self) -> None:
         """Save at a stop, also that nothing was delivered yet: a table that is missing means loss.
 
         Raises:
             Lacking, StoreError, OSError: As `save` does.
         """
-        if not self._is_known and SCHEDULE_TOPIC in self._store.queue_nums():
+        if not self._has_saved_offsets and SCHEDULE_TOPIC in self._store.queue_nums():
             self._saver.is_dirty = True
         self.save()
-        self._is_known = True
+        self._has_saved_offsets = True
 
     def save(self) -> None:
         """Make durable what was delivered, then how far each level is; in any thread.
@@ -183,9 +183,9 @@ class ScheduleMessageService:
         end_offset = self._end_offset  # read last: it covers at least these offsets
         if end_offset > self._store.state().flushed_offset:
             try:
-                self._store.flushed(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
+                self._store.flush_future(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
             except FutureTimeoutError:
-                raise Lacking(
+                raise TransientFailure(
                     f"the disk takes longer than {_FLUSH_TIMEOUT_SECONDS} s for a flush"
                 ) from None
         return offsets
@@ -197,48 +197,48 @@ class ScheduleMessageService:
         return DelayLevel(delay_ms, self._start, end_queue_offset)
 
     def _end_of(self, level: int) -> int:
-        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, so_far=True).next
+        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, allow_incomplete=True).next
 
-    def _try_level(self, level: int, now_ms: int, room: _Room) -> int | None:
+    def _try_level(self, level: int, now_ms: int, budget: _DeliveryBudget) -> int | None:
         """Deliver a level's due messages; one that cannot be read holds up no other level."""
         try:
-            due_ms = self._deliver_level(level, now_ms, room)
+            due_ms = self._deliver_level(level, now_ms, budget)
         except EndUnknown:  # the store tells what is in the way
             return now_ms + RETRY_MS
         except UnreadableFile as error:
-            self._hindrances.begin(
+            self._degradations.begin(
                 level, f"messages of delay level {level} are not delivered", error
             )
             return now_ms + RETRY_MS
-        self._hindrances.end(level)
+        self._degradations.end(level)
         return due_ms
 
-    def _deliver_level(self, level: int, now_ms: int, room: _Room) -> int | None:
+    def _deliver_level(self, level: int, now_ms: int, budget: _DeliveryBudget) -> int | None:
         """Deliver a level's due messages; return when the next is due, or now without room."""
         if level in self._due_ms:
             due_ms = self._due_ms[level]
             if due_ms is None or due_ms > now_ms:
                 return due_ms
             del self._due_ms[level]
-        while room:
+        while budget:
             found = self._store.get_message(
                 SCHEDULE_TOPIC,
                 level - 1,
                 QueueOffset(self._offsets[level]),
-                count_max=min(room.messages, _MESSAGES_PER_READ),
+                count_max=min(budget.messages, _MESSAGES_PER_READ),
                 bytes_max=_BYTES_PER_READ,
             )
             if found.status is GetMessageStatus.FOUND:
-                waits, due_ms = self._deliver_found(level, found, now_ms, room)
+                waits, due_ms = self._deliver_found(level, found, now_ms, budget)
             else:
-                waits, due_ms = not self._go_on(level, found), None
+                waits, due_ms = not self._skip_missing(level, found), None
             if waits:
                 self._due_ms[level] = due_ms
                 return due_ms
         self._next_level = level
         return now_ms
 
-    def _go_on(self, level: int, found: GetMessageResult) -> bool:
+    def _skip_missing(self, level: int, found: GetMessageResult) -> bool:
         """Pass over what the queue does not have any more. Return whether that was anything."""
         before = self._offsets[level]
         if found.next_begin_offset == before:
@@ -251,7 +251,7 @@ class ScheduleMessageService:
                 found.next_begin_offset - before,
                 level,
             )
-            self.dropped += found.next_begin_offset - before
+            self.dropped_total += found.next_begin_offset - before
             self._advance(level, found.next_begin_offset)
             return True
         _log.warning(
@@ -267,11 +267,11 @@ class ScheduleMessageService:
         return True
 
     def _deliver_found(
-        self, level: int, found: GetMessageResult, now_ms: int, room: _Room
+        self, level: int, found: GetMessageResult, now_ms: int, budget: _DeliveryBudget
     ) -> tuple[bool, int | None]:
         """Deliver messages up to one that must wait; return whether one does, and until when."""
         delay_level = self._delay_levels[level]
-        delay_level.arrived(found.max_offset, now_ms)  # what nobody has told of waits from now on
+        delay_level.record_arrival(found.max_offset, now_ms)  # what nobody has told of waits from now on
         data = memoryview(b"".join(found.buffers))
         position = 0
         for size in map(int, found.sizes):
@@ -284,9 +284,9 @@ class ScheduleMessageService:
                     level,
                     error,
                 )
-                self.dropped += 1
+                self.dropped_total += 1
                 self._advance(level, self._offsets[level] + 1)
-                room.take(size)
+                budget.spend(size)
                 continue
             finally:
                 position += size
@@ -296,7 +296,7 @@ class ScheduleMessageService:
             if not self._deliver(message):
                 return True, now_ms + min(RETRY_MS, delay_level.delay_ms)
             self._advance(level, message.queue_offset + 1)
-            room.take(size)
+            budget.spend(size)
         return False, None
 
     def _deliver(self, message: StoredMessage) -> bool:
@@ -306,40 +306,40 @@ class ScheduleMessageService:
         that is logged, and must not hold up those behind it.
         """
         try:
-            target = delivered(message)
-        except Undeliverable as error:
-            self._pass_over(message, str(error))
+            target = to_real_topic(message)
+        except UndeliverableMessage as error:
+            self._drop(message, str(error))
             return True
         if self._store.was_deleted(target.topic, PhysicalOffset(message.physical_offset)):
-            self._pass_over(message, f"its topic {target.topic} was deleted while it waited")
+            self._drop(message, f"its topic {target.topic} was deleted while it waited")
             return True
         queues = self._queue_nums(target.topic)
         if queues == 0:  # the table of topics may be older than the message
             fault = topic_fault(target.topic) or light_queue_fault(target.topic)
             if fault is not None:
-                self._pass_over(message, fault)
+                self._drop(message, fault)
                 return True
-            queues = self._make_again(target.topic, target.queue_id + 1)
+            queues = self._recreate_topic(target.topic, target.queue_id + 1)
         if queues is None:
             return False
         if target.queue_id >= queues:  # queues were taken away while it waited
             target = replace(target, queue_id=target.queue_id % queues)
         result = self._put(target)
-        if result.status in _IN_THE_LOG:
+        if result.status in _STORED_STATUSES:
             self._end_offset = result.end_offset
-            self._why_waiting = None
+            self._wait_reason = None
         elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
-            if result.remark != self._why_waiting:
-                self._why_waiting = result.remark
+            if result.remark != self._wait_reason:
+                self._wait_reason = result.remark
                 _log.warning("delayed messages have to wait: %s", result.remark)
             return False
         else:
-            self._pass_over(message, result.remark or result.status.name)
+            self._drop(message, result.remark or result.status.name)
         return True
 
-    def _pass_over(self, message: StoredMessage, why: str) -> None:
-        self.dropped += 1
-        _log.error("delayed message %s is not delivered: %s", message.offset_message_id, why)
+    def _drop(self, message: StoredMessage, reason: str) -> None:
+        self.dropped_total += 1
+        _log.error("delayed message %s is not delivered: %s", message.offset_message_id, reason)
 
     def _advance(self, level: int, queue_offset: int) -> None:
         self._offsets[level] = queue_offset

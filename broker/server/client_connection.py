@@ -5,7 +5,7 @@
 Reading follows writing: answers that a client does not read pile up to a limit, and from there on
 nothing more is taken from it, not even the requests that have arrived already; only a request of
 many steps that has begun is finished. Nor is anything taken when the turn of the loop is over: then
-its requests wait in the common line (`LoopTurn`), and so do those behind one that takes many steps;
+its requests wait in the common line (`FairScheduler`), and so do those behind one that takes many steps;
 or they wait with that one for what it needs.
 
 It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the
@@ -30,28 +30,28 @@ from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host, host_of
 
-from ..common.outgoing_requests import Questions, Then
+from ..common.outgoing_requests import OutgoingRequests, ReplyCallback
 from ..settings.config import ServerLimits
-from ..store.errors import is_lack, what_is_wrong
-from .client_sockets import kept_by_the_system
-from .fair_scheduler import SLICE_SECONDS, LoopTurn
-from .fast_paths import ClientLanes, Lane
-from .limits.concurrency_limit import Place
+from ..store.errors import is_transient, describe_error
+from .client_sockets import kernel_buffered_bytes
+from .fair_scheduler import SLICE_SECONDS, FairScheduler
+from .fast_paths import ClientFastPaths, FastPath
+from .limits.concurrency_limit import Permit
 from .limits.connection_table import ConnectionTable
-from .limits.protocol_detection import protocol_of
-from .limits.send_buffers import ANSWER_BYTES_MIN
+from .limits.protocol_detection import detect_protocol
+from .limits.send_buffers import RESPONSE_BYTES_MIN
 
 if TYPE_CHECKING:
-    from ..common.connection import Connection, Steps
+    from ..common.connection import Channel, ResponseSteps
 
 _log = logging.getLogger(__name__)
 _RESPONSE = CommandFlag.RESPONSE.value
 _LINGER_SECONDS = 2.0
 
-Dispatch = Callable[["Connection", RemotingCommand], "RemotingCommand | Steps | None"]
+Dispatch = Callable[["Channel", RemotingCommand], "RemotingCommand | ResponseSteps | None"]
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """Do nothing at the end of a turn."""
 
 
@@ -68,52 +68,52 @@ class ClientConnection(asyncio.Protocol):
         limits: ServerLimits,
         table: ConnectionTable[ClientConnection],
         dispatch: Dispatch,
-        turn: LoopTurn,
-        end_turn: Callable[[], None] = _nothing,
-        lanes: Sequence[Lane] = (),
+        scheduler: FairScheduler,
+        end_turn: Callable[[], None] = _no_op,
+        fast_paths: Sequence[FastPath] = (),
     ) -> None:
         """Prepare the protocol of one client.
 
         ``end_turn`` is called when all requests of a turn are dispatched, before answers leave; in
         a long turn now and then.
-        The ``lanes`` learn from what goes the usual way, and take what begins like that.
+        The ``fast_paths`` learn from what goes the usual way, and take what begins like that.
         """
         self._loop = loop
         self._limits = limits
         self._table = table
         self._dispatch = dispatch
-        self._turn = turn
+        self._scheduler = scheduler
         self._end_turn = end_turn
-        self._lanes = ClientLanes(lanes)
+        self._fast_paths = ClientFastPaths(fast_paths)
         self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._is_corked = False
-        self._is_full = False
+        self._is_send_buffer_full = False
         self._unread_bytes = 0
         self._is_new = True
         self._first_bytes = b""
-        self._bytes_here = 0
-        self._is_turn_awaited = False
+        self._buffered_bytes = 0
+        self._is_awaiting_turn = False
         """True if the bytes that are here were told to the table as waiting for their turn."""
-        self._steps: Steps | None = None
+        self._steps: ResponseSteps | None = None
         """The remaining steps of a request that takes many; the requests behind it wait."""
         self._steps_bytes = 0
-        self._asked: RemotingCommand
-        self._place: Place | None = None
-        self._is_in_line = False
-        self._is_counted = False
+        self._request: RemotingCommand
+        self._permit: Permit | None = None
+        self._is_queued = False
+        self._is_registered = False
         """True once the client's addresses are known and the table counts it."""
         self._is_waiting = False
         """True while the remaining steps need something that is not there yet."""
-        self._questions = Questions(loop)
+        self._outgoing_requests = OutgoingRequests(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False
-        self.was_cut = False
+        self.was_closed_by_broker = False
         """True if the broker has closed the connection for what its client did or failed to do."""
         self.is_congested = False
-        self.is_held_back = False
+        self.is_throttled = False
         self.last_active = 0.0
         self.remote_host = self.local_host = Host(bytes(4), 0)
 
@@ -134,8 +134,8 @@ class ClientConnection(asyncio.Protocol):
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.last_active = self._loop.time()
-        self._is_counted = True
-        refusal = self._table.opened(self)
+        self._is_registered = True
+        refusal = self._table.register(self)
         if refusal is not None:
             self.close(refusal)
 
@@ -147,61 +147,61 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._reader.feed(data)
         except MemoryError as error:  # a part of its stream is lost
-            self.close(what_is_wrong(error))
+            self.close(describe_error(error))
             return
-        if not self._is_in_line and not self._turn.begin(self._take_turn, now):
-            self._wait_in_line()
+        if not self._is_queued and not self._scheduler.run(self._process_requests, now):
+            self._enqueue()
 
     def pause_writing(self) -> None:
         """Note that the system takes no more bytes now, as the client does not read."""
-        self._is_full = True
+        self._is_send_buffer_full = True
 
     def resume_writing(self) -> None:
         """Go on with requests: the system has taken all that was written."""
-        self._is_full = self.is_congested = False
+        self._is_send_buffer_full = self.is_congested = False
         self._unread_bytes = 0
         self.last_active = self._loop.time()
-        self._table.read_all(self)
-        self._loop.call_soon(self._go_on)
+        self._table.discard_unread(self)
+        self._loop.call_soon(self._resume)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up after a connection that the client or the broker has closed."""
         self.is_closed = True
-        if not self._is_counted:
+        if not self._is_registered:
             return
         self._out.clear()
         self._end_steps()
         if exc is not None and not isinstance(exc, ConnectionError):
             _log.info("%s: lost: %s", self.remote_host, exc)
-        self._table.closed(self)
-        self._questions.give_up()
+        self._table.unregister(self)
+        self._outgoing_requests.cancel_all()
 
     # ---- what others may do
 
     @property
-    def answer_bytes_max(self) -> int:
+    def response_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes."""
-        return self._table.answer_bytes_max
+        return self._table.response_bytes_max
 
     @property
-    def is_kept_waiting(self) -> bool:
+    def is_waiting_for_broker(self) -> bool:
         """True if it is the broker that does not read now, rather than the client."""
-        return self._is_in_line or self._is_waiting or (self.is_held_back and not self.is_congested)
+        return self._is_queued or self._is_waiting or (self.is_throttled and not self.is_congested)
 
     @property
-    def unwritten_bytes(self) -> int:
+    def undelivered_bytes(self) -> int:
         """The bytes written that have not arrived at the client, in all buffers together.
 
         The bytes in the system's buffer count as well: the system takes more only when a third of
         the megabytes in it have arrived, so a slow reader would seem to read nothing for a minute.
         """
-        return self._transport.get_write_buffer_size() + kept_by_the_system(self.descriptor())
+        return self._transport.get_write_buffer_size() + kernel_buffered_bytes(self.descriptor())
 
     def send(self, command: RemotingCommand) -> None:
         """Send a command; an answer for which there is no memory now is refused instead."""
         size = len(command.body)
-        if size > ANSWER_BYTES_MIN and command.is_response:
-            fault = self._table.answer_fault(size)
+        if size > RESPONSE_BYTES_MIN and command.is_response:
+            fault = self._table.response_fault(size)
             if fault is not None:
                 code, remark = fault
                 command = command._replace(
@@ -217,44 +217,44 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes += len(head)
         if body:
             self._out += body
-            self._write_out()  # its pieces are large: the answers before it need not wait
+            self._flush()  # its pieces are large: the answers before it need not wait
         elif self._out_bytes > self._limits.write_buffer_bytes:
-            self._write_out()
+            self._flush()
         elif not self._is_corked:  # answers that are ready at the same time go out together
-            self._turn.soon(self._uncork)
+            self._scheduler.defer_write(self._uncork)
             self._is_corked = True
 
-    def request(self, command: RemotingCommand, timeout_ms: int, then: Then) -> None:
+    def request(self, command: RemotingCommand, timeout_ms: int, callback: ReplyCallback) -> None:
         """Send a request to the client, unless it does not read and so would not answer in time."""
         if self.is_closed or self.is_congested:
-            self._loop.call_soon(then, None)
+            self._loop.call_soon(callback, None)
             return
-        asked = self._questions.asked(command, timeout_ms, then)
+        asked = self._outgoing_requests.register(command, timeout_ms, callback)
         try:
             self.send(asked)
         except (
             BaseException
         ):  # as its header is too long with what was put in: whoever asks is told now
-            self._questions.withdraw(asked)
+            self._outgoing_requests.discard(asked)
             raise
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """Close the connection; the client gets what was sent before if it reads at once."""
         if not self.is_closed:
-            _log.warning("%s: closed: %s", self.remote_host, why)
-            self.is_closed = self.was_cut = True
-            self._give_place_back()  # its steps go no further, though it may linger
-            self._turn.soon(self._hang_up)
+            _log.warning("%s: closed: %s", self.remote_host, reason)
+            self.is_closed = self.was_closed_by_broker = True
+            self._release_permit()  # its steps go no further, though it may linger
+            self._scheduler.defer_write(self._hang_up)
 
     def finish(self) -> None:
         """Close the connection in order, as the broker stops."""
         if self._steps is not None:
             self._end_steps()
-            if not self._asked.is_one_way:
+            if not self._request.is_one_way:
                 self.send(
-                    self._asked.respond(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker stops")
+                    self._request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker stops")
                 )
-        self._write_out()
+        self._flush()
         self.is_closed = True
         self._transport.close()
 
@@ -264,15 +264,15 @@ class ClientConnection(asyncio.Protocol):
         self._out.clear()
         self._transport.abort()
 
-    def hold_back(self) -> None:
-        """Read nothing until `let_go_on`: the memory for requests is used up."""
-        self.is_held_back = True
-        self._read_or_not()
+    def throttle(self) -> None:
+        """Read nothing until `unthrottle`: the memory for requests is used up."""
+        self.is_throttled = True
+        self._update_reading()
 
-    def let_go_on(self) -> None:
+    def unthrottle(self) -> None:
         """Read on: there is memory again, perhaps only for this client's own request."""
-        self.is_held_back = False
-        self._loop.call_soon(self._go_on)
+        self.is_throttled = False
+        self._loop.call_soon(self._resume)
 
     def descriptor(self) -> int:
         """Return the descriptor of the socket, or -1 if it is closed."""
@@ -289,34 +289,34 @@ class ClientConnection(asyncio.Protocol):
         """
         return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Take the requests that have arrived already, then read on."""
-        if not (self._is_stopped or self._is_in_line) and not self._turn.begin(self._take_turn):
-            self._wait_in_line()
-        self._read_or_not()
+        if not (self._is_stopped or self._is_queued) and not self._scheduler.run(self._process_requests):
+            self._enqueue()
+        self._update_reading()
 
-    def _wait_in_line(self) -> None:
+    def _enqueue(self) -> None:
         """Wait for a later turn: this one is over, and there is more to do."""
-        self._is_in_line = True
-        self._read_or_not()
+        self._is_queued = True
+        self._update_reading()
 
-    def _read_or_not(self) -> None:
+    def _update_reading(self) -> None:
         """Read from the client, unless what it sends would pile up here."""
         if self.is_closed:
             return
-        if self.is_congested or self.is_kept_waiting:
+        if self.is_congested or self.is_waiting_for_broker:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
 
-    def _take_turn(self, until: float) -> bool:
+    def _process_requests(self, until: float) -> bool:
         """Answer waiting requests as long as there is time and the client reads the answers.
 
         Return whether none is left to be taken now.
         """
         if self.is_closed:
             return True
-        time, take_step, reader = self._loop.time, self._take_step, self._reader
+        time, take_step, reader = self._loop.time, self._process_next, self._reader
         is_over = False
         bring_at = time() + SLICE_SECONDS
         wrong: Exception | None = None
@@ -337,84 +337,84 @@ class ClientConnection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
             wrong = error
         if wrong is not None:
-            self.close(self._what_is_wrong(wrong))
-        here = self._steps_bytes if reader.is_empty else reader.bytes_held + self._steps_bytes
+            self.close(self._describe_error(wrong))
+        here = self._steps_bytes if reader.is_empty else reader.buffered_bytes + self._steps_bytes
         awaits_turn = bool(here) and (is_over or self._is_waiting)
-        if here != self._bytes_here or awaits_turn is not self._is_turn_awaited:
-            self._bytes_here, self._is_turn_awaited = here, awaits_turn
-            self._table.holds_requests(self, here, is_waiting=awaits_turn)
+        if here != self._buffered_bytes or awaits_turn is not self._is_awaiting_turn:
+            self._buffered_bytes, self._is_awaiting_turn = here, awaits_turn
+            self._table.record_requests(self, here, is_waiting=awaits_turn)
         is_done = not is_over or self._is_stopped or not here
-        if is_done and self._is_in_line:
-            self._is_in_line = False
-            self._read_or_not()
+        if is_done and self._is_queued:
+            self._is_queued = False
+            self._update_reading()
         return is_done
 
-    def _take_step(self) -> bool:
+    def _process_next(self) -> bool:
         """Take a request, or do a step of the last one; return False if there is none."""
         if self._steps is None:
-            return self._has_taken_lane() or self._has_taken_frame()
+            return self._dispatch_fast_path() or self._dispatch_frame()
         answer = self._next_step(self._steps)
         if answer is not None:
             self.send(answer)
         return True
 
-    def _has_taken_frame(self) -> bool:
+    def _dispatch_frame(self) -> bool:
         """Return whether there was a request to be dispatched."""
         frame = self._reader.next_frame()
         if frame is None:
-            begun = self._reader.begun_frame() if self._is_new else None
+            begun = self._reader.incomplete_frame() if self._is_new else None
             if begun is not None:
                 decode_command(begun)
-                self._is_understood()
+                self._accept_protocol()
             return False
-        if self._bytes_here:
-            self._holds_none()
+        if self._buffered_bytes:
+            self._clear_buffered()
         command = decode_command(frame)
         if self._is_new:
-            self._is_understood()
+            self._accept_protocol()
         if command.flag & _RESPONSE:
-            self._questions.answered(command)
+            self._outgoing_requests.complete(command)
             return True
         if command.remark is not None:  # nobody asks for a request's, and it may be long
             command = command._replace(remark=None)
         dispatched = self._dispatch(self, command)
         if dispatched is None:
-            self._lanes.learn(self, frame.header, command)
+            self._fast_paths.learn(self, frame.header, command)
         elif isinstance(dispatched, RemotingCommand):
             self.send(dispatched)
         else:
-            self._begin_steps(
+            self._start_steps(
                 command, dispatched, PREFIX_BYTES + len(frame.header) + len(frame.body)
             )
         return True
 
-    def _has_taken_lane(self) -> bool:
+    def _dispatch_fast_path(self) -> bool:
         """Return whether a lane has taken the next requests."""
-        if not self._lanes.take(self, self._reader):
+        if not self._fast_paths.process(self, self._reader):
             return False
-        if self._bytes_here:
-            self._holds_none()
+        if self._buffered_bytes:
+            self._clear_buffered()
         return True
 
-    def _holds_none(self) -> None:
+    def _clear_buffered(self) -> None:
         """Note that a request is whole now, and must not keep itself out."""
-        self._bytes_here, self._is_turn_awaited = 0, False
-        self._table.holds_requests(self, 0)
+        self._buffered_bytes, self._is_awaiting_turn = 0, False
+        self._table.record_requests(self, 0)
 
-    def _is_understood(self) -> None:
+    def _accept_protocol(self) -> None:
         """Note that a first request header has arrived; the limits of requests apply now."""
         self._is_new = False
         self._first_bytes = b""
-        self._table.understood(self)
+        self._table.protocol_accepted(self)
 
-    def _begin_steps(self, request: RemotingCommand, steps: Steps, frame_bytes: int) -> None:
+    def _start_steps(self, request: RemotingCommand, steps: ResponseSteps, frame_bytes: int) -> None:
         self._steps, self._steps_bytes = steps, frame_bytes
-        self._asked = request.bare()
-        self._place = place = self._table.step_places.place(frame_bytes)
+        self._request = request.without_content()
+        self._permit = place = self._table.concurrency_limit.acquire(frame_bytes)
         if not place.granted.done():
             self._wait_for(place.granted)
 
-    def _next_step(self, steps: Steps) -> RemotingCommand | None:
+    def _next_step(self, steps: ResponseSteps) -> RemotingCommand | None:
         """Do one step of a long request, and return the answer if it was the last."""
         try:
             awaited = next(steps)
@@ -431,25 +431,25 @@ class ClientConnection(asyncio.Protocol):
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
-        self._give_place_back()
+        self._release_permit()
 
-    def _give_place_back(self) -> None:
-        if self._place is not None:
-            self._place.release()
-            self._place = None
+    def _release_permit(self) -> None:
+        if self._permit is not None:
+            self._permit.release()
+            self._permit = None
 
     def _wait_for(self, awaited: Future[None]) -> None:
         self._is_waiting = True
-        self._read_or_not()
-        self._turn.when_done(awaited, self._has_come)
+        self._update_reading()
+        self._scheduler.when_done(awaited, self._resume_steps)
 
-    def _has_come(self) -> None:
+    def _resume_steps(self) -> None:
         self._is_waiting = False
-        self._go_on()
+        self._resume()
 
     def _uncork(self) -> None:
         self._is_corked = False
-        self._write_out()
+        self._flush()
 
     def _hang_up(self) -> None:
         """Close the socket, behind the write of all that was sent before."""
@@ -459,32 +459,32 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
             self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
-    def _write_out(self) -> None:
+    def _flush(self) -> None:
         out = self._out
         if out:
             if len(out) == 1:
                 self._transport.write(out[0])
             else:
                 self._transport.writelines(out)
-            if self._is_full:
-                self._leaves_unread(sum(map(len, out)))
+            if self._is_send_buffer_full:
+                self._record_unread(sum(map(len, out)))
         out.clear()
         self._out_bytes = 0
 
-    def _leaves_unread(self, more_bytes: int) -> None:
+    def _record_unread(self, more_bytes: int) -> None:
         """Account for bytes written, which take memory until the system has taken the rest."""
         self._unread_bytes += more_bytes
-        self._table.leaves_unread(self, self._unread_bytes)
+        self._table.record_unread(self, self._unread_bytes)
         if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:
             self.is_congested = True
-            self._read_or_not()
+            self._update_reading()
 
-    def _what_is_wrong(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         if not isinstance(error, (FrameError, HeaderError)):
-            if not is_lack(error):
+            if not is_transient(error):
                 _log.error("%s: its requests cannot be taken", self.remote_host, exc_info=error)
-            return what_is_wrong(error)
-        name = protocol_of(self._first_bytes)
+            return describe_error(error)
+        name = detect_protocol(self._first_bytes)
         if name is not None:
             return f"it speaks {name}, not RocketMQ's remoting protocol"
         return f"not RocketMQ's remoting protocol: {error}"

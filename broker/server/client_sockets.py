@@ -9,13 +9,13 @@ import fcntl
 import struct
 import termios
 
-_SIZE = struct.Struct("i")
+_INT = struct.Struct("i")
 
 
-def kept_by_the_system(descriptor: int) -> int:
+def kernel_buffered_bytes(descriptor: int) -> int:
     """Return the bytes given to a socket that have not arrived; 0 if the system does not tell."""
     try:
-        size: int = _SIZE.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_SIZE.size)))[0]
+        size: int = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))[0]
     except (OSError, ValueError):  # ValueError: the socket is closed
         return 0
     return size

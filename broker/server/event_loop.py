@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..store.errors import is_lack, what_is_wrong
-from .limits.descriptors import LACKS
+from ..store.errors import is_transient, describe_error
+from .limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 def loop_class() -> type[asyncio.AbstractEventLoop]:
     """Return the class of loops: uvloop's if installed, which serves half as many requests again.
 
-    A loop of it still needs `report_by_log` as its exception handler.
+    A loop of it still needs `log_exception` as its exception handler.
     """
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
@@ -31,21 +31,21 @@ def loop_class() -> type[asyncio.AbstractEventLoop]:
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Create the event loop that a broker runs on."""
     loop = loop_class()()
-    loop.set_exception_handler(report_by_log)
+    loop.set_exception_handler(log_exception)
     return loop
 
 
-def report_by_log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an exception that nobody caught, but not the constant failures to accept a client.
 
     The listener reports such failures once; uvloop does not report them at all. A lack of resources
     is logged in one line.
     """
     error = context.get("exception")
-    if isinstance(error, OSError) and error.errno in LACKS and "socket" in context:
+    if isinstance(error, OSError) and error.errno in RESOURCE_SHORTAGE_ERRNOS and "socket" in context:
         return
-    if error is not None and is_lack(error):
-        _log.warning("%s: %s", context["message"], what_is_wrong(error))
+    if error is not None and is_transient(error):
+        _log.warning("%s: %s", context["message"], describe_error(error))
     else:
         loop.default_exception_handler(context)
 
@@ -56,7 +56,7 @@ def monotonic_ms(loop: asyncio.AbstractEventLoop) -> int:
     return round(loop.time() * 1_000_000) // 1_000
 
 
-def read_first(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+def call_after_read(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
     """Call a function once the loop has read what has arrived by now.
 
     A timer that finds out who is silent needs this: after the process was stopped (SIGSTOP, a
@@ -72,21 +72,21 @@ class EarliestTimer:
     what is due within half a millisecond.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[int], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[int], object]) -> None:
         """Take the callback; it gets the time in milliseconds, never earlier than planned."""
         self._loop = loop
-        self._ring = ring
+        self._callback = callback
         self._at_ms = 0
         self._handle: asyncio.Handle | None = None
 
-    def plan(self, at_ms: int) -> None:
+    def schedule(self, at_ms: int) -> None:
         """Ring at this time of the loop's clock, unless the timer rings before that."""
         if self._handle is not None:
             if self._at_ms <= at_ms:
                 return
             self._handle.cancel()
         self._at_ms = at_ms
-        self._handle = self._loop.call_at(at_ms / 1_000, self._is_due)
+        self._handle = self._loop.call_at(at_ms / 1_000, self._fire)
 
     def cancel(self) -> None:
         """Do not ring until planned again."""
@@ -94,6 +94,6 @@ class EarliestTimer:
             self._handle.cancel()
             self._handle = None
 
-    def _is_due(self) -> None:
+    def _fire(self) -> None:
         self._handle = None
-        self._ring(max(self._at_ms, monotonic_ms(self._loop)))
+        self._callback(max(self._at_ms, monotonic_ms(self._loop)))

@@ -18,49 +18,49 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 
 if TYPE_CHECKING:
-    from ..common.connection import Connection
+    from ..common.connection import Channel
 
-_BEGINNING_BYTES = 12
+_HEADER_START_BYTES = 12
 """Most headers begin with as many as ``{"code":310,``."""
-_BEGINNINGS_MAX = 16
+_HEADER_STARTS_MAX = 16
 
 
-class Lane(Protocol):
+class FastPath(Protocol):
     """A short way for requests that look like earlier ones, many at once."""
 
-    def take(self, connection: Connection, data: bytes, start: int) -> int:
+    def process(self, connection: Channel, data: bytes, start: int) -> int:
         """Take whole frames from a place in the data on; return where the rest begins."""
 
-    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
+    def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
         """Learn from a request that was dispatched; return whether `take` knows such ones now."""
 
 
-class ClientLanes:
+class ClientFastPaths:
     """The lanes as one client uses them."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, fast_paths: Sequence[FastPath]) -> None:
         """Begin with none of these; they are used once they have learned something."""
-        self._lanes = lanes
-        self._lane_of: dict[bytes, Lane] = {}
+        self._fast_paths = fast_paths
+        self._by_header_start: dict[bytes, FastPath] = {}
 
-    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> None:
+    def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> None:
         """Have the lanes learn from a request that went the usual way."""
-        for lane in self._lanes:
+        for lane in self._fast_paths:
             if lane.learn(connection, header, request):
-                if len(self._lane_of) >= _BEGINNINGS_MAX:
-                    self._lane_of.clear()
-                self._lane_of[bytes(header[:_BEGINNING_BYTES])] = lane
+                if len(self._by_header_start) >= _HEADER_STARTS_MAX:
+                    self._by_header_start.clear()
+                self._by_header_start[bytes(header[:_HEADER_START_BYTES])] = lane
 
-    def take(self, connection: Connection, reader: FrameReader) -> bool:
+    def process(self, connection: Channel, reader: FrameReader) -> bool:
         """Return whether a lane has taken the next requests."""
-        piece = reader.piece() if self._lane_of else None
+        piece = reader.contiguous_data() if self._by_header_start else None
         if piece is None:
             return False
         data, start = piece
         header_at = start + PREFIX_BYTES
-        lane = self._lane_of.get(data[header_at : header_at + _BEGINNING_BYTES])
-        end = start if lane is None else lane.take(connection, data, start)
+        lane = self._by_header_start.get(data[header_at : header_at + _HEADER_START_BYTES])
+        end = start if lane is None else lane.process(connection, data, start)
         if end == start:
             return False
-        reader.pass_over(end - start)
+        reader.skip(end - start)
         return True

@@ -20,10 +20,10 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 
-from .limits.descriptors import LACKS
+from .limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _BACKLOG = 1_024
-_AT_ONCE = 16
+_ACCEPTS_PER_TURN = 16
 """The backlog, which asyncio also takes for the number of clients it accepts in one turn."""
 
 
@@ -35,15 +35,15 @@ class Listener:
     ) -> None:
         """Prepare a listener, without listening yet."""
         self._loop = loop
-        self._waits_by_itself = isinstance(loop, asyncio.SelectorEventLoop)  # which uvloop's is not
+        self._has_accept_backoff = isinstance(loop, asyncio.SelectorEventLoop)  # which uvloop's is not
         self._new_connection = new_connection
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
         """Duplicates of the servers' sockets, which outlive the servers."""
         self._tasks: dict[asyncio.Task[object], None] = {}
         """References to running tasks, which the loop itself does not keep alive."""
-        self._is_closed = self._is_beginning_again = False
-        self.place = "", 0
+        self._is_closed = self._is_restarting = False
+        self.bound_address = "", 0
         """The address as it was given to `open`, and the port."""
 
     async def open(self, address: str, port: int) -> int:
@@ -56,14 +56,14 @@ class Listener:
         # this coroutine, or closes the listener meanwhile, leaves no port open.
         server = await self._loop.create_server(
             self._new_connection,
-            _numeric(address),
+            _resolve(address),
             port,
-            backlog=_AT_ONCE,
+            backlog=_ACCEPTS_PER_TURN,
             start_serving=False,
         )
         self._servers = [server]
         found: int = server.sockets[0].getsockname()[1]
-        self.place = address, found
+        self.bound_address = address, found
         try:
             await server.start_serving()
             for each in server.sockets:
@@ -84,62 +84,62 @@ class Listener:
         sockets = [each for server in self._servers for each in server.sockets] + self._sockets
         return [each.fileno() for each in sockets]
 
-    def look(self) -> OSError | None:
+    def poll_accept(self) -> OSError | None:
         """Accept a waiting client, and return the error if the system lacks what that needs."""
-        lacks = [self._try(own) for own in self._sockets]
+        lacks = [self._try_accept(own) for own in self._sockets]
         lack = next(filter(None, lacks), None)
-        if lack is not None and not self._waits_by_itself:
-            self._end_servers()
-        elif not (self._servers or self._is_beginning_again or self._is_closed):
-            self._is_beginning_again = True
-            self._begin(self._serve_again())
+        if lack is not None and not self._has_accept_backoff:
+            self._close_servers()
+        elif not (self._servers or self._is_restarting or self._is_closed):
+            self._is_restarting = True
+            self._start_task(self._restart_servers())
         return lack
 
-    def _try(self, own: socket.socket) -> OSError | None:
+    def _try_accept(self, listening_socket: socket.socket) -> OSError | None:
         try:
-            client, _ = own.accept()
+            client, _ = listening_socket.accept()
         except OSError as error:  # mostly, nobody waits
-            return error if error.errno in LACKS else None
-        self._begin(self._loop.connect_accepted_socket(self._new_connection, client))
+            return error if error.errno in RESOURCE_SHORTAGE_ERRNOS else None
+        self._start_task(self._loop.connect_accepted_socket(self._new_connection, client))
         return None
 
     def close(self) -> None:
         """Stop listening and close the port."""
         self._is_closed = True
-        self._end_servers()
+        self._close_servers()
         for own in self._sockets:
             own.close()
         self._sockets.clear()
 
-    async def _serve_again(self) -> None:
+    async def _restart_servers(self) -> None:
         try:
             for own in tuple(self._sockets):
                 again = own.dup()
                 self._servers.append(
                     await self._loop.create_server(
-                        self._new_connection, sock=again, backlog=_AT_ONCE
+                        self._new_connection, sock=again, backlog=_ACCEPTS_PER_TURN
                     )
                 )
                 own.listen(_BACKLOG)
         except OSError:  # the next look tries again, at all addresses
-            self._end_servers()
+            self._close_servers()
         finally:
-            self._is_beginning_again = False
+            self._is_restarting = False
         if self._is_closed:
-            self._end_servers()
+            self._close_servers()
 
-    def _end_servers(self) -> None:
+    def _close_servers(self) -> None:
         servers, self._servers = self._servers, []
         for server in servers:
             server.close()
 
-    def _begin(self, work: Coroutine[Any, Any, object]) -> None:
-        task = self._loop.create_task(work)
+    def _start_task(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        task = self._loop.create_task(coroutine)
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
 
 
-def _numeric(address: str) -> str | list[str]:
+def _resolve(address: str) -> str | list[str]:
     """Return the numeric addresses that a name stands for; a loop would look it up in a thread."""
     with suppress(ValueError):
         ip_address(address.partition("%")[0])

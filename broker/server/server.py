@@ -2,7 +2,7 @@
 
 What one client may do is in `client_connection`; here is what all of them share: how many there
 are, in all and from one address and within a second; how much memory their requests take that wait
-or are not whole (`HalfRequests`), and their unread answers (`UnreadAnswers`); which of them has
+or are not whole (`PartialRequests`), and their unread answers (`SendBufferLimits`); which of them has
 been silent, or half-way through a request, or not reading, for too long. It knows no processor.
 """
 
@@ -20,13 +20,13 @@ from rmq_spark.wire.codes import ResponseCode
 
 from ..settings.config import ServerLimits
 from .client_connection import ClientConnection, Dispatch
-from .event_loop import read_first
-from .fair_scheduler import LoopTurn
-from .fast_paths import Lane
+from .event_loop import call_after_read
+from .fair_scheduler import FairScheduler
+from .fast_paths import FastPath
 from .limits import descriptors
-from .limits.concurrency_limit import StepPlaces
-from .limits.partial_requests import HalfRequests
-from .limits.send_buffers import UnreadAnswers
+from .limits.concurrency_limit import ConcurrencyLimit
+from .limits.partial_requests import PartialRequests
+from .limits.send_buffers import SendBufferLimits
 from .listener import Listener
 
 _log = logging.getLogger(__name__)
@@ -34,16 +34,16 @@ _SWEEP_SECONDS = 1.0
 _SWEEPS_PER_IDLE_CHECK = 10
 _SMALL_PARTIAL_BYTES = 4_096
 """A client is not held back for so few bytes, nor closed for them while it reads answers."""
-_HALVES_SHARE = 2
+_PARTIAL_REQUESTS_FACTOR = 2
 """Half requests may take so many times `in_flight_bytes_max`, beside the one that may go on.
 
 From once that on all others are held back, after a first read of each: an honest crowd seldom comes
 as far as twice.
 """
-_MODEST_PART = 16
+_MODEST_DIVISOR = 16
 """An address whose half requests take no more than this part of `in_flight_bytes_max` is modest."""
 _FINISH_SECONDS = 2.0
-_READS_NOT = "its requests wait, as it does not read its answers"
+_NOT_READING = "its requests wait, as it does not read its answers"
 
 
 class CannotListen(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
@@ -58,52 +58,52 @@ class RemotingServer:
         limits: ServerLimits,
         dispatch: Dispatch,
         on_closed: Callable[[ClientConnection], None],
-        turn: LoopTurn,
+        scheduler: FairScheduler,
         end_turn: Callable[[], None],
-        lanes: Sequence[Lane] = (),
+        fast_paths: Sequence[FastPath] = (),
     ) -> None:
         """Prepare a server; ``on_closed`` gets each client that is gone.
 
         ``end_turn`` is called at the end of each turn, as by `ClientConnection`, which asks the
-        ``lanes`` first.
+        ``fast_paths`` first.
         """
         self.limits = limits
         self._dispatch = dispatch
         self._on_closed = on_closed
-        self._turn = turn
+        self._scheduler = scheduler
         self._end_turn = end_turn
-        self._lanes = lanes
-        self.step_places = StepPlaces()
+        self._fast_paths = fast_paths
+        self.concurrency_limit = ConcurrencyLimit()
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
         self.refused: Counter[str] = Counter()
-        self.cut = 0
+        self.closed_by_broker = 0
         """Connections that the broker closed for what their clients did or failed to do."""
         """The number of clients that were turned away, by the setting that limits them."""
-        self._since_new: dict[ClientConnection, float] = {}
-        self._since_partial: dict[ClientConnection, float] = {}
+        self._unidentified_since: dict[ClientConnection, float] = {}
+        self._partial_since: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
         self._in_flight = 0
         self._waiting: dict[ClientConnection, int] = {}
         self.waiting_bytes = 0
         """The bytes of requests that wait for their turn, with what has come behind them."""
-        self._halves = HalfRequests[ClientConnection]()
-        self._unread = UnreadAnswers[ClientConnection](limits.unread_bytes_max)
+        self._partial_requests = PartialRequests[ClientConnection]()
+        self._send_buffers = SendBufferLimits[ClientConnection](limits.unread_bytes_max)
         self.is_short_of_memory = False
-        self._held_back: dict[ClientConnection, None] = {}
+        self._throttled: dict[ClientConnection, None] = {}
         self._favoured: ClientConnection | None = None
-        self._accepts = float(limits.max_accepts_per_second)
-        self._accepts_at = 0.0
-        self._lets_nobody_in = False
+        self._accept_tokens = float(limits.max_accepts_per_second)
+        self._accept_tokens_at = 0.0
+        self._is_accept_degraded = False
         self._sweeps = 0
         self._is_stopping = False
         self._listeners: list[Listener] = []
-        self._away: list[tuple[str, int]] = []
+        self._suspended_addresses: list[tuple[str, int]] = []
         """The addresses and ports that are left for a while."""
-        self._reserved: list[socket.socket] = []
+        self._reserved_sockets: list[socket.socket] = []
         """Sockets on these ports that do not listen: nobody else gets the ports meanwhile."""
         self._sweeper: asyncio.TimerHandle | None = None
-        self._all_gone: asyncio.Event | None = None
+        self._all_closed: asyncio.Event | None = None
 
     # ---- for the broker
 
@@ -118,7 +118,7 @@ class RemotingServer:
         return self._in_flight
 
     @property
-    def is_flooded(self) -> bool:
+    def is_overloaded(self) -> bool:
         """True if the requests that wait for their turn take more memory than there is for them.
 
         Those that are not whole are no reason to refuse one that is.
@@ -128,7 +128,7 @@ class RemotingServer:
     @property
     def unread_bytes(self) -> int:
         """The bytes of answers that clients have not read."""
-        return self._unread.bytes
+        return self._send_buffers.bytes
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets, which a fork of this process has to let go of."""
@@ -144,9 +144,9 @@ class RemotingServer:
     async def start(self, address: str, port: int) -> int:
         """Listen on a first port; return it, which was chosen if 0 was asked for."""
         self._loop = asyncio.get_running_loop()
-        self._accepts_at = self._loop.time()
+        self._accept_tokens_at = self._loop.time()
         found = await self.listen(address, port)
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._read_and_sweep)
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep_after_read)
         return found
 
     async def listen(self, address: str, port: int) -> int:
@@ -166,7 +166,7 @@ class RemotingServer:
                 raise
             advice = (
                 "let the broker have more descriptors (ulimit -n)"
-                if error.errno in descriptors.LACKS
+                if error.errno in descriptors.RESOURCE_SHORTAGE_ERRNOS
                 else "choose another listenPort or bindAddress, or stop the program that has it"
             )
             raise CannotListen(
@@ -174,48 +174,48 @@ class RemotingServer:
             ) from error
         return found
 
-    def pass_over(self, seconds: float) -> None:
+    def skip_time(self, seconds: float) -> None:
         """Count a time that the loop's clock has just jumped over as no silence of any client."""
-        self._accepts_at += seconds
-        for times in (self._since_new, self._since_partial):
+        self._accept_tokens_at += seconds
+        for times in (self._unidentified_since, self._partial_since):
             for connection in times:
                 times[connection] += seconds
         for connection in self._connections:
             connection.last_active += seconds
-        self._unread.pass_over(seconds)
+        self._send_buffers.skip_time(seconds)
 
     def stop_listening(self) -> None:
         """Accept no more clients."""
         for listener in self._listeners:
             listener.close()
-        self._let_go_of_ports()
+        self._release_ports()
 
-    def go_away(self) -> None:
-        """Cut all connections and refuse new ones, until `come_back`; the ports stay taken."""
-        away = [listener.place for listener in self._listeners]
+    def suspend_listening(self) -> None:
+        """Cut all connections and refuse new ones, until `resume_listening`; the ports stay taken."""
+        away = [listener.bound_address for listener in self._listeners]
         self.stop_listening()
         self._listeners.clear()
         for host, port in away:
-            self._reserved.append(_reserved(host, port))
-            self._away.append((host, port))
+            self._reserved_sockets.append(_reserve_port(host, port))
+            self._suspended_addresses.append((host, port))
         for connection in list(self._connections):
             connection.abort()
 
     @property
-    def is_away(self) -> bool:
-        """True between `go_away` and `come_back`."""
-        return bool(self._away)
+    def is_listening_suspended(self) -> bool:
+        """True between `suspend_listening` and `resume_listening`."""
+        return bool(self._suspended_addresses)
 
-    async def come_back(self) -> None:
-        """Listen again on the ports that were left by `go_away`.
+    async def resume_listening(self) -> None:
+        """Listen again on the ports that were left by `suspend_listening`.
 
         Raises:
             CannotListen: A port is in use by now.
         """
-        away, self._away = self._away, []
+        away, self._suspended_addresses = self._suspended_addresses, []
         for host, port in away:
             await self.listen(host, port)
-        self._let_go_of_ports()
+        self._release_ports()
 
     async def stop(self) -> None:
         """Close all connections, after a short while in which clients may read their answers."""
@@ -225,36 +225,36 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.finish()
         if self._connections:
-            self._all_gone = asyncio.Event()
+            self._all_closed = asyncio.Event()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), _FINISH_SECONDS)
+                await asyncio.wait_for(self._all_closed.wait(), _FINISH_SECONDS)
         for connection in list(self._connections):
             connection.abort()
 
     # ---- what connections ask and tell
 
     @property
-    def answer_bytes_max(self) -> int:
+    def response_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
-        return self._unread.answer_bytes_max
+        return self._send_buffers.response_bytes_max
 
-    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+    def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
         """Return why an answer of this size is refused, with the code for that.
 
         None if it is given.
         """
-        return self._unread.answer_fault(size)
+        return self._send_buffers.response_fault(size)
 
-    def opened(self, connection: ClientConnection) -> str | None:
+    def register(self, connection: ClientConnection) -> str | None:
         """Count a new connection. Return None, or why it may not stay."""
         now = self._loop.time()
         limits = self.limits
         address = connection.remote_host.address
         self._connections[connection] = None
         self._per_address[address] += 1
-        refill = (now - self._accepts_at) * limits.max_accepts_per_second
-        self._accepts = min(self._accepts + refill, float(limits.max_accepts_per_second))
-        self._accepts_at = now
+        refill = (now - self._accept_tokens_at) * limits.max_accepts_per_second
+        self._accept_tokens = min(self._accept_tokens + refill, float(limits.max_accepts_per_second))
+        self._accept_tokens_at = now
         setting = why = None
         if len(self._connections) > limits.max_connections:
             setting, why = "maxConnections", f"there are {limits.max_connections} connections"
@@ -264,86 +264,86 @@ class RemotingServer:
         if setting is not None:
             self.refused[setting] += 1
             return f"{why} already ({setting})"
-        if self._accepts < 1:
+        if self._accept_tokens < 1:
             self.refused["maxAcceptsPerSecond"] += 1
             return (
                 f"over {limits.max_accepts_per_second} new connections a second "
                 "(maxAcceptsPerSecond)"
             )
-        self._accepts -= 1
-        self._since_new[connection] = now
+        self._accept_tokens -= 1
+        self._unidentified_since[connection] = now
         if self._is_stopping:  # it had been accepted before
             connection.abort()
             return None
-        return "the broker is away" if self._away else None
+        return "the broker is away" if self._suspended_addresses else None
 
-    def understood(self, connection: ClientConnection) -> None:
+    def protocol_accepted(self, connection: ClientConnection) -> None:
         """Note that a client speaks the protocol."""
-        self._since_new.pop(connection, None)
+        self._unidentified_since.pop(connection, None)
 
-    def holds_requests(
+    def record_requests(
         self, connection: ClientConnection, size: int, *, is_waiting: bool = False
     ) -> None:
         """Account for a client's unfinished requests, and hold it back if all take too much."""
-        self._count(size - self._request_bytes.pop(connection, 0))
+        self._add_in_flight(size - self._request_bytes.pop(connection, 0))
         waiting = size if is_waiting else 0
         self.waiting_bytes += waiting - self._waiting.pop(connection, 0)
         if waiting:
             self._waiting[connection] = waiting
         if not size:
-            self._halves.note(connection, 0)
-            self._since_partial.pop(connection, None)
+            self._partial_requests.record(connection, 0)
+            self._partial_since.pop(connection, None)
             if self._favoured is connection:
                 self._favoured = None
-            self._let_go_on()
+            self._unthrottle()
             return
         self._request_bytes[connection] = size
-        self._since_partial.setdefault(connection, self._loop.time())
+        self._partial_since.setdefault(connection, self._loop.time())
         is_large = size > _SMALL_PARTIAL_BYTES
-        takes_more = is_large and self.is_short_of_memory and not connection.is_held_back
+        takes_more = is_large and self.is_short_of_memory and not connection.is_throttled
         if takes_more and self._favoured is None:
             self._favoured = connection  # one may always finish: else all would wait for each other
         is_favoured = connection is self._favoured
-        self._halves.note(connection, 0 if is_waiting or is_favoured else size)
+        self._partial_requests.record(connection, 0 if is_waiting or is_favoured else size)
         bytes_max = self.limits.in_flight_bytes_max
-        modest = bytes_max // _MODEST_PART
-        if takes_more and not is_favoured and self._halves.holds_its_share(connection, modest):
-            self._held_back[connection] = None
-            connection.hold_back()
-        for client in self._halves.to_close(_HALVES_SHARE * bytes_max, modest):
+        modest = bytes_max // _MODEST_DIVISOR
+        if takes_more and not is_favoured and self._partial_requests.is_over_fair_share(connection, modest):
+            self._throttled[connection] = None
+            connection.throttle()
+        for client in self._partial_requests.evict(_PARTIAL_REQUESTS_FACTOR * bytes_max, modest):
             self.refused["maxInFlightBytes"] += 1
             client.abort()
 
-    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
+    def record_unread(self, connection: ClientConnection, size: int) -> None:
         """Account for answers that a client does not read."""
-        self._unread.note(connection, size, self._loop.time())
+        self._send_buffers.record(connection, size, self._loop.time())
 
-    def read_all(self, connection: ClientConnection) -> None:
+    def discard_unread(self, connection: ClientConnection) -> None:
         """Note that a client has read all its answers."""
-        self._unread.forget(connection)
+        self._send_buffers.discard(connection)
 
-    def closed(self, connection: ClientConnection) -> None:
+    def unregister(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended."""
-        self.cut += connection.was_cut
+        self.closed_by_broker += connection.was_closed_by_broker
         self._connections.pop(connection, None)
         address = connection.remote_host.address
         self._per_address[address] -= 1
         if not self._per_address[address]:
             del self._per_address[address]
-        self._since_new.pop(connection, None)
-        self._held_back.pop(connection, None)
-        self._unread.forget(connection)
-        self.holds_requests(connection, 0)
+        self._unidentified_since.pop(connection, None)
+        self._throttled.pop(connection, None)
+        self._send_buffers.discard(connection)
+        self.record_requests(connection, 0)
         self._on_closed(connection)
-        if self._all_gone is not None and not self._connections:
-            self._all_gone.set()
+        if self._all_closed is not None and not self._connections:
+            self._all_closed.set()
 
     # ---- within
 
-    def _let_go_of_ports(self) -> None:
-        for each in self._reserved:
+    def _release_ports(self) -> None:
+        for each in self._reserved_sockets:
             each.close()
-        self._reserved.clear()
+        self._reserved_sockets.clear()
 
     def _new_connection(self) -> ClientConnection:
         return ClientConnection(
@@ -351,86 +351,86 @@ class RemotingServer:
             limits=self.limits,
             table=self,
             dispatch=self._dispatch,
-            turn=self._turn,
+            scheduler=self._scheduler,
             end_turn=self._end_turn,
-            lanes=self._lanes,
+            fast_paths=self._fast_paths,
         )
 
-    def _count(self, more_bytes: int) -> None:
+    def _add_in_flight(self, more_bytes: int) -> None:
         self._in_flight += more_bytes
         self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
 
-    def _let_go_on(self) -> None:
-        while self._held_back and (not self.is_short_of_memory or self._favoured is None):
-            connection = next(iter(self._held_back))
-            del self._held_back[connection]
+    def _unthrottle(self) -> None:
+        while self._throttled and (not self.is_short_of_memory or self._favoured is None):
+            connection = next(iter(self._throttled))
+            del self._throttled[connection]
             if not connection.is_closed:
                 if self.is_short_of_memory:
                     self._favoured = connection
-                    self._halves.note(connection, 0)
-                connection.let_go_on()
+                    self._partial_requests.record(connection, 0)
+                connection.unthrottle()
 
-    def _read_and_sweep(self) -> None:
+    def _sweep_after_read(self) -> None:
         """Look after all clients once what they have sent is read."""
-        read_first(self._loop, self._sweep)
+        call_after_read(self._loop, self._sweep)
 
     def _sweep(self) -> None:
         """Look after all clients, in steps."""
         if self._is_stopping:
             return
         self._sweeps += 1
-        self._turn.work(self._swept(self._loop.time()))
+        self._scheduler.run_steps(self._sweep_steps(self._loop.time()))
 
-    def _swept(self, now: float) -> Iterator[None]:
+    def _sweep_steps(self, now: float) -> Iterator[None]:
         """Close clients that keep the broker waiting too long, in steps; plan the next sweep."""
         try:
-            lacks = [listener.look() for listener in self._listeners]
-            self._tell_of_lack(descriptors.lack() or next(filter(None, lacks), None))
+            lacks = [listener.poll_accept() for listener in self._listeners]
+            self._log_accept_shortage(descriptors.descriptor_shortage() or next(filter(None, lacks), None))
             if not self.is_short_of_memory:
-                self._halves.have_room()
-            for connection, why in self._to_close(now):
+                self._partial_requests.end_eviction()
+            for connection, why in self._overdue_connections(now):
                 if connection is not None:
                     connection.close(why)
                 yield
         except Exception:  # noqa: BLE001  # whatever it is, the next sweep has to come
             _log.exception("looking after the clients failed")
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._read_and_sweep)
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep_after_read)
 
-    def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
+    def _overdue_connections(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
         """Yield the connections to close, with the reasons; None for those that may stay."""
         limits = self.limits
-        for times in (self._since_new, self._since_partial):
+        for times in (self._unidentified_since, self._partial_since):
             for connection in times:
                 size = self._request_bytes.get(connection, 0)
                 reads_first = connection.is_congested and size <= _SMALL_PARTIAL_BYTES
-                if connection.is_kept_waiting or reads_first:
+                if connection.is_waiting_for_broker or reads_first:
                     times[connection] = connection.last_active = now
-        yield from _since(
-            self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing"
+        yield from _noted_before(
+            self._unidentified_since, now - limits.first_frame_timeout_ms / 1000, "it says nothing"
         )
         partial_since = now - limits.partial_frame_timeout_ms / 1000
-        for connection, why in _since(
-            self._since_partial, partial_since, "its request does not end"
+        for connection, why in _noted_before(
+            self._partial_since, partial_since, "its request does not end"
         ):
-            yield connection, _READS_NOT if connection.is_congested else why
-        self._unread.look_again(now)
-        yield from self._unread.to_close(now, limits.slow_reader_timeout_ms / 1000)
+            yield connection, _NOT_READING if connection.is_congested else why
+        self._send_buffers.update_progress(now)
+        yield from self._send_buffers.slow_readers(now, limits.slow_reader_timeout_ms / 1000)
         if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:
             idle_since = now - limits.idle_timeout_ms / 1000
             for connection in tuple(self._connections):
                 is_idle = connection.last_active < idle_since and not connection.is_closed
                 yield connection if is_idle else None, "it has been idle"
 
-    def _tell_of_lack(self, lack: OSError | None) -> None:
+    def _log_accept_shortage(self, error: OSError | None) -> None:
         """Log when clients cannot get in any more, and when they can again."""
-        if lack is not None and not self._lets_nobody_in:
-            _log.error("no new clients get in while the system says: %s", lack.strerror)
-        elif lack is None and self._lets_nobody_in:
+        if error is not None and not self._is_accept_degraded:
+            _log.error("no new clients get in while the system says: %s", error.strerror)
+        elif error is None and self._is_accept_degraded:
             _log.warning("new clients get in again")
-        self._lets_nobody_in = lack is not None
+        self._is_accept_degraded = error is not None
 
 
-def _reserved(host: str, port: int) -> socket.socket:
+def _reserve_port(host: str, port: int) -> socket.socket:
     """Return a socket that has a port without listening, so that who connects is refused."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reserved = socket.socket(family)
@@ -442,10 +442,10 @@ def _reserved(host: str, port: int) -> socket.socket:
     return reserved
 
 
-def _since(
-    times: dict[ClientConnection, float], since: float, why: str
+def _noted_before(
+    times: dict[ClientConnection, float], since: float, reason: str
 ) -> Iterator[tuple[ClientConnection, str]]:
     """Yield the connections noted in a table since before a time, unless removed meanwhile."""
     for connection in [connection for connection, time in times.items() if time < since]:
         if connection in times:
-            yield connection, why
+            yield connection, reason

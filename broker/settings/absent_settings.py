@@ -13,7 +13,7 @@ _NO_ACCESS_LISTS: Final = (
     "RocketMQ has it to ask clients who they are, and this broker asks nobody: leave it out, and "
     "let bindAddress keep other machines away, as it does by default"
 )
-_ONE_DIRECTORY: Final = (
+_SINGLE_DIRECTORY: Final = (
     "RocketMQ has it to keep some files elsewhere, and this broker keeps all below one directory: "
     "set storePathRootDir"
 )
@@ -29,7 +29,7 @@ _METRICS: Final = (
     "metricsPort=5557"
 )
 
-ABSENT: Final[Mapping[str, str]] = {
+UNSUPPORTED: Final[Mapping[str, str]] = {
     "namesrvAddr": (
         "RocketMQ has it to find name servers, and this broker is one itself: leave it out, and "
         "give clients the address of this broker"
@@ -41,9 +41,9 @@ ABSENT: Final[Mapping[str, str]] = {
     "brokerIP2": _NO_SLAVES,
     "haListenPort": _NO_SLAVES,
     "haMasterAddress": _NO_SLAVES,
-    "storePathCommitLog": _ONE_DIRECTORY,
-    "storePathConsumeQueue": _ONE_DIRECTORY,
-    "storePathIndex": _ONE_DIRECTORY,
+    "storePathCommitLog": _SINGLE_DIRECTORY,
+    "storePathConsumeQueue": _SINGLE_DIRECTORY,
+    "storePathIndex": _SINGLE_DIRECTORY,
     "transactionCheckInterval": _NO_TRANSACTIONS,
     "transactionTimeOut": _NO_TRANSACTIONS,
     "metricsExporterType": _METRICS,

@@ -11,12 +11,12 @@ from rmq_spark.wire.framing import HEADER_BYTES_MAX
 
 from ..common.setting import (
     ADDRESS,
-    ADDRESS_OR_NOTHING,
+    OPTIONAL_ADDRESS,
     COUNT,
     FLAG,
     MS,
     NAME,
-    PORT_OR_NOTHING,
+    OPTIONAL_PORT,
     SIZE,
     number,
     setting,
@@ -24,7 +24,7 @@ from ..common.setting import (
 from ..filter.sql_limits import SqlLimits
 from ..longpolling.hold_limits import HoldLimits
 from ..store.config import StoreConfig
-from ..store.read.entry_selection import USUAL_LIMITS
+from ..store.read.entry_selection import DEFAULT_LIMITS
 
 _MIB = 1 << 20
 
@@ -174,7 +174,7 @@ class BrokerConfig:
     )
     broker_ip1: str = setting(
         "brokerIP1",
-        ADDRESS_OR_NOTHING,
+        OPTIONAL_ADDRESS,
         "address advertised to clients; empty: the one that each client connected to",
         default="",
         rocketmq="the machine's address",
@@ -187,7 +187,7 @@ class BrokerConfig:
     )
     metrics_port: int | None = setting(
         "metricsPort",
-        PORT_OR_NOTHING,
+        OPTIONAL_PORT,
         "TCP port of /metrics, /healthz and /readyz; 0 picks any free port; empty: none",
         default=None,
         rocketmq="5557, as metricsPromExporterPort",
@@ -287,13 +287,13 @@ class BrokerConfig:
         "maxTransferCountOnMessageInMemory",
         COUNT,
         "maximum number of messages in the answer to one pull",
-        default=USUAL_LIMITS.count_max,
+        default=DEFAULT_LIMITS.count_max,
     )
     max_transfer_bytes: int = setting(
         "maxTransferBytesOnMessageInMemory",
         number(1, 15 * _MIB),
         "maximum size of the answer to one pull, in bytes",
-        default=USUAL_LIMITS.bytes_max,
+        default=DEFAULT_LIMITS.bytes_max,
     )
     max_transfer_bytes_extended: int = setting(
         "maxTransferBytesExtended",

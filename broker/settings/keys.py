@@ -24,7 +24,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
 """Classes of the values by their fields in `BrokerConfig`; the empty one is its own."""
 
 
-class Key(NamedTuple):
+class SettingKey(NamedTuple):
     """The description of one setting, and the place of its value."""
 
     section: str  # one of SECTIONS
@@ -32,12 +32,12 @@ class Key(NamedTuple):
     setting: Setting
 
 
-def _keys() -> Iterator[tuple[str, Key]]:
+def _keys() -> Iterator[tuple[str, SettingKey]]:
     for section, kind in SECTIONS.items():
         for each in fields(kind):
             if SETTING in each.metadata:
                 said: Setting = each.metadata[SETTING]
-                yield said.key, Key(section, each.name, said)
+                yield said.key, SettingKey(section, each.name, said)
 
 
-KEYS: Final[Mapping[str, Key]] = dict(_keys())
+KEYS: Final[Mapping[str, SettingKey]] = dict(_keys())

@@ -52,7 +52,7 @@ class Reload(NamedTuple):
     need_restart: tuple[str, ...]
 
 
-def reload_of(old: BrokerConfig, new: BrokerConfig) -> Reload:
+def plan_reload(old: BrokerConfig, new: BrokerConfig) -> Reload:
     """Return what a broker that runs with one configuration can take of another."""
     before, after = settings_of(old), settings_of(new)
     changed = [key for key in KEYS if before[key] != after[key]]

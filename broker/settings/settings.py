@@ -16,7 +16,7 @@ from typing import Any, Final
 from rmq_spark.errors import RocketPollError
 
 from ..common.setting import DIRECTORY
-from .absent_settings import ABSENT
+from .absent_settings import UNSUPPORTED
 from .config import BrokerConfig
 from .keys import KEYS, SECTIONS
 
@@ -51,7 +51,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
     for place, line in sources:
         text = line.strip()
         if text and not text.startswith("#"):
-            fault = _take(values, text)
+            fault = _parse(values, text)
             if fault:
                 faults.append(f"{place}: {fault}")
     if faults:
@@ -59,23 +59,23 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
     return config_of(values)
 
 
-def config_of(values: Mapping[str, str]) -> BrokerConfig:
+def config_of(settings: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration with the given settings, and defaults for all others.
 
     Args:
-        values: Texts of values by key, such as ``{"listenPort": "9877"}``.
+        settings: Texts of values by key, such as ``{"listenPort": "9877"}``.
 
     Raises:
         ConfigError: A key is unknown, or a value is wrong.
     """
     fields: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    for name, text in values.items():
+    for name, text in settings.items():
         fault = _fault_of(name, text)
         if fault:
             raise ConfigError(fault)
         key = KEYS[name]
-        fields[key.section][key.name] = key.setting.values.parse(text)
-    if "storePathRootDir" not in values:
+        fields[key.section][key.name] = key.setting.value_type.parse(text)
+    if "storePathRootDir" not in settings:
         fields["store"]["store_path_root_dir"] = _default_store()
     sections = {section: kind(**fields[section]) for section, kind in SECTIONS.items() if section}
     config = BrokerConfig(**sections, **fields[""])
@@ -96,14 +96,14 @@ def _default_store() -> Path:
 def settings_of(config: BrokerConfig) -> dict[str, str]:
     """Return all settings of a configuration by key, each value in the form used in a file."""
     return {
-        name: key.setting.values.show(
+        name: key.setting.value_type.to_text(
             getattr(getattr(config, key.section) if key.section else config, key.name)
         )
         for name, key in KEYS.items()
     }
 
 
-def _take(values: dict[str, str], text: str) -> str | None:
+def _parse(values: dict[str, str], text: str) -> str | None:
     name, equals, value = text.partition("=")
     if not equals:
         return f"needed key=value, found {text!r}"
@@ -114,15 +114,15 @@ def _take(values: dict[str, str], text: str) -> str | None:
 
 def _fault_of(name: str, value: str) -> str | None:
     key = KEYS.get(name)
-    if key is None and name in ABSENT:
-        return f"there is no setting {name!r}: {ABSENT[name]}"
+    if key is None and name in UNSUPPORTED:
+        return f"there is no setting {name!r}: {UNSUPPORTED[name]}"
     if key is None:
         nearest = difflib.get_close_matches(name, KEYS, 1)
         return f"there is no setting {name!r}" + (
             f"; did you mean {nearest[0]}?" if nearest else ""
         )
     try:
-        key.setting.values.parse(value)
+        key.setting.value_type.parse(value)
     except ValueError as error:
         return f"{name} must be {error}, not {value!r}"
     return None

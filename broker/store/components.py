@@ -13,12 +13,12 @@ from .dispatch.reput import ReputMessageService
 from .files.disk import Disk
 from .files.file_pool import FilePool
 from .index.index_service import IndexService
-from .log.commit_log import LOOK_MS, CommitLog
-from .queues.queue_table import FoundEnds, QueueTable
-from .records.recent_writes import FreshRecords, none_yet
+from .log.commit_log import FILE_CHECK_INTERVAL_MS, CommitLog
+from .queues.queue_table import RecoveredEnds, QueueTable
+from .records.recent_writes import RecentWrites, empty_recent_writes
 from .results import PhysicalOffset
 from .staging.commit_table import BatchTable
-from .staging.staging_area import STAGING, Staging
+from .staging.staging_area import STAGING, StagingArea
 
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"
@@ -29,8 +29,8 @@ WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
 
 
 @dataclass(frozen=True)
-class StoreParts:
-    """The parts of a store; ``fresh`` joins those that append with reput."""
+class StoreComponents:
+    """The parts of a store; ``recent_writes`` joins those that append with reput."""
 
     config: StoreConfig
     disk: Disk
@@ -39,11 +39,11 @@ class StoreParts:
     queues: QueueTable
     index: IndexService | None
     dispatcher: Dispatcher
-    fresh: FreshRecords
+    recent_writes: RecentWrites
     reput: ReputMessageService
-    found_ends: FoundEnds
-    batches: BatchTable
-    staging: Staging
+    recovered_ends: RecoveredEnds
+    batch_table: BatchTable
+    staging_area: StagingArea
     is_sync: bool
     """True if a message is confirmed when it is on the disk, and not when it is written."""
     confirm_offset: Callable[[], PhysicalOffset]
@@ -53,7 +53,7 @@ class StoreParts:
     """
 
     @classmethod
-    def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreParts:
+    def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreComponents:
         """Build the parts, without touching the disk."""
         root, pool = config.store_path_root_dir, FilePool(disk, config.open_files_max)
         is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -62,7 +62,7 @@ class StoreParts:
             root / COMMIT_LOG,
             config.mapped_file_size_commit_log,
             now_ms,
-            look_ms=None if is_sync else LOOK_MS,
+            file_check_interval_ms=None if is_sync else FILE_CHECK_INTERVAL_MS,
         )
         queues = QueueTable(pool, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
         index: IndexService | None = None
@@ -76,7 +76,7 @@ class StoreParts:
                 hops_max=config.index_hops_max,
             )
         dispatcher = Dispatcher(config.message_delay_level_ms)
-        fresh = none_yet()
+        fresh = empty_recent_writes()
 
         def confirm_offset() -> PhysicalOffset:
             return log.flushed_offset if is_sync else log.written_offset
@@ -87,7 +87,7 @@ class StoreParts:
             index=index,
             dispatcher=dispatcher,
             confirm_offset=confirm_offset,
-            fresh=fresh,
+            recent_writes=fresh,
         )
         return cls(
             config=config,
@@ -99,9 +99,9 @@ class StoreParts:
             dispatcher=dispatcher,
             fresh=fresh,
             reput=reput,
-            found_ends=FoundEnds(lambda: reput.reput_from_offset),
+            found_ends=RecoveredEnds(lambda: reput.reput_from_offset),
             batches=BatchTable(disk, root / CONFIG, now_ms),
-            staging=Staging(disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000),
+            staging=StagingArea(disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000),
             is_sync=is_sync,
             confirm_offset=confirm_offset,
         )
@@ -113,9 +113,9 @@ class StoreParts:
 
     def close(self) -> None:
         """Close all files of the store; nothing is carried to its queues any more."""
-        self.reput.end()
+        self.reput.stop()
         self.log.close()
         self.queues.close()
-        self.batches.close()
+        self.batch_table.close()
         if self.index is not None:
             self.index.close()

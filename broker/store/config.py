@@ -16,7 +16,7 @@ from ..common.setting import (
     HOURS,
     JAVA_INT_MAX,
     PERCENT,
-    SIZE_OR_NOTHING,
+    OPTIONAL_SIZE,
     choice,
     number,
     required_setting,
@@ -142,13 +142,13 @@ class StoreConfig:
     )
     check_whole_log_bytes: int = setting(
         "checkWholeLogBytes",
-        SIZE_OR_NOTHING,
+        OPTIONAL_SIZE,
         "a commit log up to this size, in bytes, is checked as a whole at every start",
         default=256 * _MIB,
     )
     staged_bytes_max: int = setting(
         "maxStagedBytes",
-        SIZE_OR_NOTHING,
+        OPTIONAL_SIZE,
         "maximum size of all staged batches together, in bytes, and so of one",
         default=1024 * _MIB,
     )

@@ -74,7 +74,7 @@ class StoreClosed(StoreError):
     """The store was used after it was shut down."""
 
 
-class StartEnded(StoreError):
+class StartInterrupted(StoreError):
     """A start was told to end before it was done; the next one goes on from there."""
 
 
@@ -83,11 +83,11 @@ class StartEnded(StoreError):
 
 Key = TypeVar("Key", bound=Hashable)
 _log = logging.getLogger(__name__)
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
-_LOST_CONTENT = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
-_LACKS = _NO_ROOM | _NO_DESCRIPTOR | {errno.ENOMEM, errno.EROFS}
-_NO_THREAD = "can't start new thread"
+_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
+_LOST_CONTENT_ERRNOS = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+_TRANSIENT_ERRNOS = _DISK_FULL_ERRNOS | _DESCRIPTOR_ERRNOS | {errno.ENOMEM, errno.EROFS}
+_NO_THREAD_MESSAGE = "can't start new thread"
 """Python's message if the system starts no thread; the error has no class of its own."""
 
 
@@ -95,62 +95,62 @@ class FlushFailed(OSError):
     """A flush was begun and has failed."""
 
 
-class Lacking(Exception):
+class TransientFailure(Exception):
     """Something was lacking. Nothing was changed."""
 
 
-def is_lack(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether an error says that something is lacking, so that a retry may succeed.
 
     A library that cannot be loaded is there, but lacks memory or descriptors; a module that is
     missing is a mistake.
     """
     if isinstance(error, OSError):
-        return error.errno in _LACKS and not isinstance(error, FlushFailed)
+        return error.errno in _TRANSIENT_ERRNOS and not isinstance(error, FlushFailed)
     if isinstance(error, ImportError):
         return not isinstance(error, ModuleNotFoundError)
-    return isinstance(error, (MemoryError, Lacking)) or _lacks_thread(error)
+    return isinstance(error, (MemoryError, TransientFailure)) or _is_thread_shortage(error)
 
 
-def may_succeed_later(error: BaseException) -> bool:
+def is_retryable(error: BaseException) -> bool:
     """Return whether to try again: after all errors but failed flushes and programming mistakes."""
     if isinstance(error, (OSError, UnreadableFile)):
         return not isinstance(error, FlushFailed)
-    return is_lack(error)
+    return is_transient(error)
 
 
 def has_lost_content(error: BaseException) -> bool:
     """Return whether a disk has lost what was to be read; all else is the operator's to mend."""
     cause = error.__cause__ if isinstance(error, UnreadableFile) else error
-    return isinstance(cause, OSError) and cause.errno in _LOST_CONTENT
+    return isinstance(cause, OSError) and cause.errno in _LOST_CONTENT_ERRNOS
 
 
-def may_be_given_later(error: BaseException) -> bool:
+def is_retryable_read(error: BaseException) -> bool:
     """Return whether a disk refuses to read what it may still hold: for now, or to this user."""
     return isinstance(error.__cause__, OSError) and not has_lost_content(error)
 
 
-def lacks_means(error: UnreadableFile) -> bool:
+def is_resource_shortage(error: UnreadableFile) -> bool:
     """Return whether something is lacking to read with, so that nothing says what lies there."""
-    return error.__cause__ is not None and is_lack(error.__cause__)
+    return error.__cause__ is not None and is_transient(error.__cause__)
 
 
-def lacks_room(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """Return whether the disk is full, so that less than what was refused may still fit."""
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
+    return isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS
 
 
-def lacks_descriptor(error: OSError) -> bool:
+def is_out_of_descriptors(error: OSError) -> bool:
     """Return whether closing another file may help."""
-    return error.errno in _NO_DESCRIPTOR
+    return error.errno in _DESCRIPTOR_ERRNOS
 
 
-def what_is_wrong(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an error to a person, with its file if there is one."""
     number = error.errno if isinstance(error, OSError) else None
-    if number in _NO_ROOM:
+    if number in _DISK_FULL_ERRNOS:
         return f"the disk is full: {error}"
-    if number in _NO_DESCRIPTOR:
+    if number in _DESCRIPTOR_ERRNOS:
         return f"too many files and connections are open: {error}"
     if number == errno.EROFS:
         return f"the disk is read-only: {error}"
@@ -164,14 +164,14 @@ def what_is_wrong(error: BaseException) -> str:
         return f"the machine is short of memory: {str(error) or 'a request for some was refused'}"
     if isinstance(error, ImportError):
         return f"a library cannot be loaded: {error}"
-    return f"no thread can be started: {error}" if _lacks_thread(error) else str(error)
+    return f"no thread can be started: {error}" if _is_thread_shortage(error) else str(error)
 
 
-def _lacks_thread(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) and str(error) == _NO_THREAD
+def _is_thread_shortage(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and str(error) == _NO_THREAD_MESSAGE
 
 
-class Hindrance:
+class Degradation:
     """Something that cannot be done for now; its begin and end are logged once each."""
 
     def __init__(self, what: str) -> None:
@@ -182,24 +182,24 @@ class Hindrance:
 
     def begin(self, error: BaseException) -> None:
         """Note that something is in the way, or still is."""
-        why = what_is_wrong(error)
+        why = describe_error(error)
         is_new = self.text is None
         self.text = f"{self._what}: {why}"
         if is_new:
-            _tell("%s: %s; it is tried again", self._what, why)
+            _log_warning("%s: %s; it is tried again", self._what, why)
 
     def end(self) -> None:
         """Note that nothing is in the way, or not any more."""
         if self.text is not None:
             self.text = None
-            _tell("it is over that %s", self._what)
+            _log_warning("it is over that %s", self._what)
 
-    def give_up(self) -> None:
+    def clear(self) -> None:
         """Forget what was in the way, which nobody tries again any more."""
         self.text = None
 
 
-class Hindrances(Generic[Key]):
+class Degradations(Generic[Key]):
     """Things of one kind that cannot be done for now, by key.
 
     The begin and end of each are logged.
@@ -207,19 +207,19 @@ class Hindrances(Generic[Key]):
 
     def __init__(self) -> None:
         """Begin without hindrances."""
-        self._present: dict[Key, Hindrance] = {}
+        self._active: dict[Key, Degradation] = {}
 
     def begin(self, key: Key, what: str, error: BaseException) -> None:
         """Note that something is in the way of one, or still is; ``what`` says what is not done."""
-        self._present.setdefault(key, Hindrance(what)).begin(error)
+        self._active.setdefault(key, Degradation(what)).begin(error)
 
     def end(self, key: Key) -> None:
         """Note that nothing is in the way of one, or not any more."""
-        if key in self._present:
-            self._present.pop(key).end()
+        if key in self._active:
+            self._active.pop(key).end()
 
 
-def _tell(what: str, *values: str) -> None:
+def _log_warning(what: str, *values: str) -> None:
     with suppress(
         MemoryError
     ):  # what has been done is done, whether there is memory for a word on it or not

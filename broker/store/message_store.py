@@ -17,34 +17,34 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, decode_record
 
 from ..common.histogram import Histogram
-from .append.chunk_appender import Admit, ChunkAppender, Sizes, finished
+from .append.chunk_appender import Admit, ChunkAppender, Sizes, run_steps
 from .append.message_appender import MessageAppender
 from .batch_commit.coordinator import StagedBatches
-from .components import WRITTEN_DIRECTORIES, StoreParts
+from .components import WRITTEN_DIRECTORIES, StoreComponents
 from .config import BrokerRole, StoreConfig
 from .dispatch.dispatcher import MessageArrivingListener
-from .dispatch.reput import Carrying
+from .dispatch.reput import ReputSupervisor
 from .errors import (
-    Hindrance,
-    StartEnded,
+    Degradation,
+    StartInterrupted,
     StoreError,
     StoreFailed,
     UnreadableFile,
-    is_lack,
-    may_succeed_later,
-    what_is_wrong,
+    is_transient,
+    is_retryable,
+    describe_error,
 )
 from .files.disk import Disk
 from .files.proof_files import ProofFiles
 from .log.flusher import FlushService
-from .maintenance.checkpointer import Checkpointing
-from .maintenance.cleaner import Cleaning
+from .maintenance.checkpointer import Checkpointer
+from .maintenance.cleaner import Cleaner
 from .maintenance.topic_deletion import TopicDeletion
 from .queues.consume_queue import QueueBounds
-from .read.entry_selection import USUAL_LIMITS, Limits, MessageFilter
-from .read.message_reader import DoPlaces, MessageReader
+from .read.entry_selection import DEFAULT_LIMITS, GetLimits, MessageFilter
+from .read.message_reader import OffsetsOnlyPredicate, MessageReader
 from .read.time_lookup import KeyQuery, TimeLookup
-from .records.encoding import EvenBatch, RecordDraft, RecordRun, RecordTemplate, UniformParts
+from .records.encoding import FixedSizeBatch, RecordDraft, RecordRun, RecordTemplate, UniformParts
 from .results import (
     DeletedFiles,
     GetMessageResult,
@@ -55,7 +55,7 @@ from .results import (
     StoreState,
 )
 from .startup.directory_lock import AbortFile, lock_directory, make_root
-from .startup.opener import OpeningWatch, open_parts
+from .startup.opener import ProgressCallback, open_components
 
 _log = logging.getLogger(__name__)
 
@@ -71,69 +71,69 @@ class MessageStore:
         listener: MessageArrivingListener | None = None,
         wake_reput: Callable[[], object] | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
-        watch: OpeningWatch | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> None:
         """Open a store; ``listener`` is told of later arrivals, not of what recovery finds.
 
-        ``watch`` is told how far the opening has come, and may end it.
+        ``on_progress`` is told how far the opening has come, and may end it.
 
         ``wake_reput`` is called, in any thread, when there is something to `reput`. By default,
         that happens at once, in the thread that appended or flushed.
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
-            StartEnded: ``watch`` has ended the opening.
+            StartEnded: ``on_progress`` has ended the opening.
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE
-        self._refusal: str | None = "this broker is a slave" if is_slave else None
+        self._refusal_reason: str | None = "this broker is a slave" if is_slave else None
         self._failure: str | None = None
-        self._ending: str | None = None
-        self._noting = Hindrance("no checkpoint is taken")
-        self._starting = Hindrance(
+        self._closing_reason: str | None = None
+        self._checkpoint_degradation = Degradation("no checkpoint is taken")
+        self._start_degradation = Degradation(
             "what the start has found is not made good, so that nothing is taken"
         )
         root = config.store_path_root_dir
         below = make_root(disk, root, WRITTEN_DIRECTORIES)
         self._lock = lock_directory(disk, root, below)
-        self._parts = parts = StoreParts.build(config, disk, now_ms)
+        self._components = parts = StoreComponents.build(config, disk, now_ms)
         self._log, self._queues, self._reput = parts.log, parts.queues, parts.reput
-        self._is_sync, self.left_topics = parts.is_sync, parts.queues.left_topics
-        self._carrying = Carrying(parts.reput, self._fail)
-        self._checkpointing = Checkpointing(parts)
-        self._abort = AbortFile(disk, root, random_bytes)
-        self.proofs = ProofFiles(disk, root, parts.log.files)
-        self.proofs.discard_leftovers()
+        self._is_sync, self.deleted_topic_files = parts.is_sync, parts.queues.deleted_topic_files
+        self._reput_supervisor = ReputSupervisor(parts.reput, self._fail)
+        self._checkpointer = Checkpointer(parts)
+        self._abort_file = AbortFile(disk, root, random_bytes)
+        self.proof_files = ProofFiles(disk, root, parts.log.files)
+        self.proof_files.discard_leftovers()
         try:
-            self._opening = open_parts(parts, self._checkpointing, self._abort, watch)
+            self._opening = open_components(parts, self._checkpointer, self._abort_file, on_progress)
             self.finish_opening()
         except BaseException:
             self._close_files()
             raise
-        why, runs, size_max = self.why_nothing_is_taken, parts.fresh.runs, config.max_message_size
+        why, runs, size_max = self.unavailable_reason, parts.recent_writes.runs, config.max_message_size
         self._appender = MessageAppender(self._log, self._queues, size_max, why, runs)
-        self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
-        self.batches = StagedBatches(
-            parts, self._appender, why, self.flushed, self._wake, self._fail
+        self._chunk_appender = ChunkAppender(self._log, self._appender, parts.recent_writes.chunks)
+        self.staged_batches = StagedBatches(
+            parts, self._appender, why, self.flush_future, self._wake, self._fail
         )
         next_offset = self._appender.next_offset
-        self._reader = MessageReader(parts, lambda: self.state().hindrance, next_offset)
-        self._times = TimeLookup(parts, self._reader)
-        self._deletion = TopicDeletion(parts, self._checkpointing, self._appender)
+        self._reader = MessageReader(parts, lambda: self.state().degradation, next_offset)
+        self._time_lookup = TimeLookup(parts, self._reader)
+        self._topic_deletion = TopicDeletion(parts, self._checkpointer, self._appender)
         self._key_query = KeyQuery(parts, self.record_at)
-        self._cleaning = Cleaning(
+        self._cleaner = Cleaner(
             parts,
-            self._checkpointing,
+            self._checkpointer,
             now_ms,
             self.save_checkpoint,
-            self._refuse,
+            self._set_refusal,
             self._stored_ms,
         )
         with suppress(OSError):  # the first cleaning reports it
-            self._cleaning.refuse_when_full()
+            self._cleaner.refuse_when_full()
         self._flusher = FlushService(
             self._log.flush,
-            self._wake_reput if self._is_sync else _nothing,
+            self._wake_reput if self._is_sync else _do_nothing,
             self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
@@ -143,8 +143,8 @@ class MessageStore:
             self._close_files()
             raise
         if listener is not None and not is_slave:
-            self._reput.tell(listener)
-        if self._starting.text is not None:
+            self._reput.set_listener(listener)
+        if self._start_degradation.text is not None:
             self._wake_reput()
 
     @property
@@ -160,22 +160,22 @@ class MessageStore:
         """
         if self._opening.is_finished:
             return True
-        if self._starting.text is not None:
+        if self._start_degradation.text is not None:
             with suppress(OSError):  # if there is room now, nobody waits for the next cleaning
-                self._cleaning.refuse_when_full()
+                self._cleaner.refuse_when_full()
         try:
             self._opening.finish()
-        except StartEnded:
+        except StartInterrupted:
             raise
         except Exception as error:
             # A start that never had what it needs ends instead.
-            is_waiting = self._starting.text is not None
-            if not (may_succeed_later(error) if is_waiting else is_lack(error)):
-                self._fail(StoreFailed("the start has failed", error), is_told=not is_waiting)
+            is_waiting = self._start_degradation.text is not None
+            if not (is_retryable(error) if is_waiting else is_transient(error)):
+                self._fail(StoreFailed("the start has failed", error), is_logged=not is_waiting)
                 raise
-            self._starting.begin(error)
+            self._start_degradation.begin(error)
             return False
-        self._starting.end()
+        self._start_degradation.end()
         return True
 
     # ---- putting
@@ -186,30 +186,30 @@ class MessageStore:
         return self._appender.record_room
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
-        """Append a message that was stored before; `flushed` says when it counts in SYNC_FLUSH."""
-        return self._appended(self._appender.put_message(message))
+        """Append a message that was stored before; `flush_future` says when it counts in SYNC_FLUSH."""
+        return self._wake_after_append(self._appender.put_message(message))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are bytes already."""
-        return self._appended(self._appender.put_draft(draft))
+        return self._wake_after_append(self._appender.put_draft(draft))
 
-    def put_later(
+    def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Queue one message for the next `write_out`. Return None, or why it was refused."""
-        return self._appender.put_later(template, body, properties, born_timestamp)
+        """Queue one message for the next `write_buffered`. Return None, or why it was refused."""
+        return self._appender.put_buffered(template, body, properties, born_timestamp)
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
-        """Append messages in one write, all or none; None if they are for `put_later`."""
+        """Append messages in one write, all or none; None if they are for `put_buffered`."""
         result = self._appender.put_run(run)
-        return None if result is None else self._appended(result)
+        return None if result is None else self._wake_after_append(result)
 
-    def write_out(self) -> Sequence[PutMessageResult]:
+    def write_buffered(self) -> Sequence[PutMessageResult]:
         """Write the messages that were put later; return the results of all, in their order.
 
         Nobody sees them before, and no answer may leave.
         """
-        if not self._appender.write_out():
+        if not self._appender.write_buffered():
             return ()
         if not self._is_sync:
             self._wake()
@@ -220,11 +220,11 @@ class MessageStore:
     ) -> tuple[PutMessageResult, list[int]]:
         """Append messages that differ in flag, body and properties; return their sizes, too."""
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
-        return self._appended(result), sizes
+        return self._wake_after_append(result), sizes
 
-    def put_even(self, batch: EvenBatch) -> PutMessageResult:
+    def put_fixed_size(self, batch: FixedSizeBatch) -> PutMessageResult:
         """Append the messages of a batch that are all of one shape, all or none."""
-        return self._appended(self._appender.put_even(batch))
+        return self._wake_after_append(self._appender.put_fixed_size(batch))
 
     def put_large(
         self,
@@ -234,20 +234,20 @@ class MessageStore:
         admit: Admit,
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
         """Append very many messages of one template, in steps, the last with ``admit``."""
-        result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp, admit)
-        return self._appended(result), sizes
+        result, sizes = yield from self._chunk_appender.put_large(template, parts, born_timestamp, admit)
+        return self._wake_after_append(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
-        return finished(self.put_chunk_in_steps(records, sizes, _nothing))
+        return run_steps(self.put_chunk_in_steps(records, sizes, _do_nothing))
 
     def put_chunk_in_steps(
         self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
         """Append records of one queue, which must not change, in steps, the last with ``admit``."""
-        return self._appended((yield from self._chunks.put_chunk(records, sizes, admit)))
+        return self._wake_after_append((yield from self._chunk_appender.put_chunk(records, sizes, admit)))
 
-    def _appended(self, result: PutMessageResult) -> PutMessageResult:
+    def _wake_after_append(self, result: PutMessageResult) -> PutMessageResult:
         if result.status is PutMessageStatus.PUT_OK and not self._is_sync:
             self._wake()
         return result
@@ -256,17 +256,17 @@ class MessageStore:
         try:
             self._wake_reput()
         except Exception as error:
-            if not is_lack(error):
+            if not is_transient(error):
                 raise
-            self._carrying.hindrance.begin(error)  # what was put is put
+            self._reput_supervisor.degradation.begin(error)  # what was put is put
 
-    def flushed(self, end_offset: PhysicalOffset) -> Future[None]:
+    def flush_future(self, end_offset: PhysicalOffset) -> Future[None]:
         """Return a future, done when all before an offset is on the disk; one flush serves many."""
-        return self._flusher.flushed(end_offset)
+        return self._flusher.flush_future(end_offset)
 
-    def settle(self) -> None:
+    def wait_flushed(self) -> None:
         """Wait until all that was written is on the disk, has failed, or something is lacking."""
-        self._flusher.settle(self._log.written_offset)
+        self._flusher.wait_flushed(self._log.written_offset)
 
     def wait_until_stored(
         self, result: PutMessageResult, timeout_seconds: float = 5.0
@@ -275,7 +275,7 @@ class MessageStore:
         if not self._is_sync or result.status is not PutMessageStatus.PUT_OK:
             return result
         try:
-            self.flushed(result.end_offset).result(timeout_seconds)
+            self.flush_future(result.end_offset).result(timeout_seconds)
         except TimeoutError:
             return result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
         except StoreError as error:
@@ -283,36 +283,36 @@ class MessageStore:
         return result
 
     @property
-    def flush_took(self) -> Histogram:
+    def flush_durations(self) -> Histogram:
         """The durations of the log's flushes."""
-        return self._flusher.took
+        return self._flusher.durations
 
     def confirm_offset(self) -> PhysicalOffset:
         """Return up to where a crash will not take messages back."""
-        return self._parts.confirm_offset()
+        return self._components.confirm_offset()
 
-    def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+    def reput(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """Carry what is confirmed to queues and index, and tell of it; return whether that is all.
 
         It is not all if something is lacking or is not read, which `state` shows as a hindrance, or
-        if ``is_over`` stops it after a piece. After any other failure, nothing more is taken.
+        if ``should_stop`` stops it after a piece. After any other failure, nothing more is taken.
         """
-        return self._carrying.run(is_over)
+        return self._reput_supervisor.run(should_stop)
 
     @property
-    def is_reput_hindered(self) -> bool:
+    def is_reput_degraded(self) -> bool:
         """True if something kept the last `reput` from its work, so that it must be repeated."""
-        return self._carrying.hindrance.text is not None
+        return self._reput_supervisor.degradation.text is not None
 
-    def reput_again(self) -> None:
+    def retry_degraded(self) -> None:
         """Try again, every now and then, what is hindered: to carry messages, and to write any."""
-        self._appender.try_again()
-        if self.is_reput_hindered:
+        self._appender.probe_writable()
+        if self.is_reput_degraded:
             self._wake_reput()
 
-    def keep_flushing(self) -> None:
+    def ensure_flusher_running(self) -> None:
         """Start the thread that flushes again if it has ended; to be called now and then."""
-        self._flusher.keep_running()
+        self._flusher.ensure_running()
 
     # ---- getting
 
@@ -322,11 +322,11 @@ class MessageStore:
         queue_id: int,
         queue_offset: QueueOffset,
         *,
-        count_max: int = USUAL_LIMITS.count_max,
-        bytes_max: int = USUAL_LIMITS.bytes_max,
-        scan_max: int = USUAL_LIMITS.scan_max,
+        count_max: int = DEFAULT_LIMITS.count_max,
+        bytes_max: int = DEFAULT_LIMITS.bytes_max,
+        scan_max: int = DEFAULT_LIMITS.scan_max,
         message_filter: MessageFilter | None = None,
-        do_places: DoPlaces | None = None,
+        wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> GetMessageResult:
         """Return messages, by default as many as RocketMQ would, or their places if these do.
 
@@ -334,12 +334,12 @@ class MessageStore:
             UnreadableFile: The disk does not give them.
         """
         where = topic, queue_id, queue_offset
-        limits = Limits(max(count_max, 1), bytes_max, scan_max)
-        return self._reader.get_message(*where, limits, message_filter, do_places)
+        limits = GetLimits(max(count_max, 1), bytes_max, scan_max)
+        return self._reader.get_message(*where, limits, message_filter, wants_offsets_only)
 
-    def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool = False) -> QueueBounds:
-        """Return a queue's first offset and its next; unless ``so_far``, only if known for good."""
-        return self._reader.queue_offsets(topic, queue_id, so_far=so_far)
+    def queue_offsets(self, topic: str, queue_id: int, *, allow_incomplete: bool = False) -> QueueBounds:
+        """Return a queue's first offset and its next; unless ``allow_incomplete``, only if known for good."""
+        return self._reader.queue_offsets(topic, queue_id, allow_incomplete=allow_incomplete)
 
     def queue_nums(self) -> dict[str, int]:
         """Return, by topic, one more than the number of the last queue that has messages."""
@@ -349,11 +349,11 @@ class MessageStore:
         self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
     ) -> QueueOffset:
         """Return the first offset stored at a time or later; upper: the last then or earlier."""
-        return self._times.offset_by_time(topic, queue_id, timestamp, upper=upper)
+        return self._time_lookup.offset_by_time(topic, queue_id, timestamp, upper=upper)
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
         """Return when the first message of a queue was stored, in ms; -1 if there is none."""
-        return self._times.earliest_timestamp(topic, queue_id)
+        return self._time_lookup.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
         """Return the record that starts at a place in the log; None if none does.
@@ -378,14 +378,14 @@ class MessageStore:
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> Iterator[Buffer | None]:
         """Yield what `query_message` returns, or None at a step that has found nothing."""
-        return self._key_query.in_steps(topic, key, max_num, begin_ms, end_ms)
+        return self._key_query.query_in_steps(topic, key, max_num, begin_ms, end_ms)
 
     # ---- keeping house
 
     @property
-    def has_much_to_flush(self) -> bool:
+    def is_flush_due(self) -> bool:
         """True if a checkpoint is due early, or a write to another queue soon waits for a flush."""
-        return self._parts.pool.is_crowded
+        return self._components.pool.is_crowded
 
     def save_checkpoint(self) -> bool:
         """Make log, queues and index durable, and note that; return False if something lacks.
@@ -395,24 +395,24 @@ class MessageStore:
         Raises:
             OSError, StoreFailed: The disk has failed.
         """
-        return self._save_checkpoint(lambda: self._ending is not None)
+        return self._save_checkpoint(lambda: self._closing_reason is not None)
 
-    def _save_checkpoint(self, is_over: Callable[[], bool]) -> bool:
+    def _save_checkpoint(self, should_stop: Callable[[], bool]) -> bool:
         if not self._opening.is_finished:
             return False
         try:
             # Or a stop in order would leave it for the next start to find.
             self._appender.wipe_refused()
-            is_saved = self._checkpointing.save(is_over)
+            is_saved = self._checkpointer.save(should_stop)
         except Exception as error:
-            if may_succeed_later(error):
-                self._noting.begin(error)
+            if is_retryable(error):
+                self._checkpoint_degradation.begin(error)
                 return False
             if isinstance(error, (OSError, StoreFailed, RecordError)):
                 self._fail(StoreFailed("a checkpoint failed", error))
             raise
         if is_saved:
-            self._noting.end()
+            self._checkpoint_degradation.end()
         return is_saved
 
     def delete_topic(self, topic: str) -> None:
@@ -427,7 +427,7 @@ class MessageStore:
             StoreFailed: The disk has failed, so that nobody knows.
         """
         try:
-            self._deletion.delete(topic)
+            self._topic_deletion.delete(topic)
         except StoreFailed as error:
             self._fail(error)
             raise
@@ -436,11 +436,11 @@ class MessageStore:
     @property
     def half_deleted_topics(self) -> Sequence[str]:
         """Deleted topics of which others may keep something, until `finish_deletion`."""
-        return self._checkpointing.half_deleted
+        return self._checkpointer.half_deleted
 
     def was_deleted(self, topic: str, physical_offset: PhysicalOffset) -> bool:
         """Return whether a topic was deleted after a place in the log was written."""
-        return physical_offset < self._parts.dispatcher.deleted_topics.get(topic, 0)
+        return physical_offset < self._components.dispatcher.deleted_topics.get(topic, 0)
 
     def finish_deletion(self, topic: str) -> None:
         """Note that nothing, such as offsets of groups, is kept any more of a deleted topic.
@@ -450,11 +450,11 @@ class MessageStore:
         Raises:
             OSError, DamagedTable: The disk refuses, or the last notes cannot be read.
         """
-        self._checkpointing.finish_deletion(topic)
+        self._checkpointer.finish_deletion(topic)
 
-    def keep_by(self, config: StoreConfig) -> None:
+    def update_retention(self, config: StoreConfig) -> None:
         """Let other settings say what `clean` keeps, and from when on a full disk refuses."""
-        self._cleaning.config = config
+        self._cleaner.config = config
 
     def clean(self) -> int:
         """Delete old files, or those that a full disk cannot keep; return their number.
@@ -463,11 +463,11 @@ class MessageStore:
         checkpoint comes first: a crash must not find queues that end before deleted messages, or
         offsets would be given twice. Without room for one, an older one decides what may go.
         """
-        return self._cleaning.clean()
+        return self._cleaner.clean()
 
-    def report_deletions_to(self, report: Callable[[DeletedFiles], object]) -> None:
+    def set_deletion_listener(self, listener: Callable[[DeletedFiles], object]) -> None:
         """Have each deletion of old files reported, in the thread of `clean`."""
-        self._cleaning.report = report
+        self._cleaner.on_deleted = listener
 
     def _stored_ms(self, physical_offset: PhysicalOffset) -> int | None:
         """Return when the message at a place in the log was stored; None if that is unknown."""
@@ -477,25 +477,25 @@ class MessageStore:
             return None
         return None if record is None else decode_record(record, check_crc=False).store_timestamp
 
-    def why_nothing_is_taken(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Return why messages are refused now, or None if they are taken."""
-        hindrance = self._starting.text or self._log.flushing.text or self.batches.why_stuck()
-        return self._failure or self._ending or self._refusal or hindrance
+        hindrance = self._start_degradation.text or self._log.flush_degradation.text or self.staged_batches.stuck_reason()
+        return self._failure or self._closing_reason or self._refusal_reason or hindrance
 
     @property
     def clock_behind_ms(self) -> int:
         """Milliseconds by which the clock is behind the last message, whose time others get."""
         return self._log.clock_behind_ms
 
-    def _refuse(self, why: str | None) -> None:
+    def _set_refusal(self, reason: str | None) -> None:
         """Refuse messages from now on, or take them again if there is no reason not to."""
-        self._refusal = why
+        self._refusal_reason = reason
 
     def state(self) -> StoreState:
         """Return what an operator looks at first."""
         log = self._log
-        of_log = self._starting, log.writing, log.flushing
-        lacks = *of_log, self._carrying.hindrance, self._noting, self.batches.hindrance
+        of_log = self._start_degradation, log.write_degradation, log.flush_degradation
+        lacks = *of_log, self._reput_supervisor.degradation, self._checkpoint_degradation, self.staged_batches.degradation
         return StoreState(
             min_offset=log.min_offset,
             written_offset=log.written_offset,
@@ -503,20 +503,20 @@ class MessageStore:
             reput_from_offset=self._reput.reput_from_offset,
             holes=self._reput.holes,
             failure=str(log.failure) if log.failure else self._failure,
-            why_unwritten=log.why_unwritten,
-            hindrance="; ".join(each.text for each in lacks if each.text is not None) or None,
-            recovered_from_crash=self._opening.found.recovered_from_crash,
+            unwritable_reason=log.unwritable_reason,
+            degradation="; ".join(each.text for each in lacks if each.text is not None) or None,
+            recovered_from_crash=self._opening.result.recovered_from_crash,
         )
 
-    def _fail(self, failure: StoreError, *, is_told: bool = False) -> None:
-        """Take nothing more. The first failure is the one to know of, unless it ``is_told``."""
-        if self._failure is None and not is_told:
+    def _fail(self, failure: StoreError, *, is_logged: bool = False) -> None:
+        """Take nothing more. The first failure is the one to know of, unless it ``is_logged``."""
+        if self._failure is None and not is_logged:
             _log.error("nothing is taken any more, until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
-    def take_no_more(self, why: str) -> None:
+    def stop_accepting(self, reason: str) -> None:
         """Refuse messages from now on. What was taken is still flushed, and told of."""
-        self._ending = why
+        self._closing_reason = reason
 
     def shutdown(self) -> str | None:
         """Make all durable, note that it is, and release the directory.
@@ -527,30 +527,30 @@ class MessageStore:
         Raises:
             OSError, StoreFailed: The disk has failed.
         """
-        self.write_out()
-        self.take_no_more("the store has been shut down")
+        self.write_buffered()
+        self.stop_accepting("the store has been shut down")
         self._flusher.stop()
         try:
             if self.state().failure is None:
                 self.reput()
-            if not self.state().failure and self._checkpointing.save_last(self._save_checkpoint):
-                self._abort.remove()
+            if not self.state().failure and self._checkpointer.save_last(self._save_checkpoint):
+                self._abort_file.remove()
                 return None
         except Exception as error:
-            if not is_lack(error):
+            if not is_transient(error):
                 raise
-            return what_is_wrong(error)
+            return describe_error(error)
         finally:
             self._close_files()
-        return self.state().unsaved if self._opening.is_finished or self._failure else None
+        return self.state().unsaved_reason if self._opening.is_finished or self._failure else None
 
     def _close_files(self) -> None:
-        self.proofs.close()
+        self.proof_files.close()
         try:
-            self._parts.close()
+            self._components.close()
         finally:
             self._lock.release()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: in ASYNC_FLUSH a flush shows no messages, and the store itself admits all."""

@@ -58,7 +58,7 @@ Hole: TypeAlias = tuple[PhysicalOffset, PhysicalOffset]
 """The start and the end of a part of the log in which no records are found."""
 
 
-_NO_PLACE, _NO_NUMBER = PhysicalOffset(-1), QueueOffset(-1)
+_NO_PHYSICAL_OFFSET, _NO_QUEUE_OFFSET = PhysicalOffset(-1), QueueOffset(-1)
 
 
 class PutMessageStatus(Enum):
@@ -75,9 +75,9 @@ class PutMessageResult(NamedTuple):
     """One message, or the first of a batch. ``end_offset`` is what to wait for in SYNC_FLUSH."""
 
     status: PutMessageStatus
-    physical_offset: PhysicalOffset = _NO_PLACE
-    queue_offset: QueueOffset = _NO_NUMBER
-    end_offset: PhysicalOffset = _NO_PLACE
+    physical_offset: PhysicalOffset = _NO_PHYSICAL_OFFSET
+    queue_offset: QueueOffset = _NO_QUEUE_OFFSET
+    end_offset: PhysicalOffset = _NO_PHYSICAL_OFFSET
     store_timestamp: int = 0
     message_count: int = 0
     remark: str | None = None
@@ -108,7 +108,7 @@ class GetMessageResult(NamedTuple):
     max_offset: QueueOffset
     buffers: tuple[Buffer, ...] = ()
     sizes: Sequence[int] | npt.NDArray[np.int64] = ()
-    places: Sequence[int] | npt.NDArray[np.int64] = ()
+    physical_offsets: Sequence[int] | npt.NDArray[np.int64] = ()
 
     @property
     def message_count(self) -> int:
@@ -172,17 +172,17 @@ class StoreState:
     reput_from_offset: PhysicalOffset
     holes: tuple[Hole, ...]
     failure: str | None
-    why_unwritten: str | None
+    unwritable_reason: str | None
     """The text of why the disk takes no message, of whatever length; None if it may."""
 
-    hindrance: str | None
+    degradation: str | None
     """The text of what cannot be done for now, and why; None if nothing hinders."""
     recovered_from_crash: bool
 
     @property
-    def unsaved(self) -> str:
+    def unsaved_reason(self) -> str:
         """The text of what a store that ends like this has not saved, and why."""
-        why = self.failure or self.hindrance or "the disk takes too long to note what it holds"
+        why = self.failure or self.degradation or "the disk takes too long to note what it holds"
         if self.flushed_offset == self.written_offset:
             return why
         return (

@@ -14,25 +14,25 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TypeAlias, TypeVar
 
-Answer = TypeVar("Answer")
-Waiting: TypeAlias = Generator["Future[None] | None", None, Answer]
+ResultT = TypeVar("Answer")
+Steps: TypeAlias = Generator["Future[None] | None", None, ResultT]
 """Steps, each of which waits for a future or lets others run, and what comes out at the end."""
-RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
+JobExecutor: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
 """A function that runs its first argument, a job, in another thread.
 
 Then, in the thread of the store, its second argument gets the exception that was raised, or None.
 """
 
 
-def beside(job: Callable[[], Answer], aside: RunAside) -> Waiting[Answer]:
+def run_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[ResultT]:
     """Run a job in another thread, and go on behind it; return or raise what it does."""
-    return (yield from begun(job, aside))
+    return (yield from start_in_thread(job, executor))
 
 
-def begun(job: Callable[[], Answer], aside: RunAside) -> Waiting[Answer]:
+def start_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[ResultT]:
     """Begin a job in another thread now; the steps returned wait for its end, as in `beside`."""
     done: Future[None] = Future()
-    answers: list[Answer] = []
+    answers: list[ResultT] = []
     failures: list[BaseException] = []
 
     def tell(error: BaseException | None) -> None:
@@ -40,11 +40,11 @@ def begun(job: Callable[[], Answer], aside: RunAside) -> Waiting[Answer]:
             failures.append(error)
         done.set_result(None)
 
-    def wait() -> Waiting[Answer]:
+    def wait() -> Steps[ResultT]:
         yield done
         if failures:
             raise failures[0]
         return answers[0]
 
-    aside(lambda: answers.append(job()), tell)
+    executor(lambda: answers.append(job()), tell)
     return wait()

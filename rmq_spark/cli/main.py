@@ -17,82 +17,82 @@ import click
 from click.shell_completion import shell_complete
 
 from rmq_spark import __version__
-from rmq_spark.cli.shell.failures import FAILED, INTERRUPTED, USAGE, complain, forget, line_of
-from rmq_spark.cli.shell.tree import Leaf, Tree
+from rmq_spark.cli.shell.failures import FAILED, INTERRUPTED, USAGE, print_error, redirect_to_devnull, describe_error
+from rmq_spark.cli.shell.tree import LazyCommand, RootGroup
 from rmq_spark.errors import RocketPollError
 
 _PROGRAM: Final = "rocketpoll"
 _COMPLETION_VARIABLE: Final = "_ROCKETPOLL_COMPLETE"
-_HERE: Final = "rmq_spark.cli"
+_PACKAGE: Final = "rmq_spark.cli"
 
-SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
+SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
     "Messages": {
-        "produce": Leaf(
-            f"{_HERE}.messages.produce_command", "produce", "send lines, files or JSON lines"
+        "produce": LazyCommand(
+            f"{_PACKAGE}.messages.produce_command", "produce", "send lines, files or JSON lines"
         ),
-        "consume": Leaf(
-            f"{_HERE}.messages.consume_command", "consume", "print messages of a topic"
+        "consume": LazyCommand(
+            f"{_PACKAGE}.messages.consume_command", "consume", "print messages of a topic"
         ),
-        "tail": Leaf(
-            f"{_HERE}.messages.consume_command", "tail", "print messages of topics as they come"
+        "tail": LazyCommand(
+            f"{_PACKAGE}.messages.consume_command", "tail", "print messages of topics as they come"
         ),
-        "message": Leaf(
-            f"{_HERE}.messages.message_command", "message", "find a message, and who has it"
+        "message": LazyCommand(
+            f"{_PACKAGE}.messages.message_command", "message", "find a message, and who has it"
         ),
-        "dlq": Leaf(f"{_HERE}.messages.dlq_command", "dlq", "list, show and resend dead letters"),
+        "dlq": LazyCommand(f"{_PACKAGE}.messages.dlq_command", "dlq", "list, show and resend dead letters"),
     },
     "Cluster": {
-        "topic": Leaf(
-            f"{_HERE}.cluster.topic_command", "topic", "create, change and look at topics"
+        "topic": LazyCommand(
+            f"{_PACKAGE}.cluster.topic_command", "topic", "create, change and look at topics"
         ),
-        "group": Leaf(
-            f"{_HERE}.groups.group_command", "group", "lag, members and offsets of groups"
+        "group": LazyCommand(
+            f"{_PACKAGE}.groups.group_command", "group", "lag, members and offsets of groups"
         ),
-        "store": Leaf(
-            f"{_HERE}.cluster.store_command", "store", "what lies in a store's directory"
+        "store": LazyCommand(
+            f"{_PACKAGE}.cluster.store_command", "store", "what lies in a store's directory"
         ),
-        "cluster": Leaf(
-            f"{_HERE}.cluster.cluster_command", "cluster", "brokers, and whether all is well"
+        "cluster": LazyCommand(
+            f"{_PACKAGE}.cluster.cluster_command", "cluster", "brokers, and whether all is well"
         ),
     },
     "Speed": {
-        "bench": Leaf(
-            f"{_HERE}.cluster.bench_command", "bench", "how fast a cluster takes and gives"
+        "bench": LazyCommand(
+            f"{_PACKAGE}.cluster.bench_command", "bench", "how fast a cluster takes and gives"
         ),
-        "top": Leaf(f"{_HERE}.cluster.top_command", "top", "live rates and lags"),
+        "top": LazyCommand(f"{_PACKAGE}.cluster.top_command", "top", "live rates and lags"),
     },
     "Programs": {
-        "broker": Leaf(
-            f"{_HERE}.cluster.broker_entry",
+        "broker": LazyCommand(
+            f"{_PACKAGE}.cluster.broker_entry",
             "broker",
             "run a broker, which is its own name server",
         ),
-        "demo": Leaf(
-            f"{_HERE}.demo.command",
+        "demo": LazyCommand(
+            f"{_PACKAGE}.demo.command",
             "demo",
             "a broker, a producer and a Spark stream at work",
         ),
-        "console": Leaf(f"{_HERE}.console.command", "console", "a cluster in a browser"),
-        "exporter": Leaf(
-            f"{_HERE}.exporter.command", "exporter", "lag and rates of a cluster for Prometheus"
+        "console": LazyCommand(f"{_PACKAGE}.console.command", "console", "a cluster in a browser"),
+        "exporter": LazyCommand(
+            f"{_PACKAGE}.exporter.command", "exporter", "lag and rates of a cluster for Prometheus"
         ),
     },
     "Spark": {
-        "doctor": Leaf(
-            f"{_HERE}.doctor.command",
+        "doctor": LazyCommand(
+            f"{_PACKAGE}.doctor.command",
             "doctor",
             "find what keeps a first stream from running",
         ),
-        "checkpoint": Leaf(
-            f"{_HERE}.spark.checkpoint_command",
+        "checkpoint": LazyCommand(
+            f"{_PACKAGE}.spark.checkpoint_command",
             "checkpoint",
             "what a streaming query's checkpoint says",
         ),
-        "sink": Leaf(
-            f"{_HERE}.spark.sink_command", "sink", "what queries have committed exactly once"
+        "sink": LazyCommand(
+            f"{_PACKAGE}.spark.sink_command", "sink", "what queries have committed exactly once"
         ),
-        "archive": Leaf(
-            f"{_HERE}.spark.archive_command",
+        "archive": LazyCommand(
+            f"{_PACKAGE}.spark.archive_command",
             "archive",
             "source and sink as a file for spark-submit",
         ),
@@ -100,13 +100,13 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
 }
 
 
-def command_tree() -> Tree:
+def command_tree() -> RootGroup:
     """Return the root of all commands."""
     version = click.version_option(
         __version__, "-V", "--version", prog_name=_PROGRAM, message="%(prog)s %(version)s"
     )
     return version(
-        Tree(
+        RootGroup(
             SECTIONS,
             name=_PROGRAM,
             help="Look into RocketMQ clusters and rocketpoll's brokers, and steer them.",
@@ -132,43 +132,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(tree, given)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, as `head`, has seen enough
-        forget(sys.stdout)
+        redirect_to_devnull(sys.stdout)
         return 0
     except OSError as error:  # a full disk behind stdout, for example
-        forget(sys.stdout)
-        complain(_path(given), str(error))
+        redirect_to_devnull(sys.stdout)
+        print_error(_command_path(given), str(error))
         return FAILED
     return code
 
 
-def _run(tree: Tree, given: list[str]) -> int:
-    if not given or given == ["help"]:
-        given = ["--help"]
+def _run(tree: RootGroup, arguments: list[str]) -> int:
+    if not arguments or arguments == ["help"]:
+        arguments = ["--help"]
     try:
-        with tree.make_context(_PROGRAM, given) as context:
+        with tree.make_context(_PROGRAM, arguments) as context:
             result = tree.invoke(context)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx is not None else _path(given)
-        complain(where, f"{error.format_message()} (see {where} --help)")
+        where = error.ctx.command_path if error.ctx is not None else _command_path(arguments)
+        print_error(where, f"{error.format_message()} (see {where} --help)")
         return USAGE
     except click.ClickException as error:
-        complain(_path(given), error.format_message())
+        print_error(_command_path(arguments), error.format_message())
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except RocketPollError as error:
-        complain(_path(given), line_of(error))
+        print_error(_command_path(arguments), describe_error(error))
         return FAILED
     return result if isinstance(result, int) else 0
 
 
-def _path(given: Sequence[str]) -> str:
+def _command_path(arguments: Sequence[str]) -> str:
     """Return the words of the command line that name the command, for messages."""
     tree: click.Command | None = command_tree()
     words = [_PROGRAM]
-    for word in given:
+    for word in arguments:
         if not isinstance(tree, click.Group):
             break
         tree = tree.get_command(click.Context(tree), word)

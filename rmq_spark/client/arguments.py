@@ -13,12 +13,12 @@ from types import MethodType
 from typing import Any, Final
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.errors import Verbatim, WireError, excerpt, legible
-from rmq_spark.nearest import nearest
+from rmq_spark.errors import Verbatim, WireError, excerpt, sanitize
+from rmq_spark.nearest import nearest_name
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import (
     GROUP_CHARACTERS_MAX,
-    NOT_TO_BE_SENT_TO,
+    NOT_ALLOWED_SEND_TOPICS,
     group_fault,
     topic_characters_max,
     topic_fault,
@@ -119,16 +119,16 @@ def check_number(name: str, found: object, example: int) -> None:
     _check_number(name, found, _NUMBER, "a whole number (int)", example)
 
 
-def check_range(name: str, found: int, least: int = 1, most: int | None = None) -> None:
+def check_range(name: str, found: int, minimum: int = 1, maximum: int | None = None) -> None:
     """Raise an error if a value is not an int within limits.
 
     Raises:
         MessageRejected: The value is outside of the limits.
         TypeError: The value is not an int.
     """
-    check_number(name, found, max(least, 1))
-    if found < least or (most is not None and found > most):
-        needed = f"{least} or more" if most is None else f"{least} to {most}"
+    check_number(name, found, max(minimum, 1))
+    if found < minimum or (maximum is not None and found > maximum):
+        needed = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
         raise MessageRejected(name, needed, found)
 
 
@@ -144,14 +144,14 @@ def check_time_ms(name: str, found: float) -> None:
         raise MessageRejected(name, f"milliseconds, 0 to {MILLISECONDS_MAX}", found)
 
 
-def check_period_ms(name: str, found: int, least: int = 1) -> None:
+def check_period_ms(name: str, found: int, minimum: int = 1) -> None:
     """Raise an error if a value is not a whole number of milliseconds that can be waited for.
 
     Raises:
         MessageRejected: The value is outside of the limits.
         TypeError: The value is not an int.
     """
-    check_range(name, found, least)
+    check_range(name, found, minimum)
     if found > MILLISECONDS_MAX:
         raise MessageRejected(name, f"milliseconds, at most {MILLISECONDS_MAX}", found)
 
@@ -213,7 +213,7 @@ def check_queue(name: str, found: object) -> None:
         check_range(f"queue_id of {name}", found.queue_id, 0, INT32_MAX)
 
 
-def checked_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+def check_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
     """Return several queues as a set; refuse one alone, or names instead of queues.
 
     Raises:
@@ -229,7 +229,7 @@ def checked_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[Messag
     return frozenset(queues)
 
 
-def unsendable(error: WireError) -> MessageRejected:
+def message_rejected(error: WireError) -> MessageRejected:
     """Return the error to raise for a value that no request can hold."""
     return MessageRejected(str(error.at), error.needed, Verbatim(error.found))
 
@@ -240,7 +240,7 @@ def unsendable(error: WireError) -> MessageRejected:
 CLIENT_ID_BYTES_MAX: Final = 255
 """Most bytes of the name of a directory; brokers take longer ids."""
 
-_SHOWN_MAX: Final = 60
+_SHOWN_CHARACTERS_MAX: Final = 60
 
 
 def check_topic(topic: str, what: str = "topic") -> str:
@@ -252,18 +252,18 @@ def check_topic(topic: str, what: str = "topic") -> str:
     """
     topic = check_text(what, topic, "orders")
     if topic_fault(topic) is not None:
-        raise _rejected(what, topic, topic_characters_max(topic))
+        raise _invalid_name(what, topic, topic_characters_max(topic))
     return topic
 
 
 @lru_cache(maxsize=256)  # successive messages mostly have the same topic
-def check_topic_to_send_to(topic: str) -> str:
+def check_send_topic(topic: str) -> str:
     """Return the topic, if clients may send to it.
 
     Raises:
         MessageRejected: The name is not valid, or the topic is the broker's own.
     """
-    if topic in NOT_TO_BE_SENT_TO:
+    if topic in NOT_ALLOWED_SEND_TOPICS:
         raise MessageRejected("topic", "one that is not the broker's own", topic)
     return check_topic(topic)
 
@@ -277,7 +277,7 @@ def check_group(group: str, what: str = "group") -> str:
     """
     group = check_text(what, group, "billing")
     if group_fault(group) is not None:
-        raise _rejected(what, group, GROUP_CHARACTERS_MAX)
+        raise _invalid_name(what, group, GROUP_CHARACTERS_MAX)
     return group
 
 
@@ -294,7 +294,7 @@ def check_client_id(client_id: str) -> str:
     is_path = "/" in client_id or client_id in {".", ".."}
     if not client_id.strip() or is_path or not client_id.isprintable():
         needed = "a name without / and control characters that is neither . nor .."
-        raise MessageRejected("client_id", needed, legible(client_id))
+        raise MessageRejected("client_id", needed, sanitize(client_id))
     size = len(client_id.encode())
     if size > CLIENT_ID_BYTES_MAX:
         raise MessageRejected(
@@ -303,10 +303,10 @@ def check_client_id(client_id: str) -> str:
     return client_id
 
 
-def _rejected(kind: str, name: str, characters_max: int) -> MessageRejected:
+def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
     needed = f"letters, digits and % | _ -, 1 to {characters_max} of them"
-    found = name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}..., {len(name)} characters"
-    return MessageRejected(kind, needed, found)
+    found = name if len(name) <= _SHOWN_CHARACTERS_MAX else f"{name[:_SHOWN_CHARACTERS_MAX]}..., {len(name)} characters"
+    return MessageRejected(what, needed, found)
 
 
 # ---- Wrong calls: what to say of arguments that a method does not take, or lacks.
@@ -324,7 +324,7 @@ def check_call(method: MethodType, args: tuple[Any, ...], kwargs: Mapping[str, A
         signature.bind(*args, **kwargs)
     except TypeError as error:
         unknown = next((name for name in kwargs if name not in signature.parameters), None)
-        meant = None if unknown is None else nearest(unknown, signature.parameters)
+        meant = None if unknown is None else nearest_name(unknown, signature.parameters)
         hint = "" if meant is None else f": did you mean {meant}?"
         what = str(error) if unknown is None else f"got an unexpected keyword argument {unknown!r}"
         where = f"{type(method.__self__).__name__}.{method.__name__}()"

@@ -45,11 +45,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rmq_spark.errors import RocketPollError, counted, excerpt, legible
+from rmq_spark.errors import RocketPollError, format_count, excerpt, sanitize
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
-_NOBODY_ANSWERS: Final = "troubleshooting.md#nobody-answers"
-_TOPICS: Final = "troubleshooting.md#topics-groups-names"
+_CONNECTION_PAGE: Final = "troubleshooting.md#nobody-answers"
+_TOPICS_PAGE: Final = "troubleshooting.md#topics-groups-names"
 
 
 class ClientError(RocketPollError, page="troubleshooting.md#sending-and-consuming"):
@@ -59,7 +59,7 @@ class ClientError(RocketPollError, page="troubleshooting.md#sending-and-consumin
     """
 
 
-class ConnectionFailed(ClientError, page=_NOBODY_ANSWERS):
+class ConnectionFailed(ClientError, page=_CONNECTION_PAGE):
     """No connection could be made to an address.
 
     Check the address and the port, or try again later.
@@ -76,7 +76,7 @@ class ConnectionFailed(ClientError, page=_NOBODY_ANSWERS):
 
     def __str__(self) -> str:
         return (
-            f"cannot connect to {legible(self.address)}: {self.why}; check that a broker listens "
+            f"cannot connect to {sanitize(self.address)}: {self.why}; check that a broker listens "
             "there"
         )
 
@@ -85,7 +85,7 @@ class TlsFailed(ConnectionFailed):
     """A server answers at an address, but the TLS handshake with it fails."""
 
     def __str__(self) -> str:
-        return f"no TLS with {legible(self.address)}: {self.why}"
+        return f"no TLS with {sanitize(self.address)}: {self.why}"
 
 
 class NoNameServer(ConnectionFailed):
@@ -109,7 +109,7 @@ class NoNameServer(ConnectionFailed):
         return f"no name server answers: {self.why}"
 
 
-class ConnectionClosed(ClientError, page=_NOBODY_ANSWERS):
+class ConnectionClosed(ClientError, page=_CONNECTION_PAGE):
     """A connection ended before the response came. The broker may have acted on the request.
 
     Attributes:
@@ -126,7 +126,7 @@ class ConnectionClosed(ClientError, page=_NOBODY_ANSWERS):
         return f"the connection to {self.address} is closed: {self.why}"
 
 
-class RequestTimeout(ClientError, page=_NOBODY_ANSWERS):
+class RequestTimeout(ClientError, page=_CONNECTION_PAGE):
     """A response did not come in time. The broker may have acted on the request.
 
     Attributes:
@@ -142,11 +142,11 @@ class RequestTimeout(ClientError, page=_NOBODY_ANSWERS):
         self.timeout_ms = timeout_ms
 
     def __str__(self) -> str:
-        name = name_of_request(self.request_code)
+        name = request_name(self.request_code)
         return f"{self.address} has not answered {name} within {self.timeout_ms} ms"
 
 
-class ProtocolError(ClientError, page=_NOBODY_ANSWERS):
+class ProtocolError(ClientError, page=_CONNECTION_PAGE):
     """A response cannot be a broker's: another program may listen at the address.
 
     Attributes:
@@ -176,7 +176,7 @@ class MessageUnreadable(ProtocolError, page="troubleshooting.md#bytes-that-canno
 CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError)
 
 
-class RouteNotFound(ClientError, page=_TOPICS):
+class RouteNotFound(ClientError, page=_TOPICS_PAGE):
     """The name servers know no such ``topic``; ``why`` is the reason."""
 
     def __init__(self, topic: str, why: str = "the name servers know no such topic") -> None:
@@ -185,7 +185,7 @@ class RouteNotFound(ClientError, page=_TOPICS):
         self.why = why
 
     def __str__(self) -> str:
-        return f"no route to topic {legible(self.topic)}: {self.why}; create it, or check its name"
+        return f"no route to topic {sanitize(self.topic)}: {self.why}; create it, or check its name"
 
 
 class TopicNotUsable(RouteNotFound):
@@ -195,10 +195,10 @@ class TopicNotUsable(RouteNotFound):
     """
 
     def __str__(self) -> str:
-        return f"no route to topic {legible(self.topic)}: {self.why}"
+        return f"no route to topic {sanitize(self.topic)}: {self.why}"
 
 
-class BrokerNotFound(ClientError, page=_TOPICS):
+class BrokerNotFound(ClientError, page=_TOPICS_PAGE):
     """No route leads to broker ``broker_name``, or it has no master now; ``why`` is the reason.
 
     The name is empty if any broker would do.
@@ -210,7 +210,7 @@ class BrokerNotFound(ClientError, page=_TOPICS):
         self.why = why
 
     def __str__(self) -> str:
-        which = f"broker {legible(self.broker_name)}" if self.broker_name else "any broker"
+        which = f"broker {sanitize(self.broker_name)}" if self.broker_name else "any broker"
         return f"no way to {which}: {self.why}"
 
 
@@ -232,9 +232,9 @@ class BrokerRefused(ClientError, page="troubleshooting.md#refused-by-a-broker"):
         self.request_code = request_code
 
     def __str__(self) -> str:
-        request = name_of_request(self.request_code)
+        request = request_name(self.request_code)
         return (
-            f"{self.address} refused {request}: {_name_of_response(self.code)}: "
+            f"{self.address} refused {request}: {_response_name(self.code)}: "
             f"{self.remark or 'no reason'}"
         )
 
@@ -255,19 +255,19 @@ class NoPermission(BrokerRefused):
     """The topic, the group, the broker or its access list forbids the request (16)."""
 
 
-class TopicNotFound(BrokerRefused, page=_TOPICS):
+class TopicNotFound(BrokerRefused, page=_TOPICS_PAGE):
     """The broker does not have the topic (17): create it."""
 
 
-class NotFound(BrokerRefused, page=_TOPICS):
+class NotFound(BrokerRefused, page=_TOPICS_PAGE):
     """The broker does not have the offset, message or key asked for (22, 208)."""
 
 
-class SubscriptionRejected(BrokerRefused, page=_TOPICS):
+class SubscriptionRejected(BrokerRefused, page=_TOPICS_PAGE):
     """The broker cannot filter by the subscription, or does not know it yet (23 to 28)."""
 
 
-class ConsumerNotOnline(BrokerRefused, page=_TOPICS):
+class ConsumerNotOnline(BrokerRefused, page=_TOPICS_PAGE):
     """No member of the consumer group could be asked (206, 207)."""
 
 
@@ -308,7 +308,7 @@ class SendFailed(ClientError):
 
     def __str__(self) -> str:
         reasons = "; ".join(dict.fromkeys(map(str, self.tries)))  # each once
-        return f"sending to {self.topic} failed {counted(len(self.tries), 'time')}: {reasons}"
+        return f"sending to {self.topic} failed {format_count(len(self.tries), 'time')}: {reasons}"
 
 
 class PartlySent(SendFailed):
@@ -339,7 +339,7 @@ class PartlySent(SendFailed):
         self.messages_sent = messages_sent
 
     def __str__(self) -> str:
-        return f"{counted(self.messages_sent, 'message')} sent, then {super().__str__()}"
+        return f"{format_count(self.messages_sent, 'message')} sent, then {super().__str__()}"
 
 
 class TooManyPending(ClientError):
@@ -412,7 +412,7 @@ class NotAssigned(ClientError):
         super().__init__(queue)
 
     def __str__(self) -> str:
-        return f"{legible(str(self.args[0]))} is not assigned to this consumer: see assignment()"
+        return f"{sanitize(str(self.args[0]))} is not assigned to this consumer: see assignment()"
 
 
 class OffsetOutOfRange(ClientError):
@@ -423,10 +423,10 @@ class OffsetOutOfRange(ClientError):
 
     def __str__(self) -> str:
         queue, offset, least, most = self.args
-        return f"{legible(str(queue))} has offsets {least} to {most}, not {offset}"
+        return f"{sanitize(str(queue))} has offsets {least} to {most}, not {offset}"
 
 
-class SubscriptionConflict(ClientError, page=_TOPICS):
+class SubscriptionConflict(ClientError, page=_TOPICS_PAGE):
     """A consumer was both subscribed to topics and assigned queues: make another consumer."""
 
     def __str__(self) -> str:
@@ -520,18 +520,18 @@ class ClientShutDown(ClientError):
         super().__init__(what)
 
 
-def name_of_request(code: int) -> str:
+def request_name(code: int) -> str:
     """Return the name of a request code, for error messages."""
     return RequestCode(code).name if code in RequestCode.__members__.values() else f"request {code}"
 
 
-def _name_of_response(code: int) -> str:
+def _response_name(code: int) -> str:
     return ResponseCode(code).name if code in ResponseCode.__members__.values() else f"code {code}"
 
 
 # ---- Refusals of brokers: from a response code to the class of error that says what can be done.
 
-_KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
+_REFUSAL_CLASSES: Final[Mapping[int, type[BrokerRefused]]] = {
     ResponseCode.SYSTEM_BUSY: SystemBusy,
     ResponseCode.FLOW_CONTROL: SystemBusy,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: NotSupported,
@@ -551,12 +551,12 @@ _KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
 }
 
 
-_OF_ACCESS_LISTS: Final = "AclException"
+_ACL_EXCEPTION: Final = "AclException"
 """Class name by which RocketMQ 4.9 reports a refusal of its access lists; it has no code."""
 
 
 def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:
     """Return the error of the class that a response code stands for."""
-    if code == ResponseCode.SYSTEM_ERROR and _OF_ACCESS_LISTS in (remark or ""):
+    if code == ResponseCode.SYSTEM_ERROR and _ACL_EXCEPTION in (remark or ""):
         return NoPermission(code, remark, address, request_code)
-    return _KINDS.get(code, BrokerRefused)(code, remark, address, request_code)
+    return _REFUSAL_CLASSES.get(code, BrokerRefused)(code, remark, address, request_code)

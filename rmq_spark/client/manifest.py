@@ -86,7 +86,7 @@ class ManifestId(NamedTuple):
     def key(self) -> str:
         """The key of the manifest's message, and of its parts."""
         parts = [*filter(None, (self.query_id, self.write_name)), str(self.batch_id)]
-        return ":".join(map(_word, parts))
+        return ":".join(map(_strip_blanks, parts))
 
     @property
     def driver_id(self) -> str:
@@ -96,7 +96,7 @@ class ManifestId(NamedTuple):
     @property
     def query_key(self) -> str:
         """The key of all manifests of a query; empty for a batch write that is none's part."""
-        return _word(self.query_id or "")
+        return _strip_blanks(self.query_id or "")
 
 
 class CommittedSpan(NamedTuple):
@@ -118,7 +118,7 @@ class CommittedSpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class CommitManifest:
     """The record of a commit: whose it is, and where the rows are."""
 
     topic: str
@@ -133,9 +133,9 @@ class Manifest:
     its checkpoint's location, or its write's name, as the sink has them."""
 
     @staticmethod
-    def key_of(origin: str) -> str:
+    def origin_key(origin: str) -> str:
         """Return the key of all manifests with an origin; empty for none."""
-        return _word(origin)
+        return _strip_blanks(origin)
 
     @property
     def row_count(self) -> int:
@@ -147,17 +147,17 @@ class Manifest:
         """The bytes of all bodies."""
         return sum(span.body_bytes for span in self.spans)
 
-    def messages(self, bytes_max: int) -> tuple[list[bytes], list[CommittedSpan]]:
+    def encode_parts(self, bytes_max: int) -> tuple[list[bytes], list[CommittedSpan]]:
         """Return the bodies of the parts that go ahead, and the spans left for the last message."""
         name_bytes = max((len(span.queue.broker_name.encode()) for span in self.spans), default=0)
         at_once = max((bytes_max // 2) // (_SPAN_BYTES + 6 * name_bytes), 1)
         groups = [self.spans[at : at + at_once] for at in range(0, len(self.spans), at_once)]
-        early = [_encoded({"v": VERSION, "part": _rows_of(group)}) for group in groups[:-1]]
+        early = [_encode_document({"v": VERSION, "part": _spans_to_rows(group)}) for group in groups[:-1]]
         return early, list(groups[-1]) if groups else []
 
-    def last_message(self, spans: Iterable[CommittedSpan], parts: Sequence[int]) -> bytes:
+    def encode_final_message(self, spans: Iterable[CommittedSpan], parts: Sequence[int]) -> bytes:
         """Return the body of the message that makes the batch count, when its parts are stored."""
-        return _encoded(
+        return _encode_document(
             {
                 "v": VERSION,
                 "topic": self.topic,
@@ -167,13 +167,13 @@ class Manifest:
                 "run": self.id.run_id,
                 **({"origin": self.origin} if self.origin else {}),
                 "rows": self.row_count,
-                "crc": _crc_of(self.spans),
-                "spans": _rows_of(spans),
+                "crc": _spans_crc(self.spans),
+                "spans": _spans_to_rows(spans),
                 **({"parts": list(parts)} if parts else {}),
             }
         )
 
-    def whole(self, parts: Mapping[int, bytes]) -> Manifest:
+    def join_parts(self, part_bodies: Mapping[int, bytes]) -> CommitManifest:
         """Return the manifest with the spans of its parts, which are given by their offsets.
 
         Raises:
@@ -181,25 +181,25 @@ class Manifest:
         """
         spans: list[CommittedSpan] = []
         for at in self.parts:
-            if at not in parts:
+            if at not in part_bodies:
                 raise ManifestError(f"its part at offset {at} is gone")
-            document = _document(parts[at])
+            document = _decode_document(part_bodies[at])
             if "part" not in document:
                 raise ManifestError(f"there is no part of it at offset {at}, as it says")
-            spans += _spans_in(self.topic, document["part"])
-        found = Manifest(self.topic, self.id, (*spans, *self.spans), origin=self.origin)
-        if self.stated != (found.row_count, _crc_of(found.spans)):
+            spans += _spans_from_rows(self.topic, document["part"])
+        found = CommitManifest(self.topic, self.id, (*spans, *self.spans), origin=self.origin)
+        if self.stated != (found.row_count, _spans_crc(found.spans)):
             raise ManifestError("its spans are not those that were written: their sum differs")
         return found
 
 
-def decoded(body: bytes) -> Manifest | None:
+def decode_manifest(body: bytes) -> CommitManifest | None:
     """Return the manifest that a message holds, without its parts; None for a part.
 
     Raises:
         ManifestError: The message is no manifest, or is of a newer release.
     """
-    document = _document(body)
+    document = _decode_document(body)
     if "part" in document:
         return None
     query_id, write_name, batch_id = (document.get(name) for name in ("query", "write", "batch"))
@@ -217,15 +217,15 @@ def decoded(body: bytes) -> Manifest | None:
     )
     if not is_right:
         raise ManifestError(f"it is no manifest: {excerpt(body)}")
-    manifest = Manifest(
+    manifest = CommitManifest(
         str(topic),
         ManifestId(query_id, str(write_name), int(batch_id or 0), str(run_id)),
-        tuple(_spans_in(str(topic), document.get("spans"))),
+        tuple(_spans_from_rows(str(topic), document.get("spans"))),
         tuple(parts),
         (document["rows"], document["crc"]),
         origin,
     )
-    return manifest if manifest.parts else manifest.whole({})
+    return manifest if manifest.parts else manifest.join_parts({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +241,12 @@ class CommitState:
     )
     writes: tuple[str, ...] = ()
 
-    def take(self, found: Iterable[tuple[int, ManifestId]]) -> tuple[CommitState, tuple[int, ...]]:
+    def apply(self, manifests: Iterable[tuple[int, ManifestId]]) -> tuple[CommitState, tuple[int, ...]]:
         """Return the state past these manifests, and the offsets of those that count."""
         queries, writes = dict(self.queries), dict.fromkeys(self.writes)
         latest: dict[str, tuple[int, dict[str, None]]] = {}  # of the queries that are found
         counting: list[int] = []
-        for at, (query_id, name, batch_id, _) in found:
+        for at, (query_id, name, batch_id, _) in manifests:
             if query_id is None:
                 is_new = name not in writes
                 writes[name] = None
@@ -290,39 +290,39 @@ class CommitState:
             raise ManifestError(f"it tells of no commits: {excerpt(document)}") from error
 
 
-def bytes_needed(topic: str, write_name: str = "") -> int:
+def manifest_bytes_needed(topic: str, write_name: str = "") -> int:
     """Return the bytes that a message may need for the manifest of a single span."""
     most = _COUNT_MAX
     span = CommittedSpan(MessageQueue(topic, "b" * _NAME_CHARS, most), most, most, _CRC_MASK, most)
-    manifest = Manifest(
+    manifest = CommitManifest(
         topic,
         ManifestId("-" * 36, write_name, most, "-" * _RUN_CHARS),
         (span,),
         origin="-" * (_ORIGIN_CHARS + len(write_name)),
     )
-    return len(manifest.last_message([span], [most]))
+    return len(manifest.encode_final_message([span], [most]))
 
 
-def commits_topic(topic: str) -> str:
+def commits_topic_name(topic: str) -> str:
     """Return the name of a topic's commits topic."""
     return f"{topic}{COMMITS_SUFFIX}"
 
 
-def added(crc: int, other: int) -> int:
+def add_crc(crc: int, other: int) -> int:
     """Return the sum of two CRCs as spans have it."""
     return (crc + other) & _CRC_MASK
 
 
-def _word(text: str) -> str:
+def _strip_blanks(text: str) -> str:
     """Return a text without blanks, as keys are divided by them."""
     return "_".join(text.split())
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
+def _encode_document(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def _decode_document(body: bytes) -> dict[str, Any]:
     try:
         check_nesting(body, "a manifest", BodyError)
         found = orjson.loads(body)
@@ -339,11 +339,11 @@ def _document(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _rows_of(spans: Iterable[CommittedSpan]) -> list[list[Any]]:
+def _spans_to_rows(spans: Iterable[CommittedSpan]) -> list[list[Any]]:
     return [[span.queue.broker_name, span.queue.queue_id, *span[1:]] for span in spans]
 
 
-def _spans_in(topic: str, rows: Any) -> list[CommittedSpan]:
+def _spans_from_rows(topic: str, rows: Any) -> list[CommittedSpan]:
     if not isinstance(rows, list):
         raise ManifestError(f"it has no list of spans, but {excerpt(rows)}")
     spans = []
@@ -360,8 +360,8 @@ def _spans_in(topic: str, rows: Any) -> list[CommittedSpan]:
     return spans
 
 
-def _crc_of(spans: Iterable[CommittedSpan]) -> int:
-    return crc32(_encoded({"spans": _rows_of(spans)}))
+def _spans_crc(spans: Iterable[CommittedSpan]) -> int:
+    return crc32(_encode_document({"spans": _spans_to_rows(spans)}))
 
 
 def _is_count(*values: Any) -> bool:

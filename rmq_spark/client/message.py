@@ -19,13 +19,13 @@ from rmq_spark.client.arguments import (
     check_kind,
     check_number,
     check_text,
-    check_topic_to_send_to,
+    check_send_topic,
     check_utf8,
 )
-from rmq_spark.client.bodies.serializers import SERIALIZERS, Serializer, chosen, decoded
+from rmq_spark.client.bodies.serializers import SERIALIZERS, Serializer, resolve_serializer, decode_value
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.stored_records import damaged_record, size_at
-from rmq_spark.errors import BodyError, RecordError, Verbatim, legible
+from rmq_spark.client.stored_records import decode_damaged_record, record_size_at
+from rmq_spark.errors import BodyError, RecordError, Verbatim, sanitize
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.java_numbers import parse_int32
@@ -44,7 +44,7 @@ from rmq_spark.wire.properties import (
     encode_properties,
 )
 from rmq_spark.wire.record import StoredMessage, decode_record, record_size
-from rmq_spark.wire.usual_record import usual_record
+from rmq_spark.wire.usual_record import decode_plain_record
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
@@ -108,13 +108,13 @@ class Message:
             TypeError: A field has the wrong type; the error names it.
         """
         delay_level, flag = self.delay_level, self.flag
-        if not all(map(isinstance, _fields(self), _FIELD_KINDS)):
-            for name, kinds, needed, example in _KINDS:
+        if not all(map(isinstance, _fields(self), _FIELD_TYPES)):
+            for name, kinds, needed, example in _FIELD_CHECKS:
                 check_kind(name, getattr(self, name), kinds, needed, example)
         if isinstance(delay_level, bool) or isinstance(flag, bool):
             check_number("delay_level", delay_level, 3)
             check_number("flag", flag, 0)
-        check_topic_to_send_to(self.topic)
+        check_send_topic(self.topic)
         body = self.body
         if not body:
             raise MessageRejected(
@@ -123,7 +123,7 @@ class Message:
         if len(body) > body_bytes_max:
             raise MessageRejected(
                 "body",
-                f"at most {body_bytes_max} bytes{_too_large(body_bytes_max)}",
+                f"at most {body_bytes_max} bytes{_size_hint(body_bytes_max)}",
                 f"{len(body)} bytes",
             )
         if not -(1 << 31) <= flag < 1 << 31:
@@ -150,7 +150,7 @@ class Message:
 
     def _decoded(self, name: str) -> Any:
         check_kind("body", self.body, BUFFERS, "bytes", "b'body'")
-        return decoded(self.body, SERIALIZERS[name], f"a message to {self.topic}", "its body")
+        return decode_value(self.body, SERIALIZERS[name], f"a message to {self.topic}", "its body")
 
     def properties_text(self, unique_id: str) -> str:
         """Return all properties in the encoding in which they are sent.
@@ -203,7 +203,7 @@ class Message:
         return KEY_SEPARATOR.join(keys)
 
 
-def _too_large(body_bytes_max: int) -> str:
+def _size_hint(body_bytes_max: int) -> str:
     """Return what to do about a body over a limit, to append to what an error needed."""
     split = "split it, or send a reference to a file"
     if body_bytes_max >= PLAIN_BYTES_MAX:
@@ -217,7 +217,7 @@ BUFFERS: Final = (bytes, bytearray, memoryview)
 _TOPIC_NEEDED: Final = "a text (str), and the body behind it"
 _TOPIC_EXAMPLE: Final = "Message('orders', b'body')"
 
-_KINDS: Final = (
+_FIELD_CHECKS: Final = (
     ("topic", str, _TOPIC_NEEDED, _TOPIC_EXAMPLE),
     (
         "body",
@@ -235,8 +235,8 @@ _KINDS: Final = (
 )
 """Fields of a message: name, types, a description of what is needed, and an example."""
 
-_fields: Final = attrgetter(*(name for name, *_ in _KINDS))
-_FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # checked for every message sent
+_fields: Final = attrgetter(*(name for name, *_ in _FIELD_CHECKS))
+_FIELD_TYPES: Final = tuple(kinds for _, kinds, *_ in _FIELD_CHECKS)  # checked for every message sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class MessageExt:
                 names topic, broker, queue and offset.
             TypeError: ``serializer`` is none.
         """
-        by = chosen(serializer)
+        by = resolve_serializer(serializer)
         if by is None:
             raise TypeError("serializer: needed one, as 'json', found None")
         queue = self.queue
@@ -334,7 +334,7 @@ class MessageExt:
         at = f"offset {self.queue_offset}"
         if self.fault is not None:
             raise BodyError(where, at=at, needed="one that can be read", found=Verbatim(self.fault))
-        return decoded(self.body, by, where, at)
+        return decode_value(self.body, by, where, at)
 
     @property
     def real_topic(self) -> str:
@@ -345,7 +345,7 @@ class MessageExt:
 _host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messages
 
 
-def received(
+def to_message(
     stored: StoredMessage, broker_name: str, *, max_body_bytes: int = PLAIN_BYTES_MAX
 ) -> MessageExt:
     """Return the message that a stored record holds.
@@ -358,10 +358,10 @@ def received(
     Raises:
         BodyError: The body was compressed, and cannot be decompressed.
     """
-    return _received(stored, broker_name, stored.plain_body(max_body_bytes), None)
+    return _build_message(stored, broker_name, stored.plain_body(max_body_bytes), None)
 
 
-def received_with_fault(
+def to_message_with_fault(
     stored: StoredMessage, broker_name: str, *, max_body_bytes: int = PLAIN_BYTES_MAX
 ) -> MessageExt:
     """Return the message that a stored record holds, with a fault if its body cannot be inflated.
@@ -372,25 +372,25 @@ def received_with_fault(
         max_body_bytes: Most bytes that a compressed body may inflate to.
     """
     try:
-        return received(stored, broker_name, max_body_bytes=max_body_bytes)
+        return to_message(stored, broker_name, max_body_bytes=max_body_bytes)
     except BodyError as error:
-        return unreadable(stored, broker_name, str(error))
+        return unreadable_message(stored, broker_name, str(error))
 
 
-def unreadable(stored: StoredMessage, broker_name: str, fault: str) -> MessageExt:
+def unreadable_message(stored: StoredMessage, broker_name: str, fault: str) -> MessageExt:
     """Return the message of a record that cannot be read, with its body as it is stored."""
     try:
-        return _received(stored, broker_name, stored.body, fault)
+        return _build_message(stored, broker_name, stored.body, fault)
     except RecordError:  # its hosts cannot be read either
         bare = StoredMessage(
             *(stored.topic, stored.body, stored.properties_text, stored.queue_id),
             queue_offset=stored.queue_offset,
             flag=stored.flag,
         )
-        return _received(bare, broker_name, stored.body, fault)
+        return _build_message(bare, broker_name, stored.body, fault)
 
 
-def _received(
+def _build_message(
     stored: StoredMessage, broker_name: str, body: bytes, fault: str | None
 ) -> MessageExt:
     properties = stored.properties
@@ -420,7 +420,7 @@ _Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(Messa
 """A message before it is frozen: then its fields are set in a seventh of the time."""
 
 
-class ForeignRecord(RecordError):
+class WrongQueueRecord(RecordError):
     """A record that a broker has given for a queue is of another queue."""
 
 
@@ -441,19 +441,19 @@ def decode_pulled(
         records, queue.broker_name, max_body_bytes=max_body_bytes, with_faults=with_faults
     ):
         if message.fault is None:  # what a damaged record states of its queue may be wrong
-            check_is_of(queue, message.topic, message.queue.queue_id, message.queue_offset)
+            check_record_queue(queue, message.topic, message.queue.queue_id, message.queue_offset)
         yield message
 
 
-def check_is_of(queue: MessageQueue, topic: str, queue_id: int, queue_offset: int) -> None:
+def check_record_queue(queue: MessageQueue, topic: str, queue_id: int, queue_offset: int) -> None:
     """Raise ForeignRecord if a record that a broker has given for a queue is of another one."""
     if not queue.is_of(topic, queue_id):
-        raise ForeignRecord(
+        raise WrongQueueRecord(
             f"the answer of {queue.broker_name} to a pull of queue {queue.queue_id} of "
             f"{queue.topic}",
             at=f"queueOffset {queue_offset}",
             needed="a message of that queue",
-            found=Verbatim(f"one of queue {queue_id} of {legible(topic)}"),
+            found=Verbatim(f"one of queue {queue_id} of {sanitize(topic)}"),
         )
 
 
@@ -482,19 +482,19 @@ def decode_messages(
     position = 0
     queue = MessageQueue("", broker_name, 0)  # that of the message before: mostly they share one
     while position < len(data):
-        usual = usual_record(data, position)
+        usual = decode_plain_record(data, position)
         if usual is None:
-            size = size_at(data, position) if with_faults else record_size(data, position)
+            size = record_size_at(data, position) if with_faults else record_size(data, position)
             try:
                 stored = decode_record(data, position)
-                yield (received_with_fault if with_faults else received)(
+                yield (to_message_with_fault if with_faults else to_message)(
                     stored, broker_name, max_body_bytes=max_body_bytes
                 )
             except RecordError as error:
                 if not with_faults:
                     raise
                 record = data[position : position + size]
-                yield unreadable(damaged_record(record), broker_name, str(error))
+                yield unreadable_message(decode_damaged_record(record), broker_name, str(error))
             position += size
             continue
         (

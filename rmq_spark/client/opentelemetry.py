@@ -30,7 +30,7 @@ from rmq_spark.client.errors import (
     TooManyPending,
 )
 from rmq_spark.client.message import Message, MessageExt
-from rmq_spark.client.observing import observe
+from rmq_spark.client.observing import set_observer
 from rmq_spark.client.results import SendResult
 from rmq_spark.wire.properties import RESERVED_NAMES
 
@@ -55,7 +55,7 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5
 _UNCHECKED_CHARS: Final = 7_000
 """Characters of properties that are within RocketMQ's limit whatever they are in UTF-8."""
 
-_NEVER_LEFT: Final = (ClientShutDown, MessageRejected, RouteNotFound, TooManyPending, TypeError)
+_NOT_SENT_ERRORS: Final = (ClientShutDown, MessageRejected, RouteNotFound, TooManyPending, TypeError)
 """Errors of messages that were never sent: they are not counted as such."""
 
 _Attributes = dict[str, AttributeValue]
@@ -75,12 +75,12 @@ def instrument(
         tracer_provider: Makes the tracer; by default the application's global one.
         meter_provider: Makes the meter; by default the application's global one.
     """
-    observe(_Telemetry(tracer_provider, meter_provider))
+    set_observer(_Telemetry(tracer_provider, meter_provider))
 
 
 def uninstrument() -> None:
     """End what `instrument` has begun; spans that are under way are still ended."""
-    observe(None)
+    set_observer(None)
 
 
 def context_of(message: Message | MessageExt) -> Context:
@@ -94,7 +94,7 @@ def context_of(message: Message | MessageExt) -> Context:
     return propagate.extract(message.properties, context=Context())
 
 
-def _harmless(
+def _log_errors(
     method: Callable[Concatenate[_Self, _Arguments], _Result],
 ) -> Callable[Concatenate[_Self, _Arguments], _Result | None]:
     """Make a method log its first error, and return None instead of raising."""
@@ -106,31 +106,31 @@ def _harmless(
         try:
             return method(self, *args, **kwargs)
         except Exception:  # noqa: BLE001  # a send or a listener is at stake, whatever a provider raises
-            _complaints.hear()
+            _once_logger.log()
             return None
 
     return harmless
 
 
-class _Complaints:
+class _OnceLogger:
     """The log of failures: one is enough, as each send may bring one."""
 
     def __init__(self) -> None:
-        self._is_heard = False
+        self._has_logged = False
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Have the next failure logged again."""
-        self._is_heard = False
+        self._has_logged = False
 
-    def hear(self) -> None:
+    def log(self) -> None:
         """Log the error that is being handled, unless one was logged before."""
-        if not self._is_heard:
-            self._is_heard = True
+        if not self._has_logged:
+            self._has_logged = True
             text = "OpenTelemetry failed; messages go on without it, and later failures unsaid"
             _log.exception(text)
 
 
-_complaints = _Complaints()
+_once_logger = _OnceLogger()
 
 
 class _Telemetry:
@@ -139,7 +139,7 @@ class _Telemetry:
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
     ) -> None:
-        _complaints.forget()  # what fails from now on is news
+        _once_logger.reset()  # what fails from now on is news
         self.tracer = trace.get_tracer("rocketpoll", __version__, tracer_provider, _SCHEMA)
         meter = metrics.get_meter("rocketpoll", __version__, meter_provider, _SCHEMA)
         self.sent_messages = meter.create_counter(
@@ -161,34 +161,34 @@ class _Telemetry:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
-    @_harmless
-    def sending(self, messages: Sequence[Message]) -> _Sending | None:
+    @_log_errors
+    def on_send(self, messages: Sequence[Message]) -> _SendSpan | None:
         """Begin the span of a send; what is no message is for the producer to refuse."""
-        if not messages or not all(map(_can_bear, messages)):
+        if not messages or not all(map(_can_carry_context, messages)):
             return None
-        return _Sending(self, messages)
+        return _SendSpan(self, messages)
 
-    @_harmless
-    def processing(self, group: str, messages: Sequence[MessageExt]) -> _Processing:
+    @_log_errors
+    def on_process(self, group: str, messages: Sequence[MessageExt]) -> _ProcessSpan:
         """Begin the span of a listener's call, and count its messages."""
-        return _Processing(self, group, messages)
+        return _ProcessSpan(self, group, messages)
 
-    @_harmless
-    def taken(self, group: str, messages: Sequence[MessageExt]) -> None:
+    @_log_errors
+    def on_poll(self, group: str, messages: Sequence[MessageExt]) -> None:
         """Count what a poll returns."""
         topic = messages[0].real_topic
-        attributes = _common("poll", "receive", topic, group)
+        attributes = _common_attributes("poll", "receive", topic, group)
         self.consumed_messages.add(len(messages), attributes)
 
 
-class _Operation:
+class _ObservedSpan:
     """The common part of sends and listeners' calls: a span, its seconds, and how it failed."""
 
     def __init__(self, span: Span, attributes: _Attributes) -> None:
         self._span = span
         self._attributes = attributes
-        self._began = time.perf_counter()
-        self._took: float | None = None
+        self._started_at = time.perf_counter()
+        self._duration: float | None = None
         self._ended_ns: int | None = None
 
     def _fail(self, kind: str, error: BaseException | None = None) -> None:
@@ -198,40 +198,40 @@ class _Operation:
         if error is not None:
             self._span.record_exception(error)
 
-    def _note_end(self) -> None:
+    def _record_end(self) -> None:
         """Remember that this is the end, though the rest is done later."""
-        self._took, self._ended_ns = time.perf_counter() - self._began, time.time_ns()
+        self._duration, self._ended_ns = time.perf_counter() - self._started_at, time.time_ns()
 
     def _seconds(self) -> float:
-        return time.perf_counter() - self._began if self._took is None else self._took
+        return time.perf_counter() - self._started_at if self._duration is None else self._duration
 
-    @_harmless
+    @_log_errors
     def _end_span(self) -> None:
         self._span.end(self._ended_ns)
 
 
-class _Sending(_Operation):
+class _SendSpan(_ObservedSpan):
     """The span of one call that sends, a batch included; its context goes with the messages."""
 
     def __init__(self, telemetry: _Telemetry, messages: Sequence[Message]) -> None:
         first = messages[0]
-        attributes = _common("send", "send", first.topic)
+        attributes = _common_attributes("send", "send", first.topic)
         span = telemetry.tracer.start_span(
             f"send {first.topic}",
             kind=SpanKind.PRODUCER,
-            attributes={**attributes, **_details(messages)},
+            attributes={**attributes, **_span_attributes(messages)},
         )
         super().__init__(span, attributes)
         self._telemetry = telemetry
-        self._ends_later = False
+        self._is_ended_by_future = False
         self.messages = messages
         self._inject()
 
-    @_harmless
+    @_log_errors
     def _inject(self) -> None:
         carrier: dict[str, str] = {}
         propagate.inject(carrier, context=trace.set_span_in_context(self._span))
-        self.messages = [_bearing(message, carrier) for message in self.messages]
+        self.messages = [_with_context(message, carrier) for message in self.messages]
 
     def __enter__(self) -> None:
         """Do nothing: the span began before, so that messages bear its context."""
@@ -242,40 +242,40 @@ class _Sending(_Operation):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._ends_later:
+        if not self._is_ended_by_future:
             self._end(error)
 
-    @_harmless
-    def sent(self, results: Sequence[SendResult]) -> None:
+    @_log_errors
+    def on_results(self, results: Sequence[SendResult]) -> None:
         """Have the span say where the message is."""
         if len(results) == 1 and len(self.messages) == 1:
             self._span.set_attribute("messaging.message.id", results[0].message_id)
             queue_id = str(results[0].queue.queue_id)
             self._span.set_attribute("messaging.destination.partition.id", queue_id)
 
-    @_harmless
-    def ends_with(self, future: Future[SendResult]) -> None:
+    @_log_errors
+    def end_with_future(self, future: Future[SendResult]) -> None:
         """End the span when a future is done."""
         # The end is noted by the thread that reads the answer. What providers and exporters then
         # do may take long, and is for the producer's thread of callbacks.
-        Future.add_done_callback(future, lambda _: self._note_end())
-        future.add_done_callback(self._done)
-        self._ends_later = True
+        Future.add_done_callback(future, lambda _: self._record_end())
+        future.add_done_callback(self._on_done)
+        self._is_ended_by_future = True
 
-    def _done(self, future: Future[SendResult]) -> None:
+    def _on_done(self, future: Future[SendResult]) -> None:
         if future.cancelled():
             self._end(None, "CancelledError")
             return
         error = future.exception()
         if error is None:
-            self.sent((future.result(),))
+            self.on_results((future.result(),))
         self._end(error)
 
     def _end(self, error: BaseException | None, reason: str = "") -> None:
         self._measure(error, reason)
         self._end_span()
 
-    @_harmless
+    @_log_errors
     def _measure(self, error: BaseException | None, reason: str) -> None:
         seconds, count, telemetry = self._seconds(), len(self.messages), self._telemetry
         if isinstance(error, PartlySent):
@@ -283,12 +283,12 @@ class _Sending(_Operation):
             count -= error.messages_sent
         if error is not None or reason:
             self._fail(reason or type(error).__qualname__, error)
-        if not isinstance(error, _NEVER_LEFT):
+        if not isinstance(error, _NOT_SENT_ERRORS):
             telemetry.sent_messages.add(count, self._attributes)
         telemetry.operation_duration.record(seconds, self._attributes)
 
 
-class _Processing(_Operation):
+class _ProcessSpan(_ObservedSpan):
     """The span of one call of a listener, current in its thread while it runs."""
 
     def __init__(self, telemetry: _Telemetry, group: str, messages: Sequence[MessageExt]) -> None:
@@ -296,12 +296,12 @@ class _Processing(_Operation):
         sent_in = [context_of(message) for message in messages]
         contexts_of_spans = [trace.get_current_span(each).get_span_context() for each in sent_in]
         self._context = sent_in[0] if count == 1 else Context()
-        attributes = _common("process", "process", first.real_topic, group)
+        attributes = _common_attributes("process", "process", first.real_topic, group)
         span = telemetry.tracer.start_span(
             f"process {first.real_topic}",
             context=self._context,
             kind=SpanKind.CONSUMER,
-            attributes={**attributes, **_details(messages)},
+            attributes={**attributes, **_span_attributes(messages)},
             links=[Link(each) for each in contexts_of_spans if each.is_valid],
         )
         super().__init__(span, attributes)
@@ -309,7 +309,7 @@ class _Processing(_Operation):
         self._token: Token[Context] | None = None
         telemetry.consumed_messages.add(count, dict(attributes))
 
-    @_harmless
+    @_log_errors
     def __enter__(self) -> None:
         self._token = contexts.attach(trace.set_span_in_context(self._span, self._context))
 
@@ -319,21 +319,21 @@ class _Processing(_Operation):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave()
+        self._detach_context()
         self._measure(error)
         self._end_span()
 
-    @_harmless
-    def failed(self, reason: str) -> None:
+    @_log_errors
+    def on_failure(self, reason: str) -> None:
         """Have the span say what the listener has returned."""
         self._fail(reason)
 
-    @_harmless
-    def _leave(self) -> None:
+    @_log_errors
+    def _detach_context(self) -> None:
         if self._token is not None:
             contexts.detach(self._token)
 
-    @_harmless
+    @_log_errors
     def _measure(self, error: BaseException | None) -> None:
         seconds = self._seconds()
         if error is not None:
@@ -341,7 +341,7 @@ class _Processing(_Operation):
         self._telemetry.process_duration.record(seconds, self._attributes)
 
 
-def _common(name: str, kind: str, topic: str, group: str = "") -> _Attributes:
+def _common_attributes(name: str, kind: str, topic: str, group: str = "") -> _Attributes:
     """Return the attributes that spans and measures share: those with few values."""
     attributes: _Attributes = {
         "messaging.system": "rocketmq",
@@ -354,7 +354,7 @@ def _common(name: str, kind: str, topic: str, group: str = "") -> _Attributes:
     return attributes
 
 
-def _details(messages: Sequence[Message] | Sequence[MessageExt]) -> _Attributes:
+def _span_attributes(messages: Sequence[Message] | Sequence[MessageExt]) -> _Attributes:
     """Return what spans say of a message, or how many there are of them."""
     if len(messages) > 1:
         return {"messaging.batch.message_count": len(messages)}
@@ -374,12 +374,12 @@ def _details(messages: Sequence[Message] | Sequence[MessageExt]) -> _Attributes:
     return found
 
 
-def _can_bear(found: object) -> bool:
+def _can_carry_context(found: object) -> bool:
     properties = getattr(found, "properties", None)
     return isinstance(found, Message) and isinstance(properties, Mapping)
 
 
-def _bearing(message: Message, carrier: Mapping[str, str]) -> Message:
+def _with_context(message: Message, carrier: Mapping[str, str]) -> Message:
     """Return a message with a context in its properties, as far as it has none of its own.
 
     A ``tracestate`` belongs to its ``traceparent``, and is left out where the message has that. A

@@ -24,12 +24,12 @@ _QUEUE_OFFSET: Final = [name for name, _ in layout.HEAD].index("queue_offset")
 _MAGICS: Final = (layout.MAGIC_V1, layout.MAGIC_V2)
 
 
-def stated_queue_offset(data: bytes, at: int) -> int:
+def read_queue_offset(data: bytes, at: int) -> int:
     """Return the queue offset that the record at ``at`` states, which may be damaged."""
     return int(_HEAD.unpack_from(data, at)[_QUEUE_OFFSET])
 
 
-def damaged_record(record: bytes) -> StoredMessage:
+def decode_damaged_record(record: bytes) -> StoredMessage:
     """Return the message of a record whose body, magic or lengths are not what was stored.
 
     Where nothing but the size makes sense, the whole record is its body.
@@ -46,7 +46,7 @@ def damaged_record(record: bytes) -> StoredMessage:
     )
 
 
-def size_at(data: bytes, at: int) -> int:
+def record_size_at(data: bytes, at: int) -> int:
     """Return the size of the record at ``at``.
 
     A record without a record's magic has one as well, if its size leads to another record or to
@@ -59,7 +59,7 @@ def size_at(data: bytes, at: int) -> int:
         return record_size(data, at)
     except RecordError:
         end = at
-        while _lacks_magic(data, end):
+        while _is_magic_invalid(data, end):
             end += _size_and_magic(data, end)[0]
         if end == at or not (end == len(data) or _is_record(data, end)):
             raise
@@ -74,7 +74,7 @@ def _is_record(data: bytes, at: int) -> bool:
     return True
 
 
-def _lacks_magic(data: bytes, at: int) -> bool:
+def _is_magic_invalid(data: bytes, at: int) -> bool:
     """Return whether something of a record's size begins there, without a record's magic."""
     available = len(data) - at
     if available < layout.RECORD_BYTES_MIN:

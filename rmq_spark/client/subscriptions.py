@@ -26,7 +26,7 @@ from rmq_spark.wire.tags import BLANKS, TAG_SEPARATOR, tags_code
 _log = logging.getLogger(__name__)
 
 ALL = "*"
-_LIKE_SEVERAL: Final = re.compile(r"[\s,;|<>=]")
+_SUSPECT_CHARACTERS: Final = re.compile(r"[\s,;|<>=]")
 """Characters that few tags have, and lists of tags and conditions in SQL92 do."""
 
 
@@ -115,7 +115,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
     if not tags:
         raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
     for tag in tags:
-        if _LIKE_SEVERAL.search(tag):
+        if _SUSPECT_CHARACTERS.search(tag):
             _warn_once(tag)
     return SubscriptionData(
         topic=topic,
@@ -135,7 +135,7 @@ def _warn_once(tag: str) -> None:
     )
 
 
-def wanted(messages: Iterable[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
+def filter_by_tags(messages: Iterable[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
     """Return the messages with the right tags, without those whose tags only have the same hash."""
     tags = subscription.tags_set
     if not tags:

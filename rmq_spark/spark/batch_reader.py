@@ -1,6 +1,6 @@
 """Spark's interface of a batch read: queues from start to end, or the messages of one key.
 
-Where a read ends is settled at `load()` (`Moment`), and stays: all actions on a data frame, all
+Where a read ends is settled at `load()` (`LoadSnapshot`), and stays: all actions on a data frame, all
 parts of one plan, and tasks that are run again see the same rows. To see what has arrived since,
 call `load()` again. With a schema of the user's Spark does not ask the source at `load()`: then the
 first action settles the ends.
@@ -17,31 +17,31 @@ from pyspark.sql.types import StructType
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.queue_client import Queues
-from rmq_spark.spark.errors import OptionError, named
-from rmq_spark.spark.exactly_once.committed_planner import CommitsReader, batch_pieces
-from rmq_spark.spark.exactly_once.committed_reader import SpanPiece, read_spans
+from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.errors import OptionError, describe_queue
+from rmq_spark.spark.exactly_once.committed_planner import ManifestReader, plan_batch_read
+from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans
 from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
-from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, AtOffset
+from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, OffsetPosition
 from rmq_spark.spark.options.table import Use
-from rmq_spark.spark.plan.partitions import bundled, ending_with_messages, last_of
-from rmq_spark.spark.plan.rate_limit import Piece, pieces
-from rmq_spark.spark.plan.resolve_positions import Moment, Span
+from rmq_spark.spark.plan.partitions import group_ranges, align_to_messages, last_position
+from rmq_spark.spark.plan.rate_limit import OffsetRange, divide_ranges
+from rmq_spark.spark.plan.resolve_positions import LoadSnapshot, PositionResolver
 from rmq_spark.spark.preflight import check_filter
-from rmq_spark.spark.read.key_reader import KeyPiece, key_pieces, read_key_piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups, read_key_lookup
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class BatchPieces(InputPartition):
+class BatchInputPartition(InputPartition):
     """The input partition of one task of a batch read: what it reads, one after the other."""
 
-    def __init__(self, pieces: Sequence[Piece | KeyPiece | SpanPiece]) -> None:
-        super().__init__(pieces)
-        self.pieces = pieces
+    def __init__(self, ranges: Sequence[OffsetRange | KeyLookup | SpanGroup]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
 class BatchReader(DataSourceReader):
@@ -52,76 +52,76 @@ class BatchReader(DataSourceReader):
     """
 
     def __init__(
-        self, given: Mapping[str, str], schema: StructType, moment: Moment | None = None
+        self, raw_options: Mapping[str, str], schema: StructType, snapshot: LoadSnapshot | None = None
     ) -> None:
         """Take the moment at which it was loaded; None if that is when its tasks are planned."""
-        options = read_options(given)
-        options.check_is_for(Use.BATCH)
-        if options.starting is not None and options.starting.everywhere == AtOffset(LATEST):
+        options = read_options(raw_options)
+        options.check_use(Use.BATCH)
+        if options.starting is not None and options.starting.common == OffsetPosition(LATEST):
             raise OptionError(
                 options.starting.option, "a batch read that starts at the end has no rows"
             )
         check_schema(schema, options)
         self._options = with_body_schema(options, schema)
         self._schema = schema
-        self._moment = moment
+        self._snapshot = snapshot
 
     def partitions(self) -> list[InputPartition]:  # a list: Spark refuses other sequences
         """Return the tasks of the read."""
         instance = instance_for(self._options.access)
         try:
-            found = self._pieces(instance)
+            found = self._plan_ranges(instance)
         finally:
             instance.shutdown()
-        return [BatchPieces(pieces) for pieces in bundled(found, self._options.tasks_max)]
+        return [BatchInputPartition(pieces) for pieces in group_ranges(found, self._options.partitions_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; Spark asks for one without a piece if there are no tasks."""
-        if not isinstance(partition, BatchPieces):
+        if not isinstance(partition, BatchInputPartition):
             return
         schema = arrow_schema_of(self._schema)
-        for piece in partition.pieces:
-            if isinstance(piece, KeyPiece):
-                yield from read_key_piece(self._options, schema, piece)
-            elif isinstance(piece, SpanPiece):
+        for piece in partition.ranges:
+            if isinstance(piece, KeyLookup):
+                yield from read_key_lookup(self._options, schema, piece)
+            elif isinstance(piece, SpanGroup):
                 yield from read_spans(self._options, schema, piece)
             else:
-                yield from read_piece(self._options, schema, piece)
+                yield from read_range(self._options, schema, piece)
 
-    def _pieces(self, instance: ClientInstance) -> Sequence[Piece | KeyPiece | SpanPiece]:
+    def _plan_ranges(self, instance: ClientInstance) -> Sequence[OffsetRange | KeyLookup | SpanGroup]:
         if self._options.is_committed:
-            return _committed(self._options, instance, self._moment)
-        queues = Queues(self._options, instance)
+            return _plan_committed(self._options, instance, self._snapshot)
+        queues = QueueClient(self._options, instance)
         check_filter(self._options, instance, queues)
         if self._options.key is not None:
-            return key_pieces(self._options, queues)
-        return _queue_pieces(self._options, queues, self._moment)
+            return plan_key_lookups(self._options, queues)
+        return _plan_queue_ranges(self._options, queues, self._snapshot)
 
 
-def _committed(
-    options: ReadOptions, instance: ClientInstance, moment: Moment | None
-) -> list[SpanPiece]:
+def _plan_committed(
+    options: ReadOptions, instance: ClientInstance, snapshot: LoadSnapshot | None
+) -> list[SpanGroup]:
     by_commits = commits_options(options)
-    queues = Queues(by_commits, instance)
-    places = _queue_pieces(by_commits, queues, moment)
-    return batch_pieces(options, CommitsReader(by_commits, queues), places)
+    queues = QueueClient(by_commits, instance)
+    places = _plan_queue_ranges(by_commits, queues, snapshot)
+    return plan_batch_read(options, ManifestReader(by_commits, queues), places)
 
 
-def _queue_pieces(options: ReadOptions, queues: Queues, moment: Moment | None) -> list[Piece]:
-    found = queues.discover_those_named(options.starting, options.ending)
-    span = Span(options, queues, found, moment)
-    starts, ends = span.starting(default=EARLIEST), span.ending()
+def _plan_queue_ranges(options: ReadOptions, queues: QueueClient, snapshot: LoadSnapshot | None) -> list[OffsetRange]:
+    found = queues.wait_for_named_brokers(options.starting, options.ending)
+    span = PositionResolver(options, queues, found, snapshot)
+    starts, ends = span.starting_offsets(default=EARLIEST), span.ending_offsets()
     for queue, start in starts.items():
         if start > ends[queue] and options.ending is not None:
             raise OptionError(
                 options.ending.option,
-                f"{named(queue)} would end at {ends[queue]}, before it starts at {start}",
+                f"{describe_queue(queue)} would end at {ends[queue]}, before it starts at {start}",
             )
     ranges = {queue: (min(starts[queue], ends[queue]), ends[queue]) for queue in starts}
-    cut, known = ending_with_messages(  # by which tasks of later actions know the topic, too
-        queues, pieces(ranges, options.pieces_min, options.piece_rows_max)
+    cut, known = align_to_messages(  # by which tasks of later actions know the topic, too
+        queues, divide_ranges(ranges, options.partitions_min, options.partition_rows_max)
     )
-    lasts = [last_of(piece) for piece in cut]
+    lasts = [last_position(piece) for piece in cut]
     return [
         piece._replace(last_stored_ms=known[last].timestamp_ms, last_mark=known[last].mark)
         if last in known

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _OFFSETS: Final = "offsets"
 _COMMITS: Final = "commits"
-_NOT_THERE: Final = "PATH_NOT_FOUND"
-_FILE: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
+_PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"
+_FILE_URL: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 
 
-class LocalFiles:
+class LocalCheckpointFiles:
     """A checkpoint in a directory of this machine."""
 
     def __init__(self, location: str | Path) -> None:
         """Take a path, or one behind the scheme ``file``, which is literal as in Hadoop."""
-        place = _FILE.fullmatch(str(location))
+        place = _FILE_URL.fullmatch(str(location))
         self.root = Path(location) if place is None else Path(place[1])
 
     def offsets(self) -> Mapping[int, str] | None:
@@ -51,7 +51,7 @@ class LocalFiles:
         folder = self.root / _OFFSETS
         if not folder.is_dir():
             return None
-        paths = [path for path in folder.iterdir() if _is_number(path.name)]
+        paths = [path for path in folder.iterdir() if _is_batch_file(path.name)]
         for path in paths:
             if not path.is_file():  # to open a pipe would be to wait
                 raise CheckpointError(
@@ -66,10 +66,10 @@ class LocalFiles:
         """Return the batches that were committed."""
         folder = self.root / _COMMITS
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        return frozenset(int(name) for name in names if _is_number(name))
+        return frozenset(int(name) for name in names if _is_batch_file(name))
 
 
-class SparkFiles:
+class SparkCheckpointFiles:
     """A checkpoint in a directory that a Spark session can read, with the session's settings."""
 
     def __init__(self, location: str, spark: SparkSession) -> None:
@@ -78,13 +78,13 @@ class SparkFiles:
 
     def offsets(self) -> Mapping[int, str] | None:
         """Return the text of each batch; None if this is no checkpoint."""
-        return self._texts(_OFFSETS)
+        return self._read_texts(_OFFSETS)
 
     def committed(self) -> frozenset[int]:
         """Return the batches that were committed."""
-        return frozenset(self._texts(_COMMITS) or ())
+        return frozenset(self._read_texts(_COMMITS) or ())
 
-    def _texts(self, folder: str) -> Mapping[int, str] | None:
+    def _read_texts(self, folder: str) -> Mapping[int, str] | None:
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # who has a session has these
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -92,7 +92,7 @@ class SparkFiles:
             files = self._spark.read.text(f"{self.root}/{folder}", wholetext=True)
             rows = files.select("value", "_metadata.file_name").collect()
         except PySparkException as error:
-            if error.getCondition() == _NOT_THERE:
+            if error.getCondition() == _PATH_NOT_FOUND:
                 return None
             raise CheckpointError(f"{self.root}/{folder} cannot be read: {error}") from error
         except (
@@ -100,31 +100,31 @@ class SparkFiles:
         ) as error:  # what Spark has no error of its own for, as an unknown file system
             why = error.java_exception.toString()
             raise CheckpointError(f"{self.root}/{folder} cannot be read: {why}") from error
-        return {int(row.file_name): row.value for row in rows if _is_number(row.file_name)}
+        return {int(row.file_name): row.value for row in rows if _is_batch_file(row.file_name)}
 
 
-def _is_number(name: str) -> bool:
+def _is_batch_file(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
-def checkpoint_files(location: str | Path, spark: SparkSession | None) -> LocalFiles | SparkFiles:
+def checkpoint_files(location: str | Path, spark: SparkSession | None) -> LocalCheckpointFiles | SparkCheckpointFiles:
     """Return the files of a checkpoint.
 
     Raises:
         CheckpointError: The files are not on this machine, and there is no session to read them.
     """
     if spark is not None:
-        return SparkFiles(str(location), spark)
+        return SparkCheckpointFiles(str(location), spark)
     scheme = urlparse(str(location)).scheme
     if scheme and scheme != "file":
         raise CheckpointError(
             f"{location} is not a local directory: give a Spark session that can read it, as "
             "spark=spark"
         )
-    return LocalFiles(location)
+    return LocalCheckpointFiles(location)
 
 
-_OTHER_SOURCE = "-"
+_NO_OFFSET = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def read_checkpoint(
         raise CheckpointError(f"{files.root} holds no batch yet")
     committed = files.committed()
     return [
-        _batch(
+        _parse_batch(
             f"{files.root}/offsets/{number}",
             number,
             texts[number],
@@ -196,7 +196,7 @@ def starting_offsets(
             )
         batch = committed[-1]
     else:
-        batch = numbered(location, batches, batch_id)
+        batch = find_batch(location, batches, batch_id)
     if source not in batch.offsets:
         ours = ", ".join(map(str, batch.offsets)) or "none"
         raise CheckpointError(
@@ -205,7 +205,7 @@ def starting_offsets(
     return json.dumps(batch.offsets[source].to_json()["offsets"])
 
 
-def numbered(
+def find_batch(
     location: str | Path, batches: Sequence[CheckpointedBatch], batch_id: int
 ) -> CheckpointedBatch:
     """Return the batch of a number among those of a checkpoint.
@@ -220,7 +220,7 @@ def numbered(
     raise CheckpointError(f"{location} has the batches {there}, not {batch_id}")
 
 
-def _batch(path: str, number: int, text: str, *, is_committed: bool) -> CheckpointedBatch:
+def _parse_batch(path: str, number: int, text: str, *, is_committed: bool) -> CheckpointedBatch:
     lines = text.splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise CheckpointError(f"{path} is damaged: it does not begin as an offset log does")
@@ -234,7 +234,7 @@ def _batch(path: str, number: int, text: str, *, is_committed: bool) -> Checkpoi
         texts = {int(name) if name.isdigit() else name: text for name, _, text in named}
     try:
         metadata = json.loads(lines[1])
-        documents = {at: json.loads(text) for at, text in texts.items() if text != _OTHER_SOURCE}
+        documents = {at: json.loads(text) for at, text in texts.items() if text != _NO_OFFSET}
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     offsets = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from rmq_spark.spark.plan.resolve_positions import Moment
+    from rmq_spark.spark.plan.resolve_positions import LoadSnapshot
 
 FORMAT = "rocketpoll"
 
@@ -44,7 +44,7 @@ class RocketPollDataSource(DataSource):
 
         super().__init__(options)
         check_names(options)
-        self._moment: Moment | None = None
+        self._snapshot: LoadSnapshot | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -67,14 +67,14 @@ class RocketPollDataSource(DataSource):
         check_worker_python()
         options = read_options(self.options)
         schema = source_schema(options)
-        self._moment = check_with_brokers(options)
+        self._snapshot = check_with_brokers(options)
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query, ``spark.read``."""
         from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module
 
-        return BatchReader(self.options, schema, self._moment)
+        return BatchReader(self.options, schema, self._snapshot)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query, ``spark.readStream``."""

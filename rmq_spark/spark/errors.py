@@ -98,7 +98,7 @@ class RecordFault(SparkError):
 
     def __str__(self) -> str:
         return (
-            f"the message at offset {self.queue_offset} of {named(self.queue)} cannot be read: "
+            f"the message at offset {self.queue_offset} of {describe_queue(self.queue)} cannot be read: "
             f"{self.problem}. Set option onBadRecord to null for a row without its body, or to "
             "skip to leave it out"
         )
@@ -107,15 +107,15 @@ class RecordFault(SparkError):
 class BrokersAway(SparkError, page="troubleshooting.md#nobody-answers"):
     """A broker has not answered for too long."""
 
-    def __init__(self, broker_name: str, timeout_ms: int, fault: Exception) -> None:
-        super().__init__(broker_name, timeout_ms, fault)
+    def __init__(self, broker_name: str, timeout_ms: int, cause: Exception) -> None:
+        super().__init__(broker_name, timeout_ms, cause)
         self.broker_name = broker_name
-        self.fault = fault
+        self.cause = cause
 
     @property
-    def unknown(self) -> tuple[str, ...]:
+    def unknown_brokers(self) -> tuple[str, ...]:
         """The broker's name, if it is away in that no name server knows it."""
-        return (self.broker_name,) if isinstance(self.fault, BrokerNotFound) else ()
+        return (self.broker_name,) if isinstance(self.cause, BrokerNotFound) else ()
 
     def __str__(self) -> str:
         name, timeout_ms, fault = self.args
@@ -129,27 +129,27 @@ class BrokersAway(SparkError, page="troubleshooting.md#nobody-answers"):
 class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
     """No name server knows the brokers any more, while other brokers answer."""
 
-    def __init__(self, broker_names: Sequence[str], known: Sequence[str]) -> None:
+    def __init__(self, broker_names: Sequence[str], known_brokers: Sequence[str]) -> None:
         """Take the names of those that are gone, and of those that are known."""
-        super().__init__(tuple(broker_names), tuple(known))
+        super().__init__(tuple(broker_names), tuple(known_brokers))
         self.broker_names = tuple(broker_names)
-        self.known = tuple(known)
+        self.known_brokers = tuple(known_brokers)
 
     @property
-    def unknown(self) -> tuple[str, ...]:
+    def unknown_brokers(self) -> tuple[str, ...]:
         """The names of the brokers that no name server knows."""
         return self.broker_names
 
     def __str__(self) -> str:
         return (
             f"no name server knows broker {', '.join(self.broker_names)} any more; they know "
-            f"{', '.join(self.known)}. If it is down, start it, and then this query; if it has "
+            f"{', '.join(self.known_brokers)}. If it is down, start it, and then this query; if it has "
             f'another name now, say so in option brokerNames, as {{"{self.broker_names[0]}": '
             '"new name"}'
         )
 
 
-def other_isolation(topics: Iterable[str], isolation: str) -> CheckpointError:
+def isolation_mismatch(topics: Iterable[str], isolation: str) -> CheckpointError:
     """Return the error of a query whose checkpoint began with another ``isolation``."""
     return CheckpointError(
         f"the checkpoint is of a query that read {', '.join(sorted(topics))} with "
@@ -158,14 +158,14 @@ def other_isolation(topics: Iterable[str], isolation: str) -> CheckpointError:
     )
 
 
-def named(queue: MessageQueue) -> str:
+def describe_queue(queue: MessageQueue) -> str:
     """Return the name of a queue for errors."""
     return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
 
 
-def lost(queue: MessageQueue, start: int, end: int) -> str:
+def describe_lost_offsets(queue: MessageQueue, start: int, end: int) -> str:
     """Return the words for lost offsets, from ``start`` to before ``end``."""
-    return f"{named(queue)} has lost offsets {start} to {end - 1} before they were read"
+    return f"{describe_queue(queue)} has lost offsets {start} to {end - 1} before they were read"
 
 
 def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.micro_batch_planner import MicroBatches
+from rmq_spark.spark.plan.micro_batch_planner import MicroBatchPlanner
 from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -37,7 +37,7 @@ class QueueLag(NamedTuple):
     ms: int | None
 
 
-class Lag(NamedTuple):
+class QueryLag(NamedTuple):
     """The lag of a source: that of its queues, in order, and the totals."""
 
     queues: tuple[QueueLag, ...]
@@ -60,7 +60,7 @@ class Lag(NamedTuple):
         return max(known) if known else None
 
 
-def lag_of(progress: Any) -> Lag | None:
+def lag_of(progress: Any) -> QueryLag | None:
     """Return the lag that a query's progress tells of, or None if it tells of none.
 
     Only the rocketpoll sources of the query count. Spark reports the newest offsets from 4.2 on;
@@ -72,27 +72,27 @@ def lag_of(progress: Any) -> Lag | None:
     found: list[QueueLag] = []
     is_known = False
     for source in _field(progress, "sources") or ():
-        end, latest = (_document(_field(source, name)) for name in ("endOffset", "latestOffset"))
+        end, latest = (_parse_offset(_field(source, name)) for name in ("endOffset", "latestOffset"))
         if end is not None and latest is not None:
             is_known = True
             at, newest = SourceOffset.from_json(end), SourceOffset.from_json(latest)
             found += lag_between(at, newest, sizes_in(latest))
-    return Lag(tuple(sorted(found))) if is_known else None
+    return QueryLag(tuple(sorted(found))) if is_known else None
 
 
 def lag_between(
-    reached: SourceOffset, newest: SourceOffset, sizes: Mapping[MessageQueue, float]
+    current: SourceOffset, newest: SourceOffset, sizes: Mapping[MessageQueue, float]
 ) -> list[QueueLag]:
     """Return how far one offset is behind another, by queue.
 
     Args:
-        reached: The offset up to which messages were read.
+        current: The offset up to which messages were read.
         newest: The offset at the end of the queues.
         sizes: The mean size of a message of each queue, in bytes.
     """
     found = []
     for queue, end in sorted(newest.positions.items()):
-        at = reached.positions.get(queue)
+        at = current.positions.get(queue)
         messages = max(end.next_offset - (at.next_offset if at is not None else 0), 0)
         if not messages:
             found.append(QueueLag(queue, messages=0, bytes=0, ms=0))
@@ -108,7 +108,7 @@ def lag_between(
     return found
 
 
-def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str) -> Lag:
+def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str) -> QueryLag:
     """Ask the brokers how far an offset is behind what they hold now.
 
     Args:
@@ -118,16 +118,16 @@ def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **optio
     """
     reached = offset if isinstance(offset, SourceOffset) else SourceOffset.from_json(offset)
     if not reached.topics:
-        return Lag(())
+        return QueryLag(())
     given = read_options(
         {**options, "namesrvAddr": namesrv_addr, "topic": ",".join(sorted(reached.topics))}
     )
     instance = instance_for(given.access)
     try:
-        batches = MicroBatches(given, Queues(given, instance), time.monotonic)
+        batches = MicroBatchPlanner(given, QueueClient(given, instance), time.monotonic)
         reached = reached.renamed(given.broker_names)
-        newest = batches.look(reached)
-        return Lag(tuple(lag_between(reached, newest, batches.sizes)))
+        newest = batches.fetch_ends(reached)
+        return QueryLag(tuple(lag_between(reached, newest, batches.sizes)))
     finally:
         instance.shutdown()
 
@@ -140,11 +140,11 @@ class LagListener(StreamingQueryListener):
     Spark's listener thread.
     """
 
-    def __init__(self, on_lag: Callable[[str, Lag], None] | None = None) -> None:
+    def __init__(self, on_lag: Callable[[str, QueryLag], None] | None = None) -> None:
         self._on_lag = on_lag
-        self._by_query: dict[str, Lag] = {}
+        self._by_query: dict[str, QueryLag] = {}
 
-    def lag(self, query: str) -> Lag | None:
+    def lag(self, query: str) -> QueryLag | None:
         """Return the lag of a query by its name or id; None before its first batch."""
         return self._by_query.get(query)
 
@@ -171,11 +171,11 @@ class LagListener(StreamingQueryListener):
         """Keep the last lag of a query that has ended."""
 
 
-def _field(of: Any, name: str) -> Any:
-    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+def _field(source: Any, name: str) -> Any:
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
-def _document(text: Any) -> dict[str, Any] | None:
+def _parse_offset(text: Any) -> dict[str, Any] | None:
     """Return an offset of this source, from text or its content; None if it is another source's."""
     found = text
     if isinstance(text, str):

@@ -28,26 +28,26 @@ from rmq_spark.client.errors import (
     TlsFailed,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.nearest import nearest
+from rmq_spark.nearest import nearest_name
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.fan_out import AWAY
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError, SetUpError
-from rmq_spark.spark.exactly_once.committed_planner import check_one_queue
-from rmq_spark.spark.options.access import Access
+from rmq_spark.spark.exactly_once.committed_planner import check_single_queue
+from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import (
     ReadOptions,
     WriteOptions,
     commits_options,
-    is_brokers_own,
+    is_broker_topic,
 )
-from rmq_spark.spark.plan.resolve_positions import Moment
+from rmq_spark.spark.plan.resolve_positions import LoadSnapshot
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
 
-def check_with_brokers(options: ReadOptions) -> Moment:
+def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
     """Check with the brokers what would otherwise end the query when it starts.
 
     Returns the moment at which it is loaded. No broker is waited for.
@@ -62,27 +62,27 @@ def check_with_brokers(options: ReadOptions) -> Moment:
         _check_queues(replace(options, is_committed=False))
     else:
         ends = _check_queues(options)
-    return Moment(ends, now_ms)
+    return LoadSnapshot(ends, now_ms)
 
 
 def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
     """Check topics, queues and the condition; return where the queues end."""
     selection = options.selection
-    with _asking(options.access, selection.option, selection.namespace) as instance:
-        queues = Queues(options, instance)
-        readable = {queue.topic for queue in queues.discover(now=True)}
+    with _preflight_client(options.access, selection.option, selection.namespace) as instance:
+        queues = QueueClient(options, instance)
+        readable = {queue.topic for queue in queues.discover(is_forced=True)}
         for topic in sorted(set(selection.topics) - readable):
             if queues.is_routed(topic):
                 raise OptionError(selection.option, f"no broker lets topic {topic} be read")
-        queues.look_for_strangers(options.starting, options.ending)
+        queues.log_unknown_brokers(options.starting, options.ending)
         check_filter(options, instance, queues)
-        return _ends(queues)
+        return _available_ends(queues)
 
 
-def _ends(queues: Queues) -> Mapping[MessageQueue, int]:
+def _available_ends(queues: QueueClient) -> Mapping[MessageQueue, int]:
     """Return where queues end, of those whose brokers answer at once."""
     with suppress(BrokersAway, BrokersGone, ClientError):
-        return queues.ends(queues.discover(), needed=())
+        return queues.ends(queues.discover(), required=())
     return {}
 
 
@@ -93,11 +93,11 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
     """
     by_commits = commits_options(options)
     (topic,) = by_commits.selection.topics
-    with _asking(options.access, "isolation", options.selection.namespace) as instance:
-        queues = Queues(by_commits, instance)
+    with _preflight_client(options.access, "isolation", options.selection.namespace) as instance:
+        queues = QueueClient(by_commits, instance)
         try:
-            check_one_queue(queues.discover(now=True))
-            return _ends(queues)
+            check_single_queue(queues.discover(is_forced=True))
+            return _available_ends(queues)
         except RouteNotFound:
             if not options.waits_for_topic:
                 raise OptionError(
@@ -109,7 +109,7 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
             return {}
 
 
-def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:
+def check_filter(options: ReadOptions, instance: ClientInstance, queues: QueueClient) -> None:
     """Have every broker that can be reached check the filter condition.
 
     A broker that cannot be reached is met again when the query reads.
@@ -129,7 +129,7 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
         )
         try:
             instance.api.check_client_config(instance.routes.address_for_read(broker_name), body)
-        except AWAY:
+        except TRANSIENT_ERRORS:
             continue
         except BrokerRefused as error:
             raise OptionError(
@@ -141,24 +141,24 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
 def check_writable(options: WriteOptions) -> None:
     """Check that the topic of a sink exists, or would be created by its first message."""
     topic = options.topic
-    with _asking(options.access, "topic", options.namespace) as instance:
+    with _preflight_client(options.access, "topic", options.namespace) as instance:
         if topic is None:
             instance.name_servers.admin.topics()
         else:
-            instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
+            instance.routes.sendable_queues(topic, DEFAULT_TOPIC, 1)
 
 
 @contextmanager
-def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterator[ClientInstance]:
+def _preflight_client(access: BrokerAccess, topic_option: str, namespace: str | None) -> Iterator[ClientInstance]:
     """Yield a client for a few questions, and turn its errors into those of options."""
     instance = instance_for(access)
     try:
         yield instance
     except NoNameServer as error:
-        raise OptionError("namesrvAddr", f"{error}{_options_of_tls(error, access)}") from None
+        raise OptionError("namesrvAddr", f"{error}{_tls_hint(error, access)}") from None
     except RouteNotFound as error:
         raise OptionError(
-            topic_option, f"{error}{_nearest(instance, error.topic, namespace)}"
+            topic_option, f"{error}{_topic_hint(instance, error.topic, namespace)}"
         ) from None
     except ClientError as error:
         raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from None
@@ -166,7 +166,7 @@ def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterato
         instance.shutdown()
 
 
-def _options_of_tls(error: NoNameServer, access: Access) -> str:
+def _tls_hint(error: NoNameServer, access: BrokerAccess) -> str:
     """Return the options that mend what TLS, or the lack of it, may have to do with an error."""
     if any(isinstance(each, TlsFailed) for each in error.tries):
         return (
@@ -178,11 +178,11 @@ def _options_of_tls(error: NoNameServer, access: Access) -> str:
     return ""
 
 
-def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str:
+def _topic_hint(instance: ClientInstance, topic: str, namespace: str | None) -> str:
     """Return a hint at a similar topic if ``topic`` does not exist; brokers' own do not count."""
     with suppress(ClientError):
-        names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
-        meant = nearest(topic, sorted(names))
+        names = [name for name in instance.name_servers.admin.topics() if not is_broker_topic(name)]
+        meant = nearest_name(topic, sorted(names))
         # One that is there, and cannot be used, is not misspelt.
         if meant is not None and topic not in names:
             return f". Did you mean {without_namespace(namespace, meant)}?"
@@ -192,10 +192,10 @@ def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str
 # ---- The Python in which Spark will plan and read: whether it has what it needs, checked at
 # `load()`.
 
-_VARIABLE: Final = "PYSPARK_PYTHON"
-_DEFAULT: Final = "python3"
-_NEEDED: Final = ("rmq_spark", "numpy", "pyarrow", "orjson")
-_SECONDS: Final = 20
+_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
+_DEFAULT_PYTHON: Final = "python3"
+_REQUIRED_PACKAGES: Final = ("rmq_spark", "numpy", "pyarrow", "orjson")
+_PROBE_SECONDS_MAX: Final = 20
 _PROBE: Final = """
 import importlib.util, sys
 print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
@@ -211,42 +211,42 @@ def check_worker_python() -> None:
     Raises:
         SetUpError: The message names that Python, what it lacks, and the line to type.
     """
-    named = os.environ.get(_VARIABLE)
-    origin = f"{_VARIABLE} names it" if named else f"{_VARIABLE} is not set, and PATH has it first"
-    path = shutil.which(named or _DEFAULT)
-    missing = tuple(name for name in _NEEDED if find_spec(name) is None)
+    named = os.environ.get(_PYTHON_VARIABLE)
+    origin = f"{_PYTHON_VARIABLE} names it" if named else f"{_PYTHON_VARIABLE} is not set, and PATH has it first"
+    path = shutil.which(named or _DEFAULT_PYTHON)
+    missing = tuple(name for name in _REQUIRED_PACKAGES if find_spec(name) is None)
     if missing:
         raise SetUpError(
             f"Spark runs this query in {sys.executable}{f' ({origin})' if path else ''}, which has "
-            f"no {', '.join(missing)}. Before Spark is started: export {_VARIABLE}=, and there the "
+            f"no {', '.join(missing)}. Before Spark is started: export {_PYTHON_VARIABLE}=, and there the "
             "Python in which rocketpoll was installed with pip"
         )
     if path is None or path == sys.executable:
         return
-    missing = _missing_in(path, os.pathsep.join(_path_of_its_own()))
+    missing = _missing_packages(path, os.pathsep.join(_extra_module_path()))
     if missing:
         raise SetUpError(
             f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
-            f"{sys.executable} has. Before Spark is started: export {_VARIABLE}="
+            f"{sys.executable} has. Before Spark is started: export {_PYTHON_VARIABLE}="
             + shlex.quote(sys.executable)
         )
 
 
-def _path_of_its_own() -> list[str]:
+def _extra_module_path() -> list[str]:
     """Return the module path that Spark or the user has set, which workers get as well."""
     prefixes = (sys.prefix, sys.base_prefix)
     return [entry for entry in sys.path if entry and not entry.startswith(prefixes)]
 
 
 @cache
-def _missing_in(path: str, module_path: str) -> tuple[str, ...]:
+def _missing_packages(path: str, module_path: str) -> tuple[str, ...]:
     try:
         done = subprocess.run(  # noqa: S603  # the user's own Python
-            [path, "-c", _PROBE, *_NEEDED],
+            [path, "-c", _PROBE, *_REQUIRED_PACKAGES],
             env={**os.environ, "PYTHONPATH": module_path},
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=_PROBE_SECONDS_MAX,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -25,17 +25,17 @@ from pyspark.sql.types import StructType
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.queue_client import Queues
-from rmq_spark.spark.exactly_once.committed_planner import CommittedBatches
-from rmq_spark.spark.exactly_once.committed_reader import SpanPiece, read_spans
-from rmq_spark.spark.options.options import Limits, ReadOptions, read_options
+from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner
+from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans
+from rmq_spark.spark.options.options import BatchLimits, ReadOptions, read_options
 from rmq_spark.spark.options.table import Use
-from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatches
-from rmq_spark.spark.plan.partitions import bundled
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
+from rmq_spark.spark.plan.partitions import group_ranges
+from rmq_spark.spark.plan.rate_limit import OffsetRange
 from rmq_spark.spark.plan.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.preflight import check_filter
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 
 try:
@@ -59,67 +59,67 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class QueuePieces(InputPartition):
+class StreamInputPartition(InputPartition):
     """The input partition of one task of a streaming read: what it reads, one after the other."""
 
-    def __init__(self, pieces: Sequence[Piece | SpanPiece]) -> None:
-        super().__init__(pieces)
-        self.pieces = pieces
+    def __init__(self, ranges: Sequence[OffsetRange | SpanGroup]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
-def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+def stream_reader(raw_options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Return the reader for this release of Spark."""
     return (
-        AdmittingStreamReader(given, schema)
+        Spark42StreamReader(raw_options, schema)
         if HAS_LIMITS
-        else RememberingStreamReader(given, schema)
+        else Spark40StreamReader(raw_options, schema)
     )
 
 
-class _Planner:
+class _PlannerState:
     """The live part of a reader, made when the first question comes."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema, options)
         self.options = options
         self.instance: ClientInstance = instance_for(options.access)
-        self.batches: MicroBatches | CommittedBatches
+        self.batches: MicroBatchPlanner | CommittedBatchPlanner
         if options.is_committed:
-            self.batches = CommittedBatches(options, self._queues_of, time.monotonic)
+            self.batches = CommittedBatchPlanner(options, self._create_queue_client, time.monotonic)
             return
-        queues = self._queues_of(options)
+        queues = self._create_queue_client(options)
         check_filter(options, self.instance, queues)
-        self.batches = MicroBatches(options, queues, time.monotonic)
+        self.batches = MicroBatchPlanner(options, queues, time.monotonic)
 
-    def _queues_of(self, options: ReadOptions) -> Queues:
-        return Queues(options, self.instance)
+    def _create_queue_client(self, options: ReadOptions) -> QueueClient:
+        return QueueClient(options, self.instance)
 
 
-class _StreamReader(DataSourceStreamReader):
+class _BaseStreamReader(DataSourceStreamReader):
     """The methods that the stream readers of all Spark releases share."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._given = dict(given)
+    def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
+        self._raw_options = dict(raw_options)
         self._schema = schema
         self._parsed: ReadOptions | None = None
-        self._made: _Planner | None = None
+        self._made: _PlannerState | None = None
 
     @property
     def _options(self) -> ReadOptions:
         if self._parsed is None:
-            options = read_options(self._given)
-            options.check_is_for(Use.STREAM)
+            options = read_options(self._raw_options)
+            options.check_use(Use.STREAM)
             self._parsed = with_body_schema(options, self._schema)
         return self._parsed
 
     @property
-    def _planner(self) -> _Planner:
+    def _planner(self) -> _PlannerState:
         if self._made is None:
-            self._made = self._new_planner()
+            self._made = self._create_planner()
         return self._made
 
-    def _new_planner(self) -> _Planner:
-        return _Planner(self._options, self._schema)
+    def _create_planner(self) -> _PlannerState:
+        return _PlannerState(self._options, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for tasks: no connections, and the options as parsed on the driver."""
@@ -127,90 +127,90 @@ class _StreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the offset at which a new query starts."""
-        return self._planner.batches.initial().to_json()
+        return self._planner.batches.initial_offset().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch."""
-        found: Sequence[Piece | SpanPiece] = self._planner.batches.pieces(
-            self._offset(start), self._offset(end)
+        found: Sequence[OffsetRange | SpanGroup] = self._planner.batches.plan_ranges(
+            self._parse_offset(start), self._parse_offset(end)
         )
-        return [QueuePieces(pieces) for pieces in bundled(found, self._options.tasks_max)]
+        return [StreamInputPartition(pieces) for pieces in group_ranges(found, self._options.partitions_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        if not isinstance(partition, QueuePieces):
+        if not isinstance(partition, StreamInputPartition):
             return
         schema = arrow_schema_of(self._schema)
-        for piece in partition.pieces:
-            if isinstance(piece, SpanPiece):
+        for piece in partition.ranges:
+            if isinstance(piece, SpanGroup):
                 yield from read_spans(self._options, schema, piece)
             else:
-                yield from read_piece(self._options, schema, piece)
+                yield from read_range(self._options, schema, piece)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note that a batch has been written."""
-        self._planner.batches.batch_ended(self._offset(end))
+        self._planner.batches.end_batch(self._parse_offset(end))
 
     def stop(self) -> None:
         """Shut down the client when the query ends."""
         if self._made is not None:
             self._made.instance.shutdown()
 
-    def _next(self, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    def _latest_offset(self, start: dict[str, Any], limits: BatchLimits) -> dict[str, Any]:
         """Return the end of the next batch; ``start`` itself if there is nothing to read."""
-        at = self._offset(start)
-        end = self._planner.batches.latest(at, limits)
-        self._planner.batches.reached(at)  # Spark asks from where all that is written ends
+        at = self._parse_offset(start)
+        end = self._planner.batches.latest_offset(at, limits)
+        self._planner.batches.commit_progress(at)  # Spark asks from where all that is written ends
         return start if end == at else end.to_json()
 
-    def _offset(self, document: dict[str, Any]) -> SourceOffset:
+    def _parse_offset(self, document: dict[str, Any]) -> SourceOffset:
         """Read what Spark gives back; brokers may have other names since it was written."""
         return SourceOffset.from_json(document).renamed(self._options.broker_names)
 
 
-class RememberingStreamReader(_StreamReader):
+class Spark40StreamReader(_BaseStreamReader):
     """The stream reader for Spark 4.0 and 4.1.
 
     Trigger.AvailableNow is a single batch there: with option availableNow it takes all there is,
     whatever the limits.
     """
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        super().__init__(given, schema)
-        self._reached: dict[str, Any] | None = None
+    def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(raw_options, schema)
+        self._last_offset: dict[str, Any] | None = None
 
-    def _new_planner(self) -> _Planner:
-        planner = super()._new_planner()
+    def _create_planner(self) -> _PlannerState:
+        planner = super()._create_planner()
         if planner.options.available_now:
             planner.batches.prepare_available_now()
         return planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the offset at which a new query starts, and remember it."""
-        self._reached = super().initialOffset()
-        return self._reached
+        self._last_offset = super().initialOffset()
+        return self._last_offset
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as it was then
         """Return the end of the next batch, counted from the end of the last one."""
-        if self._reached is None:
-            self._reached = super().initialOffset()
+        if self._last_offset is None:
+            self._last_offset = super().initialOffset()
         options = self._planner.options
-        return self._next(self._reached, NO_LIMITS if options.available_now else options.limits)
+        return self._latest_offset(self._last_offset, NO_LIMITS if options.available_now else options.limits)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch, and remember its end as the query's position."""
         found = super().partitions(start, end)
-        self._reached = end
+        self._last_offset = end
         return found
 
 
 if HAS_LIMITS:
 
-    class AdmittingStreamReader(_StreamReader, SupportsTriggerAvailableNow):
+    class Spark42StreamReader(_BaseStreamReader, SupportsTriggerAvailableNow):
         """The stream reader for Spark 4.2 and later, which announces the end of AvailableNow."""
 
-        def _new_planner(self) -> _Planner:
-            planner = super()._new_planner()
+        def _create_planner(self) -> _PlannerState:
+            planner = super()._create_planner()
             if planner.options.available_now:
                 _log.warning(
                     "option availableNow is for Spark 4.0 and 4.1 and does nothing here: leave it "
@@ -221,10 +221,10 @@ if HAS_LIMITS:
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
             """Return one of our limits, as Spark takes one; `latestOffset` applies the others."""
             limits = self._planner.options.limits
-            if limits.rows is not None:
-                return ReadMaxRows(limits.rows)
-            if limits.bytes is not None:
-                return ReadMaxBytes(limits.bytes)
+            if limits.rows_max is not None:
+                return ReadMaxRows(limits.rows_max)
+            if limits.bytes_max is not None:
+                return ReadMaxBytes(limits.bytes_max)
             if limits.rows_min is not None:
                 return ReadMinRows(limits.rows_min)
             return ReadAllAvailable()
@@ -242,7 +242,7 @@ if HAS_LIMITS:
                 limits = replace(limits, rows=limit.max_rows)
             elif isinstance(limit, ReadMaxBytes):
                 limits = replace(limits, bytes=limit.max_bytes)
-            return self._next(start, limits)
+            return self._latest_offset(start, limits)
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
             """Return the ends of the queues, for ``latestOffset`` of the progress."""

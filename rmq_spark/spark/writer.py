@@ -1,7 +1,7 @@
 """Spark's interface of a sink, over `sending` in the tasks.
 
 Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows
-at once and report what they sent (`TaskSent`); a message that was sent cannot be taken back, so
+at once and report what they sent (`TaskCommitMessage`); a message that was sent cannot be taken back, so
 that `abort` can only say what is there. Spark makes a new writer for each step of a stream's batch:
 it remembers nothing, and knows a query by what its tasks report.
 
@@ -36,18 +36,18 @@ from pyspark.sql.types import StructType
 from rmq_spark.client.manifest import CommittedSpan, ManifestId
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.commit_order import origin_of_checkpoint, origin_of_write
-from rmq_spark.spark.exactly_once.manifest_commit import check_begins, commit, make_commits_topic
+from rmq_spark.spark.exactly_once.manifest_commit import check_first_batch, commit, create_commits_topic
 from rmq_spark.spark.exactly_once.staged_commit import (
     abort_staged,
     check_stageable,
     commit_staged,
-    next_write,
+    next_batch_header,
 )
 from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import DELAY_LEVEL, KEYS, SinkColumn, check_sink_columns
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.preflight import check_writable
-from rmq_spark.spark.write.rows import TaskRows, TaskStaged, WriteTask
+from rmq_spark.spark.write.rows import TaskReport, StagedReport, WriteTask
 from rmq_spark.spark.write.sender import send_rows
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ROWS_AT_ONCE: Final = 10_000
+BATCH_ROWS: Final = 10_000
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _RUN_ID: Final = "spark.jobGroup.id"
@@ -77,18 +77,18 @@ _CALL_ID: Final = "spark.sql.execution.root.id"
 _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 _DRIVER_CHARS: Final = 24
 _CALL_CHARS: Final = 16
-_PROCESS: Final = uuid.uuid4().hex
-_CHECKPOINT_LOCATION: Final = "checkpointlocation"
-_STAYS: Final = "what was sent stays, and is sent again when the query goes on"
+_PROCESS_ID: Final = uuid.uuid4().hex
+_CHECKPOINT_OPTION: Final = "checkpointlocation"
+_SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query goes on"
 
 
 @dataclass(frozen=True)
-class TaskSent(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """The report of one task: which rows it sent, and where they are stored."""
 
     task: WriteTask
     attempt: int
-    rows: TaskRows
+    rows: TaskReport
     manifest_id: ManifestId | None = None
     """Exactly once, what the rows are part of."""
 
@@ -100,18 +100,18 @@ class TaskSent(WriterCommitMessage):
         return self.task.row_id(0), self.task.row_id(self.rows.row_count - 1)
 
 
-class _Writing:
+class _TaskWriter:
     """The options and columns of a sink, checked, and the sending that all writers share."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self.options: WriteOptions = write_options(given)
+    def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
+        self.options: WriteOptions = write_options(raw_options)
         self.columns: Sequence[SinkColumn] = check_sink_columns(
             schema, has_topic=self.options.topic is not None, body=self.options.body
         )
         if self.options.row_ids is RowIds.KEYS:
             _check_has_keys(self.columns)
         self._checkpoint = next(
-            (text for name, text in given.items() if name.lower() == _CHECKPOINT_LOCATION), None
+            (text for name, text in raw_options.items() if name.lower() == _CHECKPOINT_OPTION), None
         )
         self.encoder: BodyEncoder | None = None
         if self.options.body.has_fields:
@@ -125,36 +125,36 @@ class _Writing:
         self,
         task: WriteTask,
         batches: Iterable[pa.RecordBatch],
-        part_of: ManifestId,
+        batch_manifest_id: ManifestId,
         batch: BatchRequestHeader | None,
-    ) -> TaskSent:
+    ) -> TaskCommitMessage:
         """Send a task's rows, or stage them as those of a batch."""
         if self.encoder is not None:
-            batches = self.encoder.encoded(batches, task.partition)
+            batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
             from rmq_spark.spark.exactly_once.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
 
-            rows = stage_rows(self.options, self.columns, task, batches, batch, part_of)
+            rows = stage_rows(self.options, self.columns, task, batches, batch, batch_manifest_id)
         else:
             rows = send_rows(self.options, self.columns, task, batches)
-        manifest_id = part_of if self.options.is_exactly_once else None
-        return TaskSent(task, _context().attemptNumber(), rows, manifest_id)
+        manifest_id = batch_manifest_id if self.options.is_exactly_once else None
+        return TaskCommitMessage(task, _task_context().attemptNumber(), rows, manifest_id)
 
-    def send_of_write(
+    def send_batch_write(
         self,
         write_id: str,
         driver_id: str,
-        spare_call_id: str,
+        fallback_call_id: str,
         batches: Iterable[pa.RecordBatch],
         batch: BatchRequestHeader | None = None,
-    ) -> TaskSent:
+    ) -> TaskCommitMessage:
         """Send a task's rows of a batch write, be it within a query's foreachBatch.
 
         Rows have the ids of a batch if there is one: that of the query, or as the options say.
-        ``spare_call_id`` stands for the call of the foreachBatch function that Spark does not tell.
+        ``fallback_call_id`` stands for the call of the foreachBatch function that Spark does not tell.
         ``batch`` is what the write is known by if it is no query's part.
         """
-        context, name = _context(), self.options.write_name
+        context, name = _task_context(), self.options.write_name
         task = WriteTask(write_id, 0, context.partitionId())
         query_id, batch_id = (
             context.getLocalProperty(_QUERY_ID),
@@ -172,19 +172,19 @@ class _Writing:
                     "a write within foreachBatch counts once by query, batch and name: set option "
                     "writeName, to another name for each write of a batch"
                 )
-            run_id = f"{driver_id}#{context.getLocalProperty(_CALL_ID) or spare_call_id}"
+            run_id = f"{driver_id}#{context.getLocalProperty(_CALL_ID) or fallback_call_id}"
             part_of = ManifestId(query_id, name or "", int(batch_id), run_id)
             batch_write_id = query_id if name is None else f"{query_id}/{name}"
             task = WriteTask(batch_write_id, int(batch_id), task.partition)
         if self.options.transaction is not None:
             task = WriteTask(*self.options.transaction, task.partition)
         if part_of.query_id is not None and batch_id == "0":
-            self._check_begins(part_of)
+            self._check_first_batch(part_of)
         return self.send(task, batches, part_of, batch)
 
-    def send_of_stream(self, batches: Iterable[pa.RecordBatch]) -> TaskSent:
+    def send_stream_batch(self, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
         """Send a task's rows of a stream's batch."""
-        context = _context()
+        context = _task_context()
         query_id, batch_id = (
             context.getLocalProperty(_QUERY_ID),
             context.getLocalProperty(_BATCH_ID),
@@ -199,10 +199,10 @@ class _Writing:
             if sink is not None:
                 check_stageable(self.options)
             elif self.options.is_exactly_once:
-                make_commits_topic(self.options)
+                create_commits_topic(self.options)
         part_of = ManifestId(query_id, "", int(batch_id), context.getLocalProperty(_RUN_ID) or "")
         if batch_id == "0":
-            self._check_begins(part_of)
+            self._check_first_batch(part_of)
         task = WriteTask(query_id, int(batch_id), context.partitionId())
         batch = None if sink is None else BatchRequestHeader(sink, int(batch_id), query_id)
         return self.send(task, batches, part_of, batch)
@@ -213,11 +213,11 @@ class _Writing:
         """Exactly once, have the rows count that all tasks of a batch, or of a write, report."""
         if not self.options.is_exactly_once:
             return
-        sent = [message for message in messages if isinstance(message, TaskSent)]
+        sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
         ids = {message.manifest_id for message in sent}
         strange = [each for each in ids if each is None or batch_id not in (None, each.batch_id)]
         if len(sent) < len(messages) or len(ids) > 1 or strange:
-            raise WriteError(f"what tasks report is not of one batch: {ids}, {_total(messages)}")
+            raise WriteError(f"what tasks report is not of one batch: {ids}, {_summarize(messages)}")
         spans = [
             span
             for message in sent
@@ -229,12 +229,12 @@ class _Writing:
                 commit(self.options, manifest_id, spans, origin=self._origin_of(manifest_id))
             else:
                 origin = self._origin_of(manifest_id)
-                commit_staged(self.options, manifest_id, _staged(messages), origin=origin)
+                commit_staged(self.options, manifest_id, _staged_reports(messages), origin=origin)
 
-    def _check_begins(self, part_of: ManifestId) -> None:
+    def _check_first_batch(self, manifest_id: ManifestId) -> None:
         """Refuse a query that begins again, before it sends rows; a broker that stages sees it."""
         if self.options.is_exactly_once and self.options.sink_name is None:
-            check_begins(self.options, part_of, self._origin_of(part_of))
+            check_first_batch(self.options, manifest_id, self._origin_of(manifest_id))
 
     def _origin_of(self, manifest_id: ManifestId) -> str:
         """Return what stays of a query that loses its checkpoint; empty if nothing does."""
@@ -246,7 +246,7 @@ class _Writing:
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Take back what tasks report to have staged; what was sent stays."""
-        staged = _staged(messages)
+        staged = _staged_reports(messages)
         if staged:
             abort_staged(self.options, staged)
 
@@ -254,59 +254,59 @@ class _Writing:
 class BatchWriter(DataSourceArrowWriter):
     """The writer of a batch query, ``df.write``."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise WriteError(
                 'a topic cannot be overwritten, rows can only be added to it: .mode("append")'
             )
-        self._writing = _Writing(given, schema)
-        self._write_id = self._writing.options.write_name or str(uuid.uuid4())
-        self._driver_id, self._spare_call_id = _driver_id(), uuid.uuid4().hex[:_CALL_CHARS]
+        self._task_writer = _TaskWriter(raw_options, schema)
+        self._write_id = self._task_writer.options.write_name or str(uuid.uuid4())
+        self._driver_id, self._fallback_call_id = _driver_id(), uuid.uuid4().hex[:_CALL_CHARS]
         self._batch: BatchRequestHeader | None = None
-        options = self._writing.options
+        options = self._task_writer.options
         check_writable(options)
         if options.sink_name is not None:
-            self._batch = next_write(options)
+            self._batch = next_batch_header(options)
         elif options.is_exactly_once:
-            make_commits_topic(options)
+            create_commits_topic(options)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Send the rows of a task."""
-        return self._writing.send_of_write(
-            self._write_id, self._driver_id, self._spare_call_id, iterator, self._batch
+        return self._task_writer.send_batch_write(
+            self._write_id, self._driver_id, self._fallback_call_id, iterator, self._batch
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
-        self._writing.commit(messages)
-        _log.info("write %s: %s", self._write_id, _total(messages))
+        self._task_writer.commit(messages)
+        _log.info("write %s: %s", self._write_id, _summarize(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log that some tasks failed, and what others have sent, which stays, or have staged."""
-        self._writing.abort(messages)
+        self._task_writer.abort(messages)
         _log.warning(
             "write %s was given up: %s%s",
             self._write_id,
-            _total(messages),
-            "" if _staged(messages) else "; what was sent stays",
+            _summarize(messages),
+            "" if _staged_reports(messages) else "; what was sent stays",
         )
 
 
-class _StreamWriter(DataSourceStreamWriter):
+class _BaseStreamWriter(DataSourceStreamWriter):
     """The methods that the stream writers of all Spark releases share."""
 
     def __init__(
-        self, given: Mapping[str, str], schema: StructType, *, overwrite: bool = False
+        self, raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool = False
     ) -> None:
-        self._writing = _Writing(given, schema)
-        if self._writing.options.is_exactly_once:
-            _check_stream(given, overwrite=overwrite)
-        if self._writing.options.write_name is not None:
+        self._task_writer = _TaskWriter(raw_options, schema)
+        if self._task_writer.options.is_exactly_once:
+            _check_stream(raw_options, overwrite=overwrite)
+        if self._task_writer.options.write_name is not None:
             raise OptionError(
                 "writeName",
                 "it is for batch writes; rows of a stream are known by its query: leave it out",
             )
-        if self._writing.options.transaction is not None:
+        if self._task_writer.options.transaction is not None:
             raise OptionError(
                 "txnAppId",
                 "it is for batch writes; rows of a stream are known by its query: leave it out, "
@@ -315,33 +315,33 @@ class _StreamWriter(DataSourceStreamWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
-        self._writing.commit(messages, batchId)
-        _log.info("batch %d: %s", batchId, _total(messages))
+        self._task_writer.commit(messages, batchId)
+        _log.info("batch %d: %s", batchId, _summarize(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Log that a batch failed or was stopped; Spark runs it again when the query goes on."""
-        self._writing.abort(messages)
-        stays = "it is staged again when the query goes on" if _staged(messages) else _STAYS
-        _log.warning("batch %d was given up: %s; %s", batchId, _total(messages), stays)
+        self._task_writer.abort(messages)
+        stays = "it is staged again when the query goes on" if _staged_reports(messages) else _SENT_ROWS_STAY
+        _log.warning("batch %d was given up: %s; %s", batchId, _summarize(messages), stays)
 
 
-class StreamRowWriter(_StreamWriter):
+class StreamRowWriter(_BaseStreamWriter):
     """The writer of a stream for Spark 4.0, which hands over single rows."""
 
-    def write(self, iterator: Iterator[Row]) -> TaskSent:
+    def write(self, iterator: Iterator[Row]) -> TaskCommitMessage:
         """Send the rows of a task."""
-        writing = self._writing
-        return writing.send_of_stream(record_batches(iterator, writing.columns, writing.encoder))
+        writing = self._task_writer
+        return writing.send_stream_batch(to_record_batches(iterator, writing.columns, writing.encoder))
 
 
 if HAS_ARROW_STREAMS:
 
-    class StreamArrowWriter(_StreamWriter, DataSourceStreamArrowWriter):
+    class StreamArrowWriter(_BaseStreamWriter, DataSourceStreamArrowWriter):
         """The writer of a stream for Spark 4.1 and later, which hands over record batches."""
 
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
             """Send the rows of a task."""
-            return self._writing.send_of_stream(iterator)
+            return self._task_writer.send_stream_batch(iterator)
 
 
 def _driver_id() -> str:
@@ -352,11 +352,11 @@ def _driver_id() -> str:
     a driver starts.
     """
     place = os.environ.get(_LOCAL_DIRS)
-    return _PROCESS if place is None else hashlib.sha256(place.encode()).hexdigest()[:_DRIVER_CHARS]
+    return _PROCESS_ID if place is None else hashlib.sha256(place.encode()).hexdigest()[:_DRIVER_CHARS]
 
 
 def stream_writer(
-    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+    raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> DataSourceStreamWriter:
     """Return the writer for this release of Spark.
 
@@ -364,16 +364,16 @@ def stream_writer(
     with each batch, as a topic cannot be overwritten. Exactly once it is refused.
     """
     kind = StreamArrowWriter if HAS_ARROW_STREAMS else StreamRowWriter
-    return kind(given, schema, overwrite=overwrite)
+    return kind(raw_options, schema, overwrite=overwrite)
 
 
-def record_batches(
-    rows: Iterator[Row], sent: Sequence[SinkColumn], encoder: BodyEncoder | None = None
+def to_record_batches(
+    rows: Iterator[Row], sink_columns: Sequence[SinkColumn], encoder: BodyEncoder | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows as the record batches that later releases give; columns not sent are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
-    from rmq_spark.spark.bodies.encoder import plain  # noqa: PLC0415  # the same
+    from rmq_spark.spark.bodies.encoder import to_arrow_value  # noqa: PLC0415  # the same
 
     kinds = {
         "string": pa.string(),
@@ -381,13 +381,13 @@ def record_batches(
         "array<string>": pa.list_(pa.string()),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
-    by_position = {column.position: column for column in sent}
+    by_position = {column.position: column for column in sink_columns}
     width = max(by_position) + 1
     of_body: Mapping[int, pa.DataType] = {}
     if encoder is not None:
-        width, of_body = encoder.width, encoder.kinds
+        width, of_body = encoder.width, encoder.arrow_types
         by_position.pop(width)
-    while some := list(islice(rows, ROWS_AT_ONCE)):
+    while some := list(islice(rows, BATCH_ROWS)):
         arrays = [pa.nulls(len(some))] * width
         for position, column in by_position.items():
             values = [row[position] for row in some]
@@ -395,11 +395,11 @@ def record_batches(
                 values = [None if value is None else list(value.items()) for value in values]
             arrays[position] = pa.array(values, kinds.get(column.kind, pa.int64()))
         for position, kind in of_body.items():
-            arrays[position] = pa.array([plain(row[position], kind) for row in some], kind)
+            arrays[position] = pa.array([to_arrow_value(row[position], kind) for row in some], kind)
         yield pa.RecordBatch.from_arrays(arrays, names=[str(position) for position in range(width)])
 
 
-def _check_stream(given: Mapping[str, str], *, overwrite: bool) -> None:
+def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
     """Refuse streams that cannot be written exactly once."""
     if overwrite:
         raise OptionError(
@@ -407,7 +407,7 @@ def _check_stream(given: Mapping[str, str], *, overwrite: bool) -> None:
             "output mode complete sends all rows with each batch, so that none is there once: use "
             "append, or foreachBatch with a write of what has changed",
         )
-    if not any(name.lower() == _CHECKPOINT_LOCATION for name in given):
+    if not any(name.lower() == _CHECKPOINT_OPTION for name in raw_options):
         raise OptionError(
             "delivery",
             "exactly once a query is known again by its checkpoint: name it in option "
@@ -415,18 +415,18 @@ def _check_stream(given: Mapping[str, str], *, overwrite: bool) -> None:
         )
 
 
-def _check_not_delayed(sent: Sequence[SinkColumn]) -> None:
+def _check_not_delayed(sink_columns: Sequence[SinkColumn]) -> None:
     """Refuse rows that brokers store elsewhere first: where they will be is not known yet."""
-    if any(column.name == DELAY_LEVEL for column in sent):
+    if any(column.name == DELAY_LEVEL for column in sink_columns):
         raise OptionError(
             "delivery",
             f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
         )
 
 
-def _check_has_keys(sent: Sequence[SinkColumn]) -> None:
+def _check_has_keys(sink_columns: Sequence[SinkColumn]) -> None:
     """Refuse ids of rows by their keys where there are none."""
-    if not any(column.name == KEYS for column in sent):
+    if not any(column.name == KEYS for column in sink_columns):
         raise OptionError(
             "rowIds",
             f"ids are to be made of column {KEYS}, and there is none: add it, as by "
@@ -434,27 +434,27 @@ def _check_has_keys(sent: Sequence[SinkColumn]) -> None:
         )
 
 
-def _context() -> TaskContext:
+def _task_context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise WriteError("rows are written in Spark's tasks only")
     return context
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[TaskStaged]:
+def _staged_reports(messages: Sequence[WriterCommitMessage | None]) -> list[StagedReport]:
     """Return what tasks report to have staged."""
-    sent = [message for message in messages if isinstance(message, TaskSent)]
+    sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
     return [message.rows.staged for message in sent if message.rows.staged is not None]
 
 
-def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
-    sent = [message for message in messages if isinstance(message, TaskSent)]
+def _summarize(messages: Sequence[WriterCommitMessage | None]) -> str:
+    sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
     rows = [message.rows for message in sent]
     count, size = sum(each.row_count for each in rows), sum(each.body_bytes for each in rows)
     queues = {span.queue for each in rows for span in each.spans}
     unknown = len(messages) - len(sent)
     retries = sum(each.retries for each in rows)
-    staged = _staged(messages)
+    staged = _staged_reports(messages)
     place = f"are in {len(queues)} queues"
     if staged:
         place = f"were staged in {sum(each.staged_bytes for each in staged)} bytes"

@@ -11,5 +11,5 @@ from typing import Final
 BLANK_SIZE: Final = 0x7FFFFFFF
 """The size in a blank entry."""
 
-TAKEN_BACK: Final = 1 << 62
+ROLLED_BACK: Final = 1 << 62
 """The code of a blank entry whose message was rolled back with its batch: nobody has lost it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rmq_spark.errors import HeaderError, encodable
+from rmq_spark.errors import HeaderError, escape_surrogates
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.flags import CommandFlag
@@ -70,7 +70,7 @@ class RemotingCommand(NamedTuple):
         """Return a copy whose header is encoded by another codec."""
         return _new_command(RemotingCommand, (*self[:8], serialize_type))
 
-    def bare(self) -> RemotingCommand:
+    def without_content(self) -> RemotingCommand:
         """Return this command without remark, ext fields and body.
 
         That is all that an answer to it asks for.
@@ -94,7 +94,7 @@ class RemotingCommand(NamedTuple):
             code,
             opaque=self.opaque,
             flag=_RESPONSE,
-            remark=remark and encodable(remark),
+            remark=remark and escape_surrogates(remark),
             ext_fields=ext_fields,
             body=body,
             serialize_type=self.serialize_type,

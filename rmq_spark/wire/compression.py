@@ -38,7 +38,7 @@ _ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports
 
 _LIMIT = "the reader's limit: raise max_body_bytes, option maxBodyBytes or --max-body-bytes"
 _FIRST_STEP_BYTES = 65_536
-_USUAL_RATIO = 4
+_EXPECTED_RATIO = 4
 
 _COMPRESSED = MessageSysFlag.COMPRESSED.value
 _TYPE_MASK = MessageSysFlag.COMPRESSION_MASK.value
@@ -70,7 +70,7 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
                 needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD",
                 found=compression,
             )
-    except _damages(ValueError, OverflowError) as error:
+    except _codec_errors(ValueError, OverflowError) as error:
         raise BodyError(
             "compression", at="level", needed=f"one that {compression.name} has", found=level
         ) from error
@@ -97,8 +97,8 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
         )
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
-    except _damages(RuntimeError) as error:  # the last is what lz4 raises
-        raise _damaged(name, body) from error
+    except _codec_errors(RuntimeError) as error:  # the last is what lz4 raises
+        raise _corrupt_body(name, body) from error
     if len(plain) > bytes_max:
         raise BodyTooLarge(
             "compressed body",
@@ -107,7 +107,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
             found=Verbatim("more"),
         )
     if not is_whole:
-        raise _damaged(name, body)
+        raise _corrupt_body(name, body)
     return plain
 
 
@@ -123,7 +123,7 @@ def _inflate_in_steps(
 
     def inflate(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
         inflater = inflater_of()
-        step = max(_FIRST_STEP_BYTES, _USUAL_RATIO * len(body))
+        step = max(_FIRST_STEP_BYTES, _EXPECTED_RATIO * len(body))
         plain: bytes = inflater.decompress(body, min(step, bytes_max))
         while plain and len(plain) < bytes_max and not (inflater.eof or inflater.needs_input):
             step *= 2
@@ -133,7 +133,7 @@ def _inflate_in_steps(
     return inflate
 
 
-def _damaged(name: str, body: Buffer) -> BodyError:
+def _corrupt_body(name: str, body: Buffer) -> BodyError:
     return BodyError("compressed body", at=0, needed=f"one whole {name} stream", found=body)
 
 
@@ -141,15 +141,15 @@ def _damaged(name: str, body: Buffer) -> BodyError:
 
 
 def _lz4() -> Any:
-    return _needed("lz4.frame", "lz4")
+    return _required_module("lz4.frame", "lz4")
 
 
 def _zstd() -> Any:
-    return _needed(_ZSTD_MODULE, "backports.zstd")
+    return _required_module(_ZSTD_MODULE, "backports.zstd")
 
 
-def _needed(name: str, distribution: str) -> Any:
-    module = _module(name)
+def _required_module(name: str, distribution: str) -> Any:
+    module = _optional_module(name)
     if module is None:
         raise CodecMissing(
             "compression",
@@ -161,7 +161,7 @@ def _needed(name: str, distribution: str) -> Any:
 
 
 @cache
-def _module(name: str) -> Any:
+def _optional_module(name: str) -> Any:
     """Return a module that is installed with rocketpoll, or None.
 
     It may be missing on a cluster that got rocketpoll as an archive. Messages that need it cannot
@@ -173,8 +173,8 @@ def _module(name: str) -> Any:
         return None
 
 
-def _damages(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    zstd = _module(_ZSTD_MODULE)
+def _codec_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    zstd = _optional_module(_ZSTD_MODULE)
     return (zlib.error, *more) if zstd is None else (zlib.error, zstd.ZstdError, *more)
 
 

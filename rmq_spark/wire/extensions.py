@@ -7,7 +7,7 @@ these from then on. A RocketMQ broker answers REQUEST_CODE_NOT_SUPPORTED: nothin
 A broker never starts using an extension by itself, so that no standard client sees one.
 
 READ_FILES needs a proof as well. The client asks once more, with a nonce; the broker writes
-`proof_of` that nonce and that very connection into a file of its store, and the client reads it
+`proof_content` that nonce and that very connection into a file of its store, and the client reads it
 there.
 """
 
@@ -39,7 +39,7 @@ class Extension(Enum):
     READ_FILES = "proven-files"  # not "read-files": that trusted a proof without a nonce
 
 
-class LogPlace(NamedTuple):
+class LogLocation(NamedTuple):
     """The files of a broker's log, as its answer to a nonce names them.
 
     Attributes:
@@ -55,7 +55,7 @@ class LogPlace(NamedTuple):
     proof_name: str
 
 
-def proof_of(nonce: str, broker: Host, client: Host, machine: str) -> bytes:
+def proof_content(nonce: str, broker: Host, client: Host, machine: str) -> bytes:
     """Return the content of a proof file.
 
     A broker that relays the nonce to another broker has another connection to that one, so that the
@@ -103,9 +103,9 @@ class ExtensionsHeader(NamedTuple):
         names = ",".join(sorted(extension.value for extension in extensions))
         return cls(names, born_host, store_host)
 
-    def with_log_at(self, place: LogPlace) -> ExtensionsHeader:
+    def with_log_location(self, location: LogLocation) -> ExtensionsHeader:
         """Return the same header that says where the files of the log are."""
-        directory, log_name, file_bytes, proof_name = place
+        directory, log_name, file_bytes, proof_name = location
         return self._replace(
             store_directory=directory,
             log_name=log_name,
@@ -114,7 +114,7 @@ class ExtensionsHeader(NamedTuple):
         )
 
     @property
-    def log_place(self) -> LogPlace | None:
+    def log_location(self) -> LogLocation | None:
         """The files of the log; None if the header does not name them, or names others."""
         directory, log_name, proof_name = self.store_directory, self.log_name, self.proof_name
         if not directory or log_name is None or proof_name is None:
@@ -123,7 +123,7 @@ class ExtensionsHeader(NamedTuple):
             return None
         if self.log_file_bytes is None or self.log_file_bytes <= 0:
             return None
-        return LogPlace(directory, log_name, self.log_file_bytes, proof_name)
+        return LogLocation(directory, log_name, self.log_file_bytes, proof_name)
 
     @property
     def extensions(self) -> frozenset[Extension]:

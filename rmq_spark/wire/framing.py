@@ -29,10 +29,10 @@ FRAME_BYTES_MAX = 16_777_216
 HEADER_BYTES_MAX = 262_144
 """The most bytes of a header; properties take 32,767, and up to six times that escaped in JSON."""
 
-ROOM_BYTES_MIN = 65_536
+DIRECT_BUFFER_BYTES_MIN = 65_536
 """The fewest missing bytes that get room; for less, feeding is as fast."""
 
-JOINED_MAX = 65_536
+JOINED_BYTES_MAX = 65_536
 """The most bytes of an incomplete frame that are joined with what comes behind it."""
 
 _WORDS = struct.Struct(">iI")
@@ -46,7 +46,7 @@ _TLS_RECORDS = (0x1403, 0x1503, 0x1603, 0x1703)
 _EMPTY = memoryview(b"")
 
 
-def _zeros(size: int) -> memoryview:
+def _allocate_zeroed(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
@@ -75,62 +75,62 @@ class FrameReader:
         self,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         header_bytes_max: int = HEADER_BYTES_MAX,
-        memory: Callable[[int], memoryview] = _zeros,
+        allocate: Callable[[int], memoryview] = _allocate_zeroed,
     ) -> None:
         """Take the limits; smaller ones suit peers that have not authenticated.
 
-        ``memory`` returns this many writable bytes, of any content, for a large frame.
+        ``allocate`` returns this many writable bytes, of any content, for a large frame.
         """
-        self._memory = memory
+        self._allocate = allocate
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._unread = _EMPTY
-        self._waiting = bytearray()  # pieces fed behind `_unread`, empty in the usual case
+        self._pending = bytearray()  # pieces fed behind `_unread`, empty in the usual case
         self._partial = bytearray()  # one incomplete frame, empty when there is none
-        self._partial_needs = PREFIX_BYTES
-        self._large: memoryview | None = None  # all of a large frame, begun in `_partial`
-        self._room: memoryview | None = None  # the end of `_large`, still to be written
+        self._partial_frame_bytes = PREFIX_BYTES
+        self._large_frame: memoryview | None = None  # all of a large frame, begun in `_partial`
+        self._direct_buffer: memoryview | None = None  # the end of `_large`, still to be written
 
     @property
-    def bytes_held(self) -> int:
+    def buffered_bytes(self) -> int:
         """The number of bytes fed and not yet handed out."""
-        whole = self._partial if self._large is None else self._large
-        unwritten = 0 if self._room is None else len(self._room)
-        return len(whole) - unwritten + len(self._unread) + len(self._waiting)
+        whole = self._partial if self._large_frame is None else self._large_frame
+        unwritten = 0 if self._direct_buffer is None else len(self._direct_buffer)
+        return len(whole) - unwritten + len(self._unread) + len(self._pending)
 
     @property
     def is_empty(self) -> bool:
         """True if all that was fed was handed out."""
-        return not (self._unread or self._partial or self._waiting)
+        return not (self._unread or self._partial or self._pending)
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
-        if self._unread or self._waiting:
-            self._waiting += data
+        if self._unread or self._pending:
+            self._pending += data
         else:
             self._unread = memoryview(data)
 
-    def room(self) -> memoryview | None:
+    def get_buffer(self) -> memoryview | None:
         """Return the memory for the missing bytes of a large frame, or None.
 
-        There is room only once all frames fed so far were taken out. Tell `wrote` how many bytes
+        There is room only once all frames fed so far were taken out. Tell `buffer_updated` how many bytes
         were written. The memory of the whole frame is allocated at once, so use it for trusted
         peers only; growing and copying would take longer than receiving.
         """
-        if self._room is None:
-            missing = self._partial_needs - len(self._partial)
-            if not self._partial or self._unread or self._waiting or missing < ROOM_BYTES_MIN:
+        if self._direct_buffer is None:
+            missing = self._partial_frame_bytes - len(self._partial)
+            if not self._partial or self._unread or self._pending or missing < DIRECT_BUFFER_BYTES_MIN:
                 return None
-            self._large = self._memory(self._partial_needs)
+            self._large_frame = self._allocate(self._partial_frame_bytes)
             start = len(self._partial)
-            self._large[:start] = self._partial
-            self._room = self._large[start:]
-        return self._room or None
+            self._large_frame[:start] = self._partial
+            self._direct_buffer = self._large_frame[start:]
+        return self._direct_buffer or None
 
-    def wrote(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """Note that ``count`` bytes were written to the start of the room."""
-        if self._room is not None:
-            self._room = self._room[count:]
+        if self._direct_buffer is not None:
+            self._direct_buffer = self._direct_buffer[count:]
 
     def next_frame(self) -> Frame | None:
         """Return the next whole frame, or None until more has been fed."""
@@ -152,18 +152,18 @@ class FrameReader:
                 parts = word >> 24, data[PREFIX_BYTES:header_end], data[header_end:frame_bytes]
                 return _new_frame(Frame, parts)
         try:
-            frame = self._continued() if self._partial else self._whole()
-            if frame is None and self._waiting:  # then nothing is unread any more
-                self._unread, self._waiting = memoryview(self._waiting), bytearray()
-                frame = self._continued() if self._partial else self._whole()
+            frame = self._read_partial() if self._partial else self._read_contiguous()
+            if frame is None and self._pending:  # then nothing is unread any more
+                self._unread, self._pending = memoryview(self._pending), bytearray()
+                frame = self._read_partial() if self._partial else self._read_contiguous()
         except FrameError:
             self._unread = _EMPTY
-            self._waiting = bytearray()
+            self._pending = bytearray()
             self._partial = bytearray()
             raise
         return frame
 
-    def piece(self) -> tuple[bytes, int] | None:
+    def contiguous_data(self) -> tuple[bytes, int] | None:
         """Return bytes in which the next frame is whole, and where in them it starts.
 
         None if it is not whole in one piece. The bytes end with what was fed last, perhaps within
@@ -171,7 +171,7 @@ class FrameReader:
         so to `pass_over`. An incomplete frame that is whole now is joined with what came behind it,
         once; a large one is not.
         """
-        if self._partial and not self._is_joined():
+        if self._partial and not self._join_partial():
             return None
         unread = self._unread
         size = len(unread)
@@ -183,25 +183,25 @@ class FrameReader:
             self._unread = memoryview(data)
         return data, len(data) - size
 
-    def pass_over(self, count: int) -> None:
+    def skip(self, count: int) -> None:
         """Note that the next bytes of the piece, which are whole frames, have been taken."""
         self._unread = self._unread[count:]
 
-    def begun_frame(self) -> Frame | None:
+    def incomplete_frame(self) -> Frame | None:
         """Return a copy of the incomplete frame's header, without body, once it has arrived.
 
         Call it after `next_frame` has returned None.
         """
-        if not self._partial or self._partial_needs == PREFIX_BYTES:
+        if not self._partial or self._partial_frame_bytes == PREFIX_BYTES:
             return None
         word = _WORDS.unpack_from(self._partial)[1]
         header_end = PREFIX_BYTES + (word & _HEADER_LENGTH_MASK)
-        if self.bytes_held < header_end:
+        if self.buffered_bytes < header_end:
             return None
-        whole = self._partial if self._large is None else self._large
-        return _cut(memoryview(bytes(whole[:header_end])), word, header_end)
+        whole = self._partial if self._large_frame is None else self._large_frame
+        return _split_frame(memoryview(bytes(whole[:header_end])), word, header_end)
 
-    def _whole(self) -> Frame | None:
+    def _read_contiguous(self) -> Frame | None:
         """Return a frame that lies within one piece, without copying a byte."""
         data = self._unread
         held = len(data)
@@ -211,31 +211,31 @@ class FrameReader:
             needs = self._frame_bytes(length, word)
             if held >= needs:
                 self._unread = data[needs:]
-                return _cut(data, word, needs)
+                return _split_frame(data, word, needs)
         if held:
             self._partial += data
             self._unread = _EMPTY
-        self._partial_needs = needs
+        self._partial_frame_bytes = needs
         return None
 
-    def _continued(self) -> Frame | None:
+    def _read_partial(self) -> Frame | None:
         """Return a frame joined from several pieces; memory grows only as bytes arrive."""
-        if self._partial_needs == PREFIX_BYTES:
-            if not self._complete():
+        if self._partial_frame_bytes == PREFIX_BYTES:
+            if not self._fill_partial():
                 return None
-            self._partial_needs = self._frame_bytes(*_WORDS.unpack_from(self._partial))
-        if not self._complete():
+            self._partial_frame_bytes = self._frame_bytes(*_WORDS.unpack_from(self._partial))
+        if not self._fill_partial():
             return None
-        data = memoryview(self._partial) if self._large is None else self._large
+        data = memoryview(self._partial) if self._large_frame is None else self._large_frame
         self._partial = bytearray()
-        self._large = self._room = None
-        return _cut(data, _WORDS.unpack_from(data)[1], len(data))
+        self._large_frame = self._direct_buffer = None
+        return _split_frame(data, _WORDS.unpack_from(data)[1], len(data))
 
-    def _is_joined(self) -> bool:
+    def _join_partial(self) -> bool:
         """Put a short frame that is whole now in one piece with all that was fed behind it."""
         partial, unread = self._partial, self._unread
         held = len(partial) + len(unread)
-        if self._room is not None or held < PREFIX_BYTES or len(partial) > JOINED_MAX:
+        if self._direct_buffer is not None or held < PREFIX_BYTES or len(partial) > JOINED_BYTES_MAX:
             return False
         start = b"".join((partial[:PREFIX_BYTES], unread[:PREFIX_BYTES]))
         if held < _unpack_words(start)[0] + _LENGTH_WORD_BYTES:
@@ -244,16 +244,16 @@ class FrameReader:
         self._partial = bytearray()
         return True
 
-    def _complete(self) -> bool:
-        if self._room is not None:
-            count = min(len(self._room), len(self._unread))
-            self._room[:count] = self._unread[:count]
-            self._room, self._unread = self._room[count:], self._unread[count:]
-            return not self._room
-        missing = self._partial_needs - len(self._partial)
+    def _fill_partial(self) -> bool:
+        if self._direct_buffer is not None:
+            count = min(len(self._direct_buffer), len(self._unread))
+            self._direct_buffer[:count] = self._unread[:count]
+            self._direct_buffer, self._unread = self._direct_buffer[count:], self._unread[count:]
+            return not self._direct_buffer
+        missing = self._partial_frame_bytes - len(self._partial)
         self._partial += self._unread[:missing]
         self._unread = self._unread[missing:]
-        return len(self._partial) == self._partial_needs
+        return len(self._partial) == self._partial_frame_bytes
 
     def _frame_bytes(self, length: int, word: int) -> int:
         """Return the size of the whole frame, or raise if its length makes no sense."""
@@ -296,6 +296,6 @@ def encode_prefix(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
     )
 
 
-def _cut(data: memoryview, word: int, frame_bytes: int) -> Frame:
+def _split_frame(data: memoryview, word: int, frame_bytes: int) -> Frame:
     header_end = PREFIX_BYTES + (word & _HEADER_LENGTH_MASK)
     return Frame(word >> 24, data[PREFIX_BYTES:header_end], data[header_end:frame_bytes])

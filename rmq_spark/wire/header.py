@@ -96,7 +96,7 @@ def check_ext_count(count: int) -> None:
         )
 
 
-def unencodable(subject: str, header: Header, bounds: tuple[int, int] = INT32) -> HeaderError:
+def encoding_error(subject: str, header: Header, bounds: tuple[int, int] = INT32) -> HeaderError:
     """Find out which field of a header kept it from being written."""
     try:
         check_int(header.code, "code", bounds)

@@ -28,7 +28,7 @@ from rmq_spark.wire.header import (
     check_ints,
     check_writable,
     is_text,
-    unencodable,
+    encoding_error,
 )
 from rmq_spark.wire.java_numbers import int_from_json, plain_name
 from rmq_spark.wire.json_nesting import check_nesting
@@ -40,7 +40,7 @@ _JSON = SerializeType.JSON.value
 _NAMES = dict.fromkeys(("code", "extFields", "flag", "language", "opaque", "remark", "version"))
 _PLAIN_NAMES = {plain_name(name): name for name in _NAMES}
 _PLAIN_LANGUAGES = {plain_name(language.name): language for language in LanguageCode}
-_OPAQUE_MARK = 1_234_567_890
+_OPAQUE_PLACEHOLDER = 1_234_567_890
 _new_header: Callable[[type[Header], tuple[Any, ...]], Header] = tuple.__new__
 
 
@@ -48,7 +48,7 @@ def encode_header(header: Header) -> bytes:
     """Return the header as JSON text."""
     check_writable("JSON header", header)
     if not is_text(header.ext_fields.values()):
-        raise unencodable("JSON header", header)
+        raise encoding_error("JSON header", header)
     fields: dict[str, Any] = {"code": header.code}
     if header.ext_fields:
         fields["extFields"] = dict(header.ext_fields)
@@ -62,7 +62,7 @@ def encode_header(header: Header) -> bytes:
     try:
         return orjson.dumps(fields)
     except (TypeError, ValueError) as error:
-        raise unencodable("JSON header", header) from error
+        raise encoding_error("JSON header", header) from error
 
 
 def decode_header(data: Buffer) -> Header:
@@ -78,12 +78,12 @@ def decode_header(data: Buffer) -> Header:
             found=bytes(data[error.pos : error.pos + 40]),
         ) from error
     try:
-        return _plain_header(fields)
+        return _strict_header(fields)
     except (AttributeError, KeyError, TypeError, ValueError, struct.error):
-        return _any_header(fields)
+        return _lenient_header(fields)
 
 
-def _plain_header(fields: Any) -> Header:
+def _strict_header(fields: Any) -> Header:
     """Return a header that has all fields, as a client's request; raise if it does not."""
     ext_fields = fields["extFields"]
     code, version, opaque, flag = (
@@ -104,7 +104,7 @@ def _plain_header(fields: Any) -> Header:
     return _new_header(Header, (code, language, version, opaque, flag, None, ext_fields))
 
 
-def _any_header(fields: Any) -> Header:
+def _lenient_header(fields: Any) -> Header:
     if type(fields) is not dict:
         raise HeaderError("JSON header", at=0, needed="an object", found=fields)
     if not fields.keys() <= _NAMES.keys():
@@ -159,15 +159,15 @@ def _ext_fields(fields: object) -> Mapping[str, str]:
     }
 
 
-def _text(place: str, value: object) -> str:
+def _text(field: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise HeaderError("JSON header", at=place, needed="text", found=value)
+    raise HeaderError("JSON header", at=field, needed="text", found=value)
 
 
-class JsonAnswer:
+class JsonResponseTemplate:
     """A template of answers that differ in a few numbers only, filled in without a codec.
 
     A broker sends tens of thousands of them a second. A text that varies must not need escapes in
@@ -178,9 +178,9 @@ class JsonAnswer:
         """Take the fixed parts of a header; the opaque varies, and the ext fields with formats."""
         marks = {name: f"<{number}>" for number, name in enumerate(varying)}
         pattern = encode_header(
-            header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_MARK)
+            header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_PLACEHOLDER)
         ).decode()
-        pattern = pattern.replace("%", "%%").replace(f'"opaque":{_OPAQUE_MARK}', '"opaque":%d')
+        pattern = pattern.replace("%", "%%").replace(f'"opaque":{_OPAQUE_PLACEHOLDER}', '"opaque":%d')
         # JSON puts the ext fields before the opaque, in the order in which they are listed here.
         for name, mark in marks.items():
             pattern = pattern.replace(mark, varying[name])

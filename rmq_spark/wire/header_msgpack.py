@@ -17,7 +17,7 @@ from rmq_spark.wire.header import (
     check_ints,
     check_writable,
     is_text,
-    unencodable,
+    encoding_error,
 )
 
 # Installed with rocketpoll; missing on a cluster that got it as an archive, this is not agreed on.
@@ -33,11 +33,11 @@ def encode_header(header: Header) -> bytes:
     """Return the header as MessagePack."""
     check_writable("MessagePack header", header)
     if not (is_text(header.ext_fields) and is_text(header.ext_fields.values())):
-        raise unencodable("MessagePack header", header)
+        raise encoding_error("MessagePack header", header)
     try:
         packed: bytes = msgpack.packb((*header[:6], dict(header.ext_fields)))
     except (TypeError, ValueError, OverflowError) as error:
-        raise unencodable("MessagePack header", header) from error
+        raise encoding_error("MessagePack header", header) from error
     return packed
 
 

@@ -24,7 +24,7 @@ from rmq_spark.wire.header import (
     Header,
     check_ext_count,
     check_writable,
-    unencodable,
+    encoding_error,
 )
 
 _FIXED = struct.Struct(">hbhiii")
@@ -44,7 +44,7 @@ def encode_header(header: Header) -> bytes:
         ext = b"".join(pieces)
         fixed = _FIXED.pack(*header[:5], len(remark))
     except (struct.error, AttributeError, UnicodeEncodeError) as error:
-        raise unencodable("binary header", header, INT16) from error
+        raise encoding_error("binary header", header, INT16) from error
     return b"".join((fixed, remark, _LENGTH.pack(len(ext)), ext))
 
 

@@ -17,8 +17,8 @@ _SMALL_BYTES: Final = 1_024
 """The size up to which no text is checked: any stack has room for as many levels as bytes."""
 
 _MARKS: Final = b'[]{}"'
-_OTHERS: Final = bytes(set(range(256)) - set(_MARKS))
-_ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
+_OTHER_BYTES: Final = bytes(set(range(256)) - set(_MARKS))
+_BRACES_AS_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 
 
 def check_nesting(data: Buffer, subject: str, error: type[WireError]) -> None:
@@ -53,7 +53,7 @@ def _levels(text: bytes) -> int:
     """
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    marks = text.translate(_ONE_KIND, _OTHERS).replace(b'""', b"")
+    marks = text.translate(_BRACES_AS_BRACKETS, _OTHER_BYTES).replace(b'""', b"")
     brackets = b"".join(marks.split(b'"')[::2])
     for level in range(LEVELS_MAX):
         rest = brackets.replace(b"[]", b"")

@@ -59,12 +59,12 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
         try:
             properties = message.properties_text.encode()
         except UnicodeEncodeError as error:
-            raise _unwritable(number, "properties in UTF-8", message.properties_text) from error
+            raise _message_error(number, "properties in UTF-8", message.properties_text) from error
         if len(properties) > PROPERTIES_BYTES_MAX:
             needed = f"at most {PROPERTIES_BYTES_MAX} bytes of properties"
-            raise _unwritable(number, needed, len(properties))
+            raise _message_error(number, needed, len(properties))
         if not -(1 << 31) <= message.flag < 1 << 31:
-            raise _unwritable(number, "a 32-bit flag", message.flag)
+            raise _message_error(number, "a 32-bit flag", message.flag)
         size = ENTRY_BYTES_MIN + len(message.body) + len(properties)
         pieces += (
             _HEAD.pack(size, 0, 0, message.flag, len(message.body)),
@@ -83,7 +83,7 @@ class BatchEntry(NamedTuple):
     properties: bytes
 
 
-class EvenEntries(NamedTuple):
+class FixedSizeEntries(NamedTuple):
     """The messages of a batch whose parts are all as long as the first's: rows of a table."""
 
     data: bytes
@@ -106,7 +106,7 @@ def split_batch(data: Buffer) -> list[BatchEntry]:
     return _split(view, 0, len(view))[0]
 
 
-def even_entries(data: Buffer) -> EvenEntries | None:
+def fixed_size_entries(data: Buffer) -> FixedSizeEntries | None:
     """Return the messages of a batch if all have parts as long as the first's, and a body.
 
     None if they have not, or something is wrong with them, which `split_batch` says.
@@ -127,7 +127,7 @@ def even_entries(data: Buffer) -> EvenEntries | None:
             if data[at::size].count(data[at]) != count:
                 return None
     first = BatchEntry(flag, data[_HEAD_BYTES:length_at], data[properties_at:size])
-    return EvenEntries(data, count, size, first)
+    return FixedSizeEntries(data, count, size, first)
 
 
 def split_in_parts(data: Buffer, count_max: int) -> Iterator[list[BatchEntry]]:
@@ -151,14 +151,14 @@ def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry
     end = len(view)
     while position < end and len(entries) < count_max:
         if end - position < ENTRY_BYTES_MIN:
-            raise _inconsistent(
+            raise _batch_error(
                 position, f"at least {ENTRY_BYTES_MIN} bytes", f"{end - position} bytes"
             )
         size, _, _, flag, body_length = unpack(view, position)
         if not ENTRY_BYTES_MIN <= size <= end - position:
-            raise _inconsistent(position, f"size {ENTRY_BYTES_MIN} to {end - position}", size)
+            raise _batch_error(position, f"size {ENTRY_BYTES_MIN} to {end - position}", size)
         if not 0 <= body_length <= size - ENTRY_BYTES_MIN:
-            raise _inconsistent(
+            raise _batch_error(
                 position + 16, f"bodyLength 0 to {size - ENTRY_BYTES_MIN}", body_length
             )
         body_at = position + _HEAD_BYTES
@@ -167,7 +167,7 @@ def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry
         properties_at = length_at + _LENGTH_BYTES
         position += size
         if properties_length != position - properties_at:
-            raise _inconsistent(
+            raise _batch_error(
                 length_at, f"propertiesLength {position - properties_at}", properties_length
             )
         properties = bytes(view[properties_at:position])
@@ -183,9 +183,9 @@ def decode_batch(data: Buffer) -> list[BatchedMessage]:
     ]
 
 
-def _inconsistent(position: int, needed: str, found: object) -> BodyError:
+def _batch_error(position: int, needed: str, found: object) -> BodyError:
     return BodyError("message batch", at=position, needed=needed, found=found)
 
 
-def _unwritable(number: int, needed: str, found: object) -> BodyError:
+def _message_error(number: int, needed: str, found: object) -> BodyError:
     return BodyError("message batch", at=f"message {number}", needed=needed, found=found)

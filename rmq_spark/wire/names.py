@@ -17,7 +17,7 @@ LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 
 Its entries lead to records of a parent topic, so that the log alone cannot restore it.
 """
-NAMESPACE_END: Final = "%"
+NAMESPACE_SEPARATOR: Final = "%"
 """The separator between a namespace and a name in it."""
 
 DEFAULT_TOPIC: Final = "TBW102"
@@ -30,7 +30,7 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 
-NOT_TO_BE_SENT_TO: Final = frozenset(
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     [
         SCHEDULE_TOPIC,
         HALF_TOPIC,
@@ -42,7 +42,7 @@ NOT_TO_BE_SENT_TO: Final = frozenset(
 )
 """Topics that only the broker itself writes to."""
 
-SYSTEM_TOPICS: Final = NOT_TO_BE_SENT_TO | {
+SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
     DEFAULT_TOPIC,
     BENCHMARK_TOPIC,
     TRACE_TOPIC,
@@ -127,14 +127,14 @@ def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
-def in_namespace(namespace: str | None, name: str) -> str:
+def wrap_namespace(namespace: str | None, name: str) -> str:
     """Return the whole name of a topic or group that clients of a namespace call so."""
     if not namespace or is_system_topic(name) or is_system_group(name):
         return name
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
-            return prefix + in_namespace(namespace, name.removeprefix(prefix))
-    within = namespace + NAMESPACE_END
+            return prefix + wrap_namespace(namespace, name.removeprefix(prefix))
+    within = namespace + NAMESPACE_SEPARATOR
     return name if name.startswith(within) else within + name
 
 
@@ -145,7 +145,7 @@ def without_namespace(namespace: str | None, name: str) -> str:
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
             return prefix + without_namespace(namespace, name.removeprefix(prefix))
-    return name.removeprefix(namespace + NAMESPACE_END)
+    return name.removeprefix(namespace + NAMESPACE_SEPARATOR)
 
 
 def retry_topic(group: str) -> str:

@@ -141,15 +141,15 @@ def encode_record(message: StoredMessage) -> bytes:
             )
         )
     except struct.error as error:
-        raise _unfit_number((*head, message.store_timestamp, *tail)) from error
+        raise _number_error((*head, message.store_timestamp, *tail)) from error
 
 
 def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
     """Decode the record that starts at ``position`` and lies wholly within ``data``."""
-    return _decoded(data, position, record_size(data, position), check_crc=check_crc)
+    return _decode(data, position, record_size(data, position), check_crc=check_crc)
 
 
-def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> StoredMessage:
+def _decode(data: Buffer, position: int, size: int, *, check_crc: bool) -> StoredMessage:
     """Decode the record at ``position``, whose size has been checked to make sense."""
     end = position + size
     (
@@ -176,11 +176,11 @@ def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> Stor
         store_host = decode_host(bytes(data[at : at + store_host_bytes]))
         at += store_host_bytes
         reconsume_times, prepared_transaction_offset, body_length = _TAIL.unpack_from(data, at)
-        body, at = _part(data, at + layout.TAIL_BYTES, body_length, end, "bodyLength")
+        body, at = _read_part(data, at + layout.TAIL_BYTES, body_length, end, "bodyLength")
         (length,) = _TOPIC_LENGTH[magic].unpack_from(data, at)
-        topic, at = _part(data, at + _TOPIC_LENGTH[magic].size, length, end, "topicLength")
+        topic, at = _read_part(data, at + _TOPIC_LENGTH[magic].size, length, end, "topicLength")
         (length,) = _PROPERTIES_LENGTH.unpack_from(data, at)
-        properties, at = _part(
+        properties, at = _read_part(
             data, at + layout.PROPERTIES_LENGTH_BYTES, length, end, "propertiesLength"
         )
     except struct.error as error:
@@ -223,7 +223,7 @@ def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMe
     position = 0
     while position < len(data):
         size = record_size(data, position)
-        yield _decoded(data, position, size, check_crc=check_crc)
+        yield _decode(data, position, size, check_crc=check_crc)
         position += size
 
 
@@ -268,7 +268,7 @@ def decode_blank(data: Buffer, position: int = 0) -> int | None:
     return int(size) if magic == layout.MAGIC_BLANK and size >= _BLANK.size else None
 
 
-def _part(data: Buffer, start: int, length: int, end: int, name: str) -> tuple[bytes, int]:
+def _read_part(data: Buffer, start: int, length: int, end: int, name: str) -> tuple[bytes, int]:
     if not 0 <= length <= end - start:
         raise RecordError(
             "stored message", at=start, needed=f"{name} 0 to {max(end - start, 0)}", found=length
@@ -283,7 +283,7 @@ def _utf8(name: str, text: str) -> bytes:
         raise RecordError("stored message", at=name, needed="text in UTF-8", found=text) from error
 
 
-def _unfit_number(numbers: tuple[object, ...]) -> RecordError:
+def _number_error(numbers: tuple[object, ...]) -> RecordError:
     """Return the error that names the first number that its field cannot hold."""
     fields = zip((*layout.HEAD, *layout.STORE_TIMESTAMP, *layout.TAIL), numbers, strict=True)
     name, bits, number = next(

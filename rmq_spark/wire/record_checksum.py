@@ -22,20 +22,20 @@ from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
-PIECES_OF_BYTE: Final = tuple(
+HEX_PIECES: Final = tuple(
     "".join(digit + PROPERTY_SEPARATOR for digit in f"{byte:02x}").encode() for byte in range(256)
 )
 """The two digits of each byte of a CRC."""
 
 
-def checksum_pieces(crc: int) -> bytes:
+def encode_checksum(crc: int) -> bytes:
     """Return the pieces that end a record, by the CRC-32 of all that stands before them."""
     first, second, third, last = crc.to_bytes(4, "big")
-    pieces = PIECES_OF_BYTE
+    pieces = HEX_PIECES
     return pieces[first] + pieces[second] + pieces[third] + pieces[last]
 
 
-EMPTY_CHECKSUM: Final = checksum_pieces(0)
+EMPTY_CHECKSUM: Final = encode_checksum(0)
 CHECKSUM_BYTES: Final = len(EMPTY_CHECKSUM)
 
 _SEPARATORS = _SEPARATOR * (CHECKSUM_BYTES // 2 + 1)
@@ -58,7 +58,7 @@ def without_checksum(properties: bytes) -> bytes:
     return properties
 
 
-def is_intact(record: Buffer) -> bool:
+def has_valid_checksum(record: Buffer) -> bool:
     """Tell whether a record ends with the checksum of all that stands before it."""
     watched = memoryview(record)[:-CHECKSUM_BYTES]
-    return bytes(record[-CHECKSUM_BYTES:]) == checksum_pieces(crc32(watched))
+    return bytes(record[-CHECKSUM_BYTES:]) == encode_checksum(crc32(watched))

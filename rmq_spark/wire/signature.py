@@ -23,11 +23,11 @@ def sign(
     body: Buffer,
     secret_key: str,
     *,
-    without: Collection[str] = (),
+    excluded: Collection[str] = (),
 ) -> str:
-    """Return the signature of a request; ``without`` names fields that the peer leaves out too."""
+    """Return the signature of a request; ``excluded`` names fields that the peer leaves out too."""
     signed = sorted(
-        (name for name in ext_fields if name != SIGNATURE and name not in without),
+        (name for name in ext_fields if name != SIGNATURE and name not in excluded),
         key=_java_order,
     )
     mac = hmac.new(_utf8(secret_key, "the secret key"), digestmod="sha1")
@@ -44,7 +44,7 @@ def signed_fields(
     access_key: str,
     secret_key: str,
     security_token: str | None = None,
-    without: Collection[str] = (),
+    excluded: Collection[str] = (),
 ) -> dict[str, str]:
     """Return the ext fields with the access key and the signature added.
 
@@ -54,7 +54,7 @@ def signed_fields(
     fields = {**ext_fields, ACCESS_KEY: access_key}
     if security_token is not None:
         fields[SECURITY_TOKEN] = security_token
-    return {**fields, SIGNATURE: sign(fields, body, secret_key, without=without)}
+    return {**fields, SIGNATURE: sign(fields, body, secret_key, excluded=excluded)}
 
 
 def _utf8(text: str, name: str) -> bytes:

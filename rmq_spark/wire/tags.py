@@ -18,7 +18,7 @@ TAG_SEPARATOR: Final = "||"
 BLANKS: Final = "".join(map(chr, range(0x21)))
 """Characters that Java's ``trim()`` removes, as around a tag: U+0000 to U+0020, and no others."""
 
-_REMEMBERED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
+_CACHED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 codecs.lookup(
     _UTF_16
@@ -27,7 +27,7 @@ codecs.lookup(
 
 def java_string_hash(text: str) -> int:
     """Return Java's ``hashCode`` of a text."""
-    return _remembered_hash(text) if len(text) <= _REMEMBERED_CHARACTERS_MAX else _hash(text)
+    return _cached_hash(text) if len(text) <= _CACHED_CHARACTERS_MAX else _hash(text)
 
 
 def _hash(text: str) -> int:
@@ -40,7 +40,7 @@ def _hash(text: str) -> int:
 
 
 # Tags and index keys come in crowds; each costs a step per character.
-_remembered_hash = lru_cache(maxsize=4096)(_hash)
+_cached_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def tags_code(tags: str | None) -> int:

@@ -15,7 +15,7 @@ from rmq_spark.wire.hosts import V4_BYTES, Host, decode_host
 from rmq_spark.wire.record import body_crc_of
 from rmq_spark.wire.record_checksum import without_checksum
 
-UsualRecord: TypeAlias = tuple[
+PlainRecord: TypeAlias = tuple[
     int, str, bytes, str, int, int, int, int, int, int, Host, int, Host, int, int
 ]
 """The end of a record, and the fields of its `StoredMessage`, in their order, up to the magic."""
@@ -28,12 +28,12 @@ _FIXED: Final = struct.Struct(
     + layout.struct_format(layout.TAIL).lstrip(">")
 )
 _FIXED_BYTES: Final = _FIXED.size
-_UNUSUAL: Final = (
+_UNSUPPORTED_FLAGS: Final = (
     MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.COMPRESSED
 ).value
 
 
-def usual_record(data: bytes, position: int) -> UsualRecord | None:
+def decode_plain_record(data: bytes, position: int) -> PlainRecord | None:
     """Decode the record that starts at ``position``.
 
     None if it is unusual or damaged, or does not lie wholly within ``data``.
@@ -50,7 +50,7 @@ def usual_record(data: bytes, position: int) -> UsualRecord | None:
     body_end = body_at + body_length
     if (
         magic != layout.MAGIC_V1
-        or sys_flag & _UNUSUAL
+        or sys_flag & _UNSUPPORTED_FLAGS
         or body_length < 0
         or not body_end < end <= len(data)
     ):

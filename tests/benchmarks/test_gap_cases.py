@@ -51,7 +51,7 @@ def measured(tmp_path_factory):
 def name_of(job):
     """The name of a housekeeping job; of one that is made of several, the first."""
     while hasattr(job, "func"):
-        job = job.args[-1] if job.func.__name__ == "_in_thread" else job.func
+        job = job.args[-1] if job.func.__name__ == "_start_in_thread" else job.func
     return job.__name__
 
 

@@ -43,7 +43,7 @@ def test_what_a_case_has_left_is_gone_when_the_next_begins(tmp_path):
         assert len(closed) == 1
         assert not left.exists()
         assert workspace.kept("log", lambda path: path) == workspace.kept("log", lambda _: None)
-        workspace.keep_open(Open())
+        workspace.mark_unflushed(Open())
     assert len(closed) == 2
 
 

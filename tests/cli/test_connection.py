@@ -12,8 +12,8 @@ import pytest
 from command_verbs import EVERY
 from tls_parts import certificate
 
-from rmq_spark.cli.shell.connection import KEYS, Access, connected, read_profile
-from rmq_spark.cli.shell.tree import Verb
+from rmq_spark.cli.shell.connection import PROFILE_KEYS, ClusterAccess, connection_options, read_profile
+from rmq_spark.cli.shell.tree import CommandWithExample
 
 PROFILES = """
 [prod]
@@ -35,7 +35,7 @@ def access_of(monkeypatch, tmp_path):
     path = tmp_path / "profiles.ini"
     path.write_text(PROFILES, encoding="utf-8")
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
-    command = click.command(cls=Verb)(connected(lambda access: access))
+    command = click.command(cls=CommandWithExample)(connection_options(lambda access: access))
 
     def of(*options):
         with command.make_context("command", list(options)) as context:
@@ -154,7 +154,7 @@ def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
         read_profile("prod")
     (tmp_path / "rocketpoll").mkdir()
     (tmp_path / "rocketpoll" / "profiles.ini").write_text(PROFILES, encoding="utf-8")
-    assert set(read_profile("prod")) < set(KEYS)
+    assert set(read_profile("prod")) < set(PROFILE_KEYS)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
@@ -173,7 +173,7 @@ def test_an_account_without_a_home_is_told_where_profiles_may_be():
 
 
 def test_an_access_is_a_value():
-    assert Access({"namesrv": "a:1"}) == Access({"namesrv": "a:1"})
+    assert ClusterAccess({"namesrv": "a:1"}) == ClusterAccess({"namesrv": "a:1"})
 
 
 STARTS = {
@@ -215,14 +215,14 @@ def test_a_command_reaches_the_same_cluster_from_another_shell(
     assert words[-2:] == ["--", "--"]
     reached = access_of(*words[5:-2])
     assert reached.name_servers == access.name_servers
-    for key in {*KEYS} - {"namesrv", "access-key", "secret-key", "tls-key-password"}:
+    for key in {*PROFILE_KEYS} - {"namesrv", "access-key", "secret-key", "tls-key-password"}:
         expected = access.settings.get(key)
         if key.endswith("-file") and expected is not None:
             expected = str(tmp_path / expected)
         assert reached.settings.get(key) == expected, key
-    if not access.needs_keys:
+    if not access.needs_credentials:
         assert reached.settings.get("secret-key") == access.settings.get("secret-key")
-    assert access_of(*STARTS["keys"]).needs_keys
+    assert access_of(*STARTS["keys"]).needs_credentials
 
 
 def test_a_sentence_names_the_cluster_in_each_command(access_of):

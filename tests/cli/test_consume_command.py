@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.codes import RequestCode
 
 QUEUES = 200
@@ -114,7 +114,7 @@ def test_following_goes_on_with_what_comes(run, cluster):
 def test_to_follow_many_queues_costs_a_request_for_each_and_what_their_consumer_asks(
     run, cluster, monkeypatch
 ):
-    asked, request = Counter(), Connections.request
+    asked, request = Counter(), RemotingClient.request
 
     def counted(self, address, command, *arguments, **more):
         asked[command.code] += 1
@@ -122,7 +122,7 @@ def test_to_follow_many_queues_costs_a_request_for_each_and_what_their_consumer_
 
     topic = cluster.topic(queues=QUEUES)
     cluster.send(topic, "one", queue_id=7)
-    monkeypatch.setattr(Connections, "request", counted)
+    monkeypatch.setattr(RemotingClient, "request", counted)
     ran = run("consume", topic, "--follow", "-n", 1, "-o", "raw")
     assert (ran.code, ran.out) == (0, "one\n")
     ends = asked[RequestCode.GET_MIN_OFFSET] + asked[RequestCode.GET_MAX_OFFSET]

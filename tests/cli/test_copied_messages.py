@@ -12,13 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from received_messages import received
 
-from rmq_spark.cli.messages.dead_letters import original
-from rmq_spark.cli.messages.message_input import Settings, Text, messages_of
+from rmq_spark.cli.messages.dead_letters import original_message
+from rmq_spark.cli.messages.message_input import MessageDefaults, InputText, parse_messages
 from rmq_spark.cli.messages.message_text import renderer
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.message import Message, MessageExt, decode_messages
-from rmq_spark.client.subscriptions import by_tag, subscription_data, wanted
+from rmq_spark.client.subscriptions import by_tag, subscription_data, filter_by_tags
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.properties import RESERVED_NAMES
@@ -26,7 +26,7 @@ from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll import EmbeddedBroker
 
 ID = "7F00000132FC5F901546746373D70000"
-SETTINGS = Settings("copy", None, (), {}, None, 0)
+SETTINGS = MessageDefaults("copy", None, (), {}, None, 0)
 WHITE = "\t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2028\u2029\u202f\u205f\u3000\ufeff\x7f\x9b"
 
 texts = st.text(
@@ -76,7 +76,7 @@ def fields(message: Message):
 @given(messages, st.booleans())
 def test_a_message_that_is_printed_as_json_and_sent_again_is_the_same(message, is_compressed):
     line = renderer("json", None)(stored(message, is_compressed=is_compressed))
-    [copy] = messages_of([Text("line 1", line)], SETTINGS, is_json=True)
+    [copy] = parse_messages([InputText("line 1", line)], SETTINGS, is_json=True)
     assert fields(copy) == fields(message)
     assert stored(copy).properties == stored(message).properties
 
@@ -85,7 +85,7 @@ def test_a_message_that_is_printed_as_json_and_sent_again_is_the_same(message, i
 def test_a_dead_letter_that_is_sent_again_is_the_same(message):
     letter = stored(message, "%DLQ%G")
     letter.properties["DLQ_ORIGIN_TOPIC"] = "T"
-    assert fields(original(letter, "G")) == fields(message)
+    assert fields(original_message(letter, "G")) == fields(message)
 
 
 @given(st.lists(keys, min_size=1, max_size=4))
@@ -100,7 +100,7 @@ def test_a_tag_can_be_subscribed_to_by_its_text(tag):
     found = subscription_data("T", by_tag(tag), 0)
     assert found.tags_set == {tag}
     message = stored(Message("T", b"x", tags=tag))
-    assert wanted([message], found) == [message]
+    assert filter_by_tags([message], found) == [message]
     assert subscription_data("T", by_tag(f" \t{tag}\r || other"), 0).tags_set == {tag, "other"}
 
 
@@ -128,9 +128,9 @@ def test_a_line_of_a_message_that_could_not_be_read_is_not_sent_as_if_it_were_so
     with pytest.raises(
         Failure, match=r"line 7: fault: this message could not be read .*leave fault"
     ):
-        list(messages_of([Text("line 7", line)], SETTINGS, is_json=True))
+        list(parse_messages([InputText("line 7", line)], SETTINGS, is_json=True))
     sound = json.dumps({"body_base64": "AAAA", "fault": None}).encode()
-    assert [each.body for each in messages_of([Text("", sound)], SETTINGS, is_json=True)] == [
+    assert [each.body for each in parse_messages([InputText("", sound)], SETTINGS, is_json=True)] == [
         bytes(3)
     ]
 
@@ -139,7 +139,7 @@ def test_a_line_of_a_message_that_could_not_be_read_is_not_sent_as_if_it_were_so
 def test_a_flag_that_is_none_is_refused_with_its_line(flag):
     line = json.dumps({"body": "x", "flag": flag}).encode()
     with pytest.raises((Failure, click.UsageError), match="line 1: flag"):
-        list(messages_of([Text("line 1", line)], SETTINGS, is_json=True))
+        list(parse_messages([InputText("line 1", line)], SETTINGS, is_json=True))
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from command_verbs import EVERY
 from consumer_clusters import Cluster
 from staged_rows import commit_batch
 
-from rmq_spark.cli.shell.tree import Verb
+from rmq_spark.cli.shell.tree import CommandWithExample
 from rmq_spark.cli.spark.java import java_fault
-from rmq_spark.client.manifest import Manifest, ManifestId, commits_topic
+from rmq_spark.client.manifest import CommitManifest, ManifestId, commits_topic_name
 
 EXAMPLES = [(name, line) for name, verb in EVERY.items() for line in verb.example.splitlines()]
 SERVING = {"broker": "listens on", "console": "console at", "exporter": "metrics at"}
@@ -86,7 +86,7 @@ def shell(home, addresses):
 @pytest.mark.parametrize("name", EVERY)
 def test_each_verb_has_an_example_and_its_help_shows_it(run, name):
     verb = EVERY[name]
-    assert isinstance(verb, Verb)
+    assert isinstance(verb, CommandWithExample)
     assert verb.example.startswith(("rocketpoll ", "echo ", "seq "))
     assert f"rocketpoll {name}" in verb.example
     if name == "broker":  # its help is written by its process
@@ -115,9 +115,9 @@ def stage(run, cluster, kind):
                 cluster.send(topic, *range(20), KEYS="order-42", TAGS="paid", RETRY_TOPIC="orders")
         if name.startswith("sink"):
             cluster.topic(1, "bills")
-            cluster.topic(1, commits_topic("bills"))
-            batch = Manifest("bills", ManifestId("query", "", 0), ())
-            cluster.send(commits_topic("bills"), batch.last_message((), ()).decode())
+            cluster.topic(1, commits_topic_name("bills"))
+            batch = CommitManifest("bills", ManifestId("query", "", 0), ())
+            cluster.send(commits_topic_name("bills"), batch.encode_final_message((), ()).decode())
         if name == "sink forget":
             if kind != "rocketpoll":
                 pytest.skip("rows are staged on brokers of ours")

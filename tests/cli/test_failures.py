@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rmq_spark.cli.shell.failures import Failure, complain, line_of, warnings_shown
+from rmq_spark.cli.shell.failures import Failure, print_error, describe_error, show_client_warnings
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
@@ -47,25 +47,25 @@ AT = "b:1"
     ],
 )
 def test_an_error_says_what_to_do(error, remedy):
-    line = line_of(error)
+    line = describe_error(error)
     assert line.startswith(str(error))
     assert remedy in line
 
 
 def test_an_error_that_says_it_itself_is_left_alone():
     error = MessageRejected("topic", "a name", "a/b")
-    assert line_of(error) == str(error)
+    assert describe_error(error) == str(error)
 
 
 def test_a_complaint_is_one_line(capsys):
-    complain("rocketpoll topic", "one\n  two")
+    print_error("rocketpoll topic", "one\n  two")
     assert capsys.readouterr() == ("", "rocketpoll topic: one two\n")
     assert Failure("").exit_code == 1
 
 
 def test_warnings_are_shown_while_somebody_waits(capsys):
     log = logging.getLogger("rmq_spark.client")
-    with warnings_shown():
+    with show_client_warnings():
         log.warning("%s is away", "b:1")
     log.warning("unheard")
     assert capsys.readouterr().err == "rocketpoll: b:1 is away\n"

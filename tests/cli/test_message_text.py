@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from rmq_spark.cli.messages.message_text import json_of, renderer, write
+from rmq_spark.cli.messages.message_text import message_fields, renderer, write_bytes
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -64,7 +64,7 @@ def test_json_has_all_of_it():
     found = json.loads(renderer("json", None)(MESSAGE))
     assert (found["keys"], found["tags"], found["body"]) == (["k1", "k2"], "red", "one")
     assert found["properties"] == {"colour": "blue"}
-    assert json_of(replace(MESSAGE, body=b"\xff"))["body_base64"] == "/w=="
+    assert message_fields(replace(MESSAGE, body=b"\xff"))["body_base64"] == "/w=="
 
 
 def test_a_line_for_people_holds_nothing_that_steers_a_terminal():
@@ -85,6 +85,6 @@ def test_a_terminal_is_shown_escapes_and_a_program_gets_the_bytes(monkeypatch):
     ):
         data = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", kind(data))
-        write(b"\x1b[2Jgone\r\n\tnext")
+        write_bytes(b"\x1b[2Jgone\r\n\tnext")
         sys.stdout.flush()
         assert data.getvalue() == expected

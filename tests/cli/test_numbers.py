@@ -6,7 +6,7 @@ import click
 import pytest
 from command_verbs import EVERY
 
-from rmq_spark.cli.shell.numbers import Positive
+from rmq_spark.cli.shell.numbers import PositiveFloat
 
 FRACTIONS = [
     (name, option.opts[0])
@@ -30,4 +30,4 @@ def test_there_are_such_options():
 
 @pytest.mark.parametrize(("text", "number"), [("0.001", 0.001), ("1e9", 1e9), ("7", 7.0)])
 def test_others_are_taken(text, number):
-    assert Positive().convert(text, None, None) == number
+    assert PositiveFloat().convert(text, None, None) == number

@@ -11,18 +11,18 @@ import pytest
 import yaml
 from terminals import look_like_one
 
-from rmq_spark.cli.shell.output import Bytes, cell, printable, show_document, show_rows, time_of
+from rmq_spark.cli.shell.output import ByteSize, format_cell, escape_unprintable, show_document, show_rows, local_time
 
 MOMENT = datetime(2026, 11, 23, 9, 0, 0, 123_000, tzinfo=timezone.utc)
 ROWS = [
-    {"name": "a", "count": 5, "size": Bytes(2_048), "at": MOMENT, "tags": ("x", "y")},
-    {"name": "longer", "count": None, "size": Bytes(1), "at": None, "tags": ()},
+    {"name": "a", "count": 5, "size": ByteSize(2_048), "at": MOMENT, "tags": ("x", "y")},
+    {"name": "longer", "count": None, "size": ByteSize(1), "at": None, "tags": ()},
 ]
 COLUMNS = list(ROWS[0])
 
 
 def shown(capsys, output):
-    show_rows(ROWS, COLUMNS, output, none="nothing")
+    show_rows(ROWS, COLUMNS, output, empty_text="nothing")
     return capsys.readouterr().out
 
 
@@ -49,11 +49,11 @@ def test_programs_get_values(capsys):
 
 
 def test_no_rows_are_said_to_be_none_and_are_an_empty_list_for_programs(capsys):
-    show_rows([], COLUMNS, "table", none="no topics")
+    show_rows([], COLUMNS, "table", empty_text="no topics")
     assert capsys.readouterr() == ("", "no topics\n")
-    show_rows([], COLUMNS, "json", none="no topics")
+    show_rows([], COLUMNS, "json", empty_text="no topics")
     assert capsys.readouterr().out == "[]\n"
-    show_rows([], COLUMNS, "csv", none="no topics")
+    show_rows([], COLUMNS, "csv", empty_text="no topics")
     assert capsys.readouterr().out == "name,count,size,at,tags\n"
 
 
@@ -78,7 +78,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_gets_a_table_that_names_cannot_mark_up(monkeypatch):
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
-    show_rows([{"name": "[red]x[/red]\x1b[2J"}], ["name"], "table", none="")
+    show_rows([{"name": "[red]x[/red]\x1b[2J"}], ["name"], "table", empty_text="")
     assert "[red]x[/red]\\x1b[2J" in sys.stdout.getvalue()
 
 
@@ -90,7 +90,7 @@ def test_a_terminal_without_room_for_a_table_gets_a_line_for_each_value(monkeypa
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(width))
-    show_rows([WIDE, WIDE], list(WIDE), "table", none="")
+    show_rows([WIDE, WIDE], list(WIDE), "table", empty_text="")
     record = [f"column {number}  value-{number}-of-a-row" for number in range(6)]
     assert sys.stdout.getvalue().splitlines() == [*record, "", *record]
 
@@ -100,7 +100,7 @@ def test_one_that_has_room_gets_it_with_folded_columns_if_need_be(monkeypatch, w
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(width))
-    show_rows([WIDE], list(WIDE), "table", none="")
+    show_rows([WIDE], list(WIDE), "table", empty_text="")
     [row] = [line for line in sys.stdout.getvalue().splitlines() if "value-0" in line]
     assert shown in row
 
@@ -109,20 +109,20 @@ def test_one_that_has_room_gets_it_with_folded_columns_if_need_be(monkeypatch, w
     ("value", "text"),
     [
         (None, "-"), (True, "yes"), (0.5, "0.50"), ({"a": 1}, "a=1"), ({}, "-"),
-        (Bytes(1536), "1.5 KiB"), (Bytes(3 << 40), "3.0 TiB"), ("a\tb", "a\\tb"),
+        (ByteSize(1536), "1.5 KiB"), (ByteSize(3 << 40), "3.0 TiB"), ("a\tb", "a\\tb"),
         ([], "-"), (["a", 1], "a, 1"), (list(range(10)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
         (tuple(range(1_011)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 1,001 more"),
     ],
 )  # fmt: skip
 def test_a_cell_is_one_line(value, text):
-    assert cell(value) == text
+    assert format_cell(value) == text
 
 
 def test_times_that_brokers_do_not_know_are_none():
-    assert time_of(0) is time_of(-1) is time_of(1 << 62) is None
-    assert time_of(1_795_424_400_000).timestamp() == 1_795_424_400
+    assert local_time(0) is local_time(-1) is local_time(1 << 62) is None
+    assert local_time(1_795_424_400_000).timestamp() == 1_795_424_400
 
 
 def test_what_is_printable_stays():
-    assert printable("ünï €") == "ünï €"
-    assert printable("\x07\u202e") == "\\x07\\u202e"
+    assert escape_unprintable("ünï €") == "ünï €"
+    assert escape_unprintable("\x07\u202e") == "\\x07\\u202e"

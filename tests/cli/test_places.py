@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import click
 import pytest
 
-from rmq_spark.cli.shell.positions import PLACE, Kind, Place, time_ms
+from rmq_spark.cli.shell.positions import POSITION, PositionKind, TopicPosition, parse_time_ms
 
 NOW = datetime(2026, 11, 23, 14, 30, tzinfo=timezone.utc).timestamp()
 
@@ -25,22 +25,22 @@ def _in_berlin(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("start", Place(Kind.START)),
-        ("end", Place(Kind.END)),
-        ("-10", Place(Kind.BACK, 10)),
-        ("+5", Place(Kind.FORTH, 5)),
-        ("42", Place(Kind.OFFSET, 42)),
-        ("@1795424400000", Place(Kind.TIME, 1_795_424_400_000)),
+        ("start", TopicPosition(PositionKind.START)),
+        ("end", TopicPosition(PositionKind.END)),
+        ("-10", TopicPosition(PositionKind.BACKWARD, 10)),
+        ("+5", TopicPosition(PositionKind.FORWARD, 5)),
+        ("42", TopicPosition(PositionKind.OFFSET, 42)),
+        ("@1795424400000", TopicPosition(PositionKind.TIME, 1_795_424_400_000)),
     ],
 )
 def test_a_place_is_read(text, place):
-    assert PLACE.convert(text, None, None) == place
+    assert POSITION.convert(text, None, None) == place
 
 
 @pytest.mark.parametrize("text", ["", "begin", "--1", "1.5", "@", "@noon", "@25:00", "@2026-13-01"])
 def test_what_is_no_place_is_refused_with_what_is(text):
     with pytest.raises(click.UsageError, match="@-1h, @09:00"):
-        PLACE.convert(text, None, None)
+        POSITION.convert(text, None, None)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_is_no_place_is_refused_with_what_is(text):
     ],
 )
 def test_a_time_is_of_this_machine_or_of_its_own_zone(text, moment):
-    assert time_ms(text, NOW) == datetime.fromisoformat(moment).timestamp() * 1_000
+    assert parse_time_ms(text, NOW) == datetime.fromisoformat(moment).timestamp() * 1_000
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_a_time_is_of_this_machine_or_of_its_own_zone(text, moment):
 )
 def test_a_time_that_cannot_be_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
-        time_ms(text, NOW)
+        parse_time_ms(text, NOW)

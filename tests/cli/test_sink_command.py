@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from staged_rows import commit_batch
 
-from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId, commits_topic
+from rmq_spark.client.manifest import CommittedSpan, CommitManifest, ManifestId, commits_topic_name
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 
@@ -15,19 +15,19 @@ def committed(cluster):
     """A topic to which a query has committed two batches, one of them twice and one in parts,
     and a batch write."""
     topic = cluster.topic(queues=1)
-    cluster.topic(1, commits_topic(topic))
+    cluster.topic(1, commits_topic_name(topic))
     queue = cluster.queue(topic)
     with Producer("sinks", cluster.name_server) as producer:
 
         def commit(identity, rows, bytes_max=100_000):
             spans = tuple(CommittedSpan(queue, 10 * n, rows, 1, 1) for n in range(3))
-            manifest = Manifest(topic, identity, spans)
-            early, last = manifest.messages(bytes_max)
+            manifest = CommitManifest(topic, identity, spans)
+            early, last = manifest.encode_parts(bytes_max)
             parts = [send(body) for body in early]
-            send(manifest.last_message(last, parts))
+            send(manifest.encode_final_message(last, parts))
 
         def send(body):
-            return producer.send(Message(commits_topic(topic), body)).queue_offset
+            return producer.send(Message(commits_topic_name(topic), body)).queue_offset
 
         commit(ManifestId("query", "", 0, "run 1"), 2)
         commit(ManifestId("query", "", 1, "run 1"), 3, bytes_max=300)
@@ -64,12 +64,12 @@ def test_what_is_not_there_is_said_not_to_be(run, cluster, committed):
 
 def test_what_is_no_manifest_is_told_with_its_place(run, cluster):
     topic = cluster.topic(queues=1)
-    cluster.topic(1, commits_topic(topic))
+    cluster.topic(1, commits_topic_name(topic))
     with Producer("sinks", cluster.name_server) as producer:
-        producer.send(Message(commits_topic(topic), b"{}"))
+        producer.send(Message(commits_topic_name(topic), b"{}"))
     refused = run("sink", "list", topic)
     assert refused.code == 1
-    assert f"offset 0 of {commits_topic(topic)}" in refused.err
+    assert f"offset 0 of {commits_topic_name(topic)}" in refused.err
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from rmq_spark.cli.spark.spark import INSTALL, has_pyspark
+from rmq_spark.cli.spark.spark import INSTALL_PYSPARK, has_pyspark
 
 
 def test_where_there_is_pyspark_it_is_found():
@@ -7,4 +7,4 @@ def test_where_there_is_pyspark_it_is_found():
 
 def test_without_it_the_command_names_the_one_that_the_project_wants(pyspark_that_is_missing):
     assert not has_pyspark()
-    assert INSTALL.endswith(f"-m pip install '{pyspark_that_is_missing}'")
+    assert INSTALL_PYSPARK.endswith(f"-m pip install '{pyspark_that_is_missing}'")

@@ -12,19 +12,19 @@ from conforming_clients import Clients
 from console_stage import with_topics
 from terminals import written_to_a_terminal
 
-from rmq_spark.cli.cluster.top_command import Look, rates
-from rmq_spark.client.transport.remoting_client import Connections
-from rmq_spark.client.transport.typed_requests import Calls
+from rmq_spark.cli.cluster.top_command import ClusterSample, rate_tables
+from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.client.transport.typed_requests import TypedRequests
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll import EmbeddedBroker
 
 
 def test_a_rate_is_what_has_happened_between_two_looks():
-    before = Look(10.0, (), {"a": (5, 5), "b": (5, 5)}, {"g": (3, 9, 1), "h": (0, 20, 0)})
-    now = Look(
+    before = ClusterSample(10.0, (), {"a": (5, 5), "b": (5, 5)}, {"g": (3, 9, 1), "h": (0, 20, 0)})
+    now = ClusterSample(
         12.0, (), {"a": (5, 5), "b": (15, 12), "new": (7, 7)}, {"g": (7, 5, 1), "h": (0, 20, 0)}
     )
-    tables = rates(before, now, rows=2)
+    tables = rate_tables(before, now, rows_max=2)
     assert tables["topics"] == [
         {"topic": "b", "in_per_s": 5.0, "messages": 12},
         {"topic": "a", "in_per_s": 0.0, "messages": 5},
@@ -79,20 +79,20 @@ TOPICS, QUEUES, GROUPS = 1_000, 4, 1_000
 @pytest.fixture
 def asked(monkeypatch):
     """How often each request was sent, by its code."""
-    counts, request = Counter(), Connections.request
+    counts, request = Counter(), RemotingClient.request
 
     def counted(self, address, command, *arguments, **more):
         counts[command.code] += 1
         return request(self, address, command, *arguments, **more)
 
-    monkeypatch.setattr(Connections, "request", counted)
+    monkeypatch.setattr(RemotingClient, "request", counted)
     return counts
 
 
 @pytest.fixture
 def rows(monkeypatch):
     """The numbers of offsets in the answers about topics and groups."""
-    counts, body = [], Calls.body
+    counts, body = [], TypedRequests.body
 
     def counted(self, kind, *arguments, **more):
         found = body(self, kind, *arguments, **more)
@@ -100,7 +100,7 @@ def rows(monkeypatch):
         counts.append(sum(len(each) if isinstance(each, Mapping) else 1 for each in table.values()))
         return found
 
-    monkeypatch.setattr(Calls, "body", counted)
+    monkeypatch.setattr(TypedRequests, "body", counted)
     return counts
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 import pytest
 
-from rmq_spark.cli.shell.tree import ConnectionOption, Leaf, Noun, Tree, Verb
+from rmq_spark.cli.shell.tree import ConnectionOption, LazyCommand, CommandGroup, RootGroup, CommandWithExample
 
-leaf = Verb("leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two")
+leaf = CommandWithExample("leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two")
 no_command = "leaf"
 
 
 def tree(**leaves):
     sections = {
-        "Things": {name: Leaf(__name__, of, f"about {name}") for name, of in leaves.items()}
+        "Things": {name: LazyCommand(__name__, of, f"about {name}") for name, of in leaves.items()}
     }
-    return Tree(sections, name="rocketpoll")
+    return RootGroup(sections, name="rocketpoll")
 
 
 def run(root, *arguments):
@@ -45,18 +45,18 @@ def test_options_of_the_connection_are_listed_behind_the_commands_own():
         ConnectionOption(["--namesrv"], help="Where."),
         click.Option(["--rate"], help="How fast."),
     ]
-    verb = Verb("verb", params=options)
+    verb = CommandWithExample("verb", params=options)
     words = verb.get_help(click.Context(verb)).split()
     places = [words.index(word) for word in ("--rate", "--help", "Connection:", "--namesrv")]
     assert places == sorted(places)
 
 
 def test_a_verb_returns_what_its_function_does():
-    assert run(Noun("noun", commands={"leaf": leaf}), "leaf") == 7
+    assert run(CommandGroup("noun", commands={"leaf": leaf}), "leaf") == 7
 
 
 @pytest.mark.parametrize(("name", "hint"), [("laef", ": did you mean 'leaf'?"), ("xyz", "")])
 def test_a_misspelt_command_is_refused_with_the_nearest(name, hint):
     with pytest.raises(click.UsageError) as raised:
-        run(Noun("noun", commands={"leaf": leaf}), name)
+        run(CommandGroup("noun", commands={"leaf": leaf}), name)
     assert raised.value.message == f"there is no command {name!r}{hint}"

@@ -13,7 +13,7 @@ from consumer_clusters import EVERY_CLUSTER, Cluster, running
 from left_threads import none_left
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 
 _OF_A_MODULE = {"broker", "world"}
 """Fixtures of modules that bring clients: these may begin threads in one test for the next."""
@@ -48,7 +48,7 @@ def running_broker(tmp_path):
 
 @pytest.fixture
 def connections():
-    made = Connections()
+    made = RemotingClient()
     yield made
     made.shutdown()
 

@@ -26,7 +26,7 @@ from rmq_spark.client import (
     BulkPull,
     ClientError,
     ClientInstance,
-    Connections,
+    RemotingClient,
     LitePullConsumer,
     LitePullSettings,
     Message,
@@ -38,7 +38,7 @@ from rmq_spark.client import (
 )
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.service_state import ServiceState
-from rmq_spark.client.transport.pending_requests import OwnFuture
+from rmq_spark.client.transport.pending_requests import ForkSafeFuture
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -123,7 +123,7 @@ def producer_started_before(address):
     producer = Producer("P", address)
     producer.start()
     producer.send(Message(TOPIC, b"before"), QUEUE)
-    own = producer.instance.connections._lines.there(BROKER).connection
+    own = producer.instance.connections._pool.get(BROKER).connection
 
     def work():
         sent = send_all(producer, os.getpid())
@@ -135,7 +135,7 @@ def producer_started_before(address):
     found = {"sent": send_all(producer, os.getpid()), "client": producer.instance.client_id}
     said = [child.said() for child in children]
     producer.send(Message(TOPIC, b"behind"), QUEUE)
-    is_kept = producer.instance.connections._lines.there(BROKER).connection is own
+    is_kept = producer.instance.connections._pool.get(BROKER).connection is own
     producer.shutdown()
     return {"parent": found, "children": said, "connection is kept": is_kept}
 
@@ -272,7 +272,7 @@ def lite_whose_end_was_asked_for(address):
     consumer.subscribe(TOPIC)
     consumer.start()
     until(consumer.assignment)
-    consumer._member._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+    consumer._impl._state_machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
 
     def work():
         consumer.shutdown()
@@ -290,8 +290,8 @@ def lite_that_another_thread_changes(address):
     """A thread of the parent is in the midst of `assign`: the child's copy is free."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.assign([QUEUE])
-    member = consumer._member
-    locks = (member._changing_tasks, member._assigned._mutex, member._auto_commit._mutex)
+    member = consumer._impl
+    locks = (member._tasks_lock, member._assigned_queues._mutex, member._auto_commit._mutex)
     is_held, may_go = threading.Event(), threading.Event()
 
     def hold():
@@ -476,7 +476,7 @@ def signal_that_forks(_address):
     signal.signal(signal.SIGUSR1, fork)
     me = threading.main_thread().ident
     threading.Timer(0.2, lambda: signal.pthread_kill(me, signal.SIGUSR1)).start()
-    said = raised_by(lambda: OwnFuture().result(2))
+    said = raised_by(lambda: ForkSafeFuture().result(2))
     if children == [0]:
         os.write(writing, said.encode())
         os._exit(0)
@@ -523,7 +523,7 @@ def consumers_made_while_it_forks(address):
 
 def admin_and_api_used_before(address):
     """Each asks in the child over a connection of its own."""
-    connections = Connections()
+    connections = RemotingClient()
     api = BrokerApi(connections)
     with Admin(address) as admin:
         before = [admin.topics() is not None, api.max_offset(BROKER, QUEUE)]
@@ -538,7 +538,7 @@ def bulk_pull_half_way(address):
     """It goes on in the child, and in the parent."""
     with Producer("P", address) as producer:
         send_all(producer, "x")
-    connections = Connections()
+    connections = RemotingClient()
     pulls = iter(
         BulkPull(
             BrokerApi(connections), BROKER, GROUP, QUEUE, 0, MESSAGES, PullRules(chunk_bytes=1_000)

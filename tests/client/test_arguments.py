@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.arguments import check_timestamp_ms, checked_queues
+from rmq_spark.client.arguments import check_timestamp_ms, check_queues
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
@@ -21,7 +21,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
@@ -69,7 +69,7 @@ WRONG_WHEN_MADE = {
     "pending: float": lambda: Producer("P", NOWHERE, pending_bytes_max=1e6),
     "send timeout: text": lambda: Producer("P", NOWHERE, send_timeout_ms="3000"),
     "credentials: a pair": lambda: ClientInstance(NOWHERE, credentials=("key", "secret")),
-    "tls: True": lambda: Connections(tls=True),
+    "tls: True": lambda: RemotingClient(tls=True),
     "client id: int": lambda: ClientInstance(NOWHERE, client_id=5),
     "request timeout: text": lambda: ClientInstance(NOWHERE, request_timeout_ms="3"),
     "reads itself: text": lambda: ClientInstance(NOWHERE, reads_itself="false"),
@@ -446,5 +446,5 @@ def test_a_time_may_be_a_number_with_a_name():
 
 def test_an_error_does_not_repeat_megabytes():
     with pytest.raises(TypeError) as raised:
-        checked_queues("queues", "x" * 1_000_000)
+        check_queues("queues", "x" * 1_000_000)
     assert len(str(raised.value)) < 300

@@ -8,19 +8,19 @@ from uuid import UUID
 import pytest
 from baskets import BASKET_SCHEMA, WRONG, basket, record
 
-from rmq_spark.client.bodies.serializers import avro, chosen, decoded, encoded
+from rmq_spark.client.bodies.serializers import avro, resolve_serializer, decode_value, encode_value
 from rmq_spark.errors import BodyError
 
 ORDER = record({"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"]})
 
 
 @pytest.mark.parametrize(
-    "by", [*map(chosen, ("json", "msgpack")), avro(BASKET_SCHEMA)], ids=["json", "msgpack", "avro"]
+    "by", [*map(resolve_serializer, ("json", "msgpack")), avro(BASKET_SCHEMA)], ids=["json", "msgpack", "avro"]
 )
 @pytest.mark.parametrize("whole", [basket(seen={"x"}), vars(basket(seen={"x"}))], ids=type)
 def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
     """As a model of pydantic has them, whatever they stand in."""
-    found = decoded(encoded(whole, by), by, "it", "1")
+    found = decode_value(encode_value(whole, by), by, "it", "1")
     assert (str(found["id"]), str(found["day"])) == (str(UUID(int=7)), "2026-01-31")
     prices = [(each["sku"], str(each["price"]), each["kind"]) for each in found["items"]]
     assert prices == [("a", "1.25", "big"), ("b", "2.50", "big")]
@@ -37,18 +37,18 @@ def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
     ],
 )
 def test_a_registry_that_has_no_schema_for_a_body_is_told_of_as_a_bad_body(registry, said):
-    by = avro(record({"name": "id", "type": "int"}), header=b"\2", schema_of=registry.__getitem__)
+    by = avro(record({"name": "id", "type": "int"}), header=b"\2", build_schema=registry.__getitem__)
     with pytest.raises(BodyError, match=rf"orders at offset 5: .*{said}"):
-        decoded(b"\1\2a", by, "the message of orders", "offset 5")
+        decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
 
 def test_a_registry_that_cannot_be_asked_is_no_bad_body():
     def away(_):
         raise ConnectionError("it is away")
 
-    by = avro(record({"name": "id", "type": "int"}), header=b"\2", schema_of=away)
+    by = avro(record({"name": "id", "type": "int"}), header=b"\2", build_schema=away)
     with pytest.raises(ConnectionError, match="it is away"):
-        decoded(b"\1\2a", by, "the message of orders", "offset 5")
+        decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
 
 def test_a_registry_is_asked_once_for_each_header():
@@ -60,7 +60,7 @@ def test_a_registry_is_asked_once_for_each_header():
         return old
 
     new = {**ORDER, "fields": [ORDER["fields"][0], {**ORDER["fields"][1], "default": None}]}
-    before, now = avro(old, header=b"\0\1"), avro(new, header=b"\0\2", schema_of=schema_of)
+    before, now = avro(old, header=b"\0\1"), avro(new, header=b"\0\2", build_schema=schema_of)
     for number in (1, 2):
         assert now.loads(before.dumps({"id": number})) == {"id": number, "customer": None}
     assert asked == [b"\0\1"]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from baskets import BASKET_SCHEMA, WRONG, Item, basket, record
 
-from rmq_spark.client.bodies.serializers import avro, encoded
+from rmq_spark.client.bodies.serializers import avro, encode_value
 from rmq_spark.client.errors import MessageRejected
 
 
@@ -41,7 +41,7 @@ from rmq_spark.client.errors import MessageRejected
 )
 def test_a_value_that_a_schema_does_not_hold_is_named_by_its_place(value, fault):
     with pytest.raises(TypeError) as raised:
-        encoded(value, avro(BASKET_SCHEMA))
+        encode_value(value, avro(BASKET_SCHEMA))
     assert fault in str(raised.value)
 
 

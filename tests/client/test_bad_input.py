@@ -260,7 +260,7 @@ def test_a_broker_that_fails_a_send_is_an_error_that_names_it(stack, failure, se
     producer.instance.routes.publish_queues(
         "T"
     )  # the name server is to have its time, and connecting
-    producer.instance.connections.reach(server.address, LATE_MS)
+    producer.instance.connections.connect(server.address, LATE_MS)
     waits_in_vain = FAILURES[failure] is RequestTimeout
     error = in_time(lambda: sending(producer, SOON_MS if waits_in_vain else LATE_MS))
     assert isinstance(error, ClientError)
@@ -424,7 +424,7 @@ def test_a_shutdown_does_not_wait_for_a_connection_that_is_being_made(stack, mon
         free.wait(PATIENCE_S)
         raise ConnectionFailed(address, "no answer")
 
-    monkeypatch.setattr(remoting_client.Connection, "connect", dial)
+    monkeypatch.setattr(remoting_client.RemotingConnection, "connect", dial)
     instance = instance_of(stack, "127.0.0.1:9876", LATE_MS)
     producer = producer_of(stack, instance)
     sender = threading.Thread(target=lambda: raised.append(in_time(lambda: producer.send(X))))

@@ -9,7 +9,7 @@ import pydantic
 import pytest
 from baskets import Item, basket
 
-from rmq_spark.client.bodies.serializers import SERIALIZERS, encoded
+from rmq_spark.client.bodies.serializers import SERIALIZERS, encode_value
 
 
 class Loose(pydantic.BaseModel):
@@ -35,7 +35,7 @@ IN_ITSELF.append(IN_ITSELF)
 )
 def test_a_part_that_has_no_form_is_named_by_its_place(name, value, place):
     with pytest.raises(TypeError, match=rf"cannot encode .*: {place}"):
-        encoded(value, SERIALIZERS[name])
+        encode_value(value, SERIALIZERS[name])
 
 
 def test_what_only_looks_like_a_model_is_refused_as_well():
@@ -44,4 +44,4 @@ def test_what_only_looks_like_a_model_is_refused_as_well():
             raise ValueError("not today")
 
     with pytest.raises(TypeError, match=r"cannot encode list .*: its \[0\]: .*"):
-        encoded([Like()], SERIALIZERS["json"])
+        encode_value([Like()], SERIALIZERS["json"])

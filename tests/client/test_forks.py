@@ -19,7 +19,7 @@ from python_programs import last_line_of
 from rmq_spark.client import (
     Admin,
     ClientInstance,
-    Connections,
+    RemotingClient,
     LitePullConsumer,
     Producer,
     PushConsumer,
@@ -203,7 +203,7 @@ def test_a_fork_may_come_at_any_moment(run):
 
 def things(address):
     instance = ClientInstance(address)
-    connections = Connections()
+    connections = RemotingClient()
     return [
         instance,
         connections,

@@ -19,10 +19,10 @@ from rmq_spark.client import (
     Message,
     Producer,
 )
-from rmq_spark.client.concurrency.locks import SIGNALS_SECONDS
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.consumer.service_state import ServiceState
 from rmq_spark.client.errors import ClientShutDown
-from rmq_spark.client.transport.pending_requests import OwnFuture
+from rmq_spark.client.transport.pending_requests import ForkSafeFuture
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.bodies.configs import TopicConfig
 
@@ -109,7 +109,7 @@ def test_a_consumer_whose_start_is_interrupted_is_no_member(address):
 
         def is_gone(member):
             wait_until("it has left", lambda: member.group not in instance._consumers)
-            wait_until("the instance is used by one", lambda: instance._users == 1)
+            wait_until("the instance is used by one", lambda: instance._user_count == 1)
             assert not member.is_running
             if member.service_state is not ServiceState.CREATE_JUST:
                 with pytest.raises(ClientShutDown):
@@ -129,7 +129,7 @@ def test_a_producer_whose_start_is_interrupted_can_be_started(address):
 
         def starts(producer):
             wait_until("it has left", lambda: producer.group not in instance._producers)
-            wait_until("the instance is used by one", lambda: instance._users == 1)
+            wait_until("the instance is used by one", lambda: instance._user_count == 1)
             producer.start()
             producer.send(Message("T", b"y"))
             producer.shutdown()
@@ -150,7 +150,7 @@ def test_a_shutdown_that_is_interrupted_is_done_when_it_is_asked_for_again(addre
         def ends(member):
             in_another_thread(member.shutdown)
             assert member.group not in instance._consumers
-            assert instance._users == 1
+            assert instance._user_count == 1
 
         interrupted_everywhere(another, LitePullConsumer.shutdown, ends, least=20)
 
@@ -167,11 +167,11 @@ def test_a_producer_whose_shutdown_is_interrupted_ends_when_it_is_asked_for_agai
         def ends(producer):
             in_another_thread(producer.shutdown)
             assert producer.group not in instance._producers
-            assert instance._users == 1
+            assert instance._user_count == 1
             producer.start()
             producer.send(Message("T", b"y"))
             producer.shutdown()
-            assert instance._users == 1
+            assert instance._user_count == 1
 
         interrupted_everywhere(another, Producer.shutdown, ends, least=15)
 
@@ -201,7 +201,7 @@ def test_who_is_interrupted_at_the_end_of_a_with_block_leaves_nothing_behind(add
             return kind(instance, number).__enter__()
 
         def is_gone(_):
-            wait_until("the instance is used by one", lambda: instance._users == 1)
+            wait_until("the instance is used by one", lambda: instance._user_count == 1)
             assert not instance._producers
             assert not instance._consumers
             assert not instance.is_shut_down
@@ -215,11 +215,11 @@ def test_a_signal_that_another_thread_gets_ends_a_wait_for_a_future_all_the_same
     def handle(*_):
         raise Signal
 
-    is_over, future = threading.Event(), OwnFuture()
+    is_over, future = threading.Event(), ForkSafeFuture()
 
     def get_the_signal():
         signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
-        if not is_over.wait(10 * SIGNALS_SECONDS):
+        if not is_over.wait(10 * SIGNAL_CHECK_SECONDS):
             future.set_result(None)
 
     before = signal.signal(signal.SIGALRM, handle)
@@ -236,5 +236,5 @@ def test_a_signal_that_another_thread_gets_ends_a_wait_for_a_future_all_the_same
 def test_a_future_still_ends_when_its_time_is_over():
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        OwnFuture().result(1.2 * SIGNALS_SECONDS)
-    assert time.monotonic() - began >= 1.2 * SIGNALS_SECONDS
+        ForkSafeFuture().result(1.2 * SIGNAL_CHECK_SECONDS)
+    assert time.monotonic() - began >= 1.2 * SIGNAL_CHECK_SECONDS

@@ -14,8 +14,8 @@ from rmq_spark.cli.main import main
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.errors import BodyTooLarge
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
@@ -169,7 +169,7 @@ def test_a_spark_task_reads_it_where_an_option_allows_it(broker):
     schema = arrow_schema_of(schema_of("body binary"))
 
     def bodies(**options):
-        batches = read_piece(options_for(broker, "T", **options), schema, Piece(QUEUE, 0, 1))
+        batches = read_range(options_for(broker, "T", **options), schema, OffsetRange(QUEUE, 0, 1))
         return [body for batch in batches for body in batch.column("body").to_pylist()]
 
     with pytest.raises(RecordFault, match="option maxBodyBytes"):

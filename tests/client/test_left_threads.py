@@ -6,7 +6,7 @@ import pytest
 from left_threads import none_left, threads_of_clients
 
 from rmq_spark.client import ClientInstance
-from rmq_spark.client.concurrency.scheduler import ScheduledTasks
+from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 
 
 def test_a_client_that_nobody_ends_is_found_by_the_names_of_its_threads():
@@ -21,7 +21,7 @@ def test_a_client_that_nobody_ends_is_found_by_the_names_of_its_threads():
 
 
 def test_so_is_one_that_has_a_users_name():
-    tasks, may_end = ScheduledTasks("Billing services"), threading.Event()
+    tasks, may_end = ThreadScheduler("Billing services"), threading.Event()
     with pytest.raises(AssertionError, match="Billing services-1"), none_left(0.1):
         tasks.schedule(may_end.wait)
     may_end.set()
@@ -30,7 +30,7 @@ def test_so_is_one_that_has_a_users_name():
 
 def test_what_was_there_before_and_what_ends_in_a_moment_is_not():
     may_end = threading.Event()
-    tasks = ScheduledTasks("before")
+    tasks = ThreadScheduler("before")
     tasks.schedule(may_end.wait)
     with none_left():
         assert "before-1" in {thread.name for thread in threads_of_clients()}

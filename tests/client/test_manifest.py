@@ -13,11 +13,11 @@ from rmq_spark.client.manifest import (
     WRITES_KEPT,
     CommitState,
     CommittedSpan,
-    Manifest,
+    CommitManifest,
     ManifestId,
-    bytes_needed,
-    commits_topic,
-    decoded,
+    manifest_bytes_needed,
+    commits_topic_name,
+    decode_manifest,
 )
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -41,7 +41,7 @@ def span(number, rows=1):
 
 def manifest(count=1):
     spans = tuple(span(number) for number in range(count))
-    return Manifest("orders", ManifestId("q", "", 3, "r"), spans)
+    return CommitManifest("orders", ManifestId("q", "", 3, "r"), spans)
 
 
 def written(whole, bytes_max):
@@ -53,13 +53,13 @@ def written(whole, bytes_max):
 
 @given(st.lists(SPANS, max_size=30), IDS, st.integers(1, 4_000))
 def test_what_is_written_is_read_whatever_it_is_and_in_however_many_parts(spans, named, bytes_max):
-    whole = Manifest("orders", named, tuple(spans))
+    whole = CommitManifest("orders", named, tuple(spans))
     parts, last = written(whole, bytes_max)
-    found = decoded(last)
+    found = decode_manifest(last)
     assert found.id == named
-    again = found.whole(parts) if parts else found
+    again = found.join_parts(parts) if parts else found
     assert again.spans == whole.spans
-    assert all(decoded(part) is None for part in parts.values())
+    assert all(decode_manifest(part) is None for part in parts.values())
 
 
 def test_no_message_is_larger_than_it_may_be():
@@ -70,13 +70,13 @@ def test_no_message_is_larger_than_it_may_be():
 
 def test_a_part_that_is_gone_or_another_is_found_out():
     parts, last = written(manifest(100), 4_000)
-    found = decoded(last)
+    found = decode_manifest(last)
     with pytest.raises(ManifestError, match="its part at offset 41 is gone"):
-        found.whole({at: body for at, body in parts.items() if at != 41})
+        found.join_parts({at: body for at, body in parts.items() if at != 41})
     with pytest.raises(ManifestError, match="their sum differs"):
-        found.whole({**parts, 41: parts[40]})
+        found.join_parts({**parts, 41: parts[40]})
     with pytest.raises(ManifestError, match="there is no part of it at offset 40"):
-        found.whole({**parts, 40: last})
+        found.join_parts({**parts, 40: last})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_part_that_is_gone_or_another_is_found_out():
 )
 def test_what_is_no_manifest_says_why(body, problem):
     with pytest.raises(ManifestError, match=problem.replace("[", r"\[")) as raised:
-        decoded(body)
+        decode_manifest(body)
     assert "\n" not in str(raised.value)
     assert raised.value.version == (2 if "version 2" in problem else 0)
     again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301  # what Spark does
@@ -112,15 +112,15 @@ FIELDS = [*json.loads(written(manifest(), 9_999)[1]), "origin", "part", "parts"]
 def test_whatever_a_field_holds_it_is_a_manifest_or_said_to_be_none(field, value):
     body = json.dumps({**json.loads(written(manifest(), 9_999)[1]), field: value}).encode()
     with suppress(ManifestError):
-        found = decoded(body)
+        found = decode_manifest(body)
         if found is not None:
-            found.whole({0: body})
+            found.join_parts({0: body})
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"v":' * 100_000, b'{"v":1,"part":' * 100_000])
 def test_what_is_nested_without_end_is_no_manifest(body):
     with pytest.raises(ManifestError, match="it is no manifest, but"):
-        decoded(body)
+        decode_manifest(body)
 
 
 # ---- which count
@@ -155,10 +155,10 @@ def test_a_batch_write_counts_once_and_the_latest_are_known():
 @given(st.lists(IDS, max_size=12), st.integers(0, 12))
 def test_where_a_reader_stops_and_goes_on_makes_no_difference(ids, cut):
     numbered = list(enumerate(ids))
-    at_once = CommitState().take(numbered)
-    before, first = CommitState().take(numbered[:cut])
+    at_once = CommitState().apply(numbered)
+    before, first = CommitState().apply(numbered[:cut])
     document = json.loads(json.dumps(before.to_json()))
-    behind, second = CommitState.from_json(document).take(numbered[cut:])
+    behind, second = CommitState.from_json(document).apply(numbered[cut:])
     assert (behind, first + second) == at_once
 
 
@@ -169,12 +169,12 @@ def test_a_state_that_is_none_is_refused():
 
 
 def test_the_commits_topic_is_named_after_the_topic():
-    assert commits_topic("eu%orders") == "eu%orders_COMMITS"
+    assert commits_topic_name("eu%orders") == "eu%orders_COMMITS"
 
 
 def test_what_a_manifest_needs_is_enough_for_the_largest_numbers():
-    needed = bytes_needed("T", "w")
+    needed = manifest_bytes_needed("T", "w")
     most = (1 << 63) - 1
     span = CommittedSpan(MessageQueue("T", "broker-a", 7), most, most, (1 << 32) - 1, most)
-    manifest = Manifest("T", ManifestId("q" * 36, "w", most, "r" * 36), (span,))
-    assert len(manifest.last_message([span], [most])) < needed < 1_000
+    manifest = CommitManifest("T", ManifestId("q" * 36, "w", most, "r" * 36), (span,))
+    assert len(manifest.encode_final_message([span], [most])) < needed < 1_000

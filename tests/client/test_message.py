@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import stored_messages
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.message import BODY_BYTES_MAX, Message, MessageExt, decode_messages, received
+from rmq_spark.client.message import BODY_BYTES_MAX, Message, MessageExt, decode_messages, to_message
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -95,7 +95,7 @@ names = st.text(
 def test_what_a_sender_says_is_what_a_receiver_reads(properties):
     text = Message("T", b"x", properties=properties).properties_text("ID")
     stored = StoredMessage(topic="T", body=b"x", properties_text=text)
-    assert {**properties, "UNIQ_KEY": "ID", "WAIT": "true"} == received(stored, "b").properties
+    assert {**properties, "UNIQ_KEY": "ID", "WAIT": "true"} == to_message(stored, "b").properties
 
 
 STORED = StoredMessage(
@@ -137,7 +137,7 @@ def test_a_record_becomes_a_message():
 def test_messages_of_many_records_are_those_of_each_alone(stored):
     records = [encode_record(each) for each in stored]
     try:
-        alone = [received(decode_record(each), "broker-a") for each in records]
+        alone = [to_message(decode_record(each), "broker-a") for each in records]
     except (BodyError, RecordError):
         alone = None
     try:
@@ -162,7 +162,7 @@ def test_a_message_of_a_usual_record_is_as_good_as_any():
 
 def test_a_message_without_properties_has_neither_tags_nor_keys_and_the_brokers_id():
     stored = StoredMessage(topic="T", body=b"x", properties_text="DELAY\x01soon\x02")
-    message = received(stored, "b")
+    message = to_message(stored, "b")
     assert (message.tags, message.keys, message.delay_level) == (None, (), 0)
     assert message.message_id == message.offset_message_id
     assert message.real_topic == "T"

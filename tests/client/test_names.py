@@ -11,7 +11,7 @@ from rmq_spark.client.arguments import (
     check_client_id,
     check_group,
     check_topic,
-    check_topic_to_send_to,
+    check_send_topic,
 )
 from rmq_spark.client.errors import ClientError, MessageRejected
 from rmq_spark.client.transport import frame_writer
@@ -35,7 +35,7 @@ from rocketpoll import (
 
 @pytest.mark.parametrize("name", ["T", "%RETRY%g", "a|b-c_d", "x" * 127])
 def test_good_names_pass(name):
-    assert check_topic(name) == check_topic_to_send_to(name) == check_group(name) == name
+    assert check_topic(name) == check_send_topic(name) == check_group(name) == name
 
 
 @pytest.mark.parametrize("name", ["", " ", "../../etc", "a.b", "ü", "T\n", "x" * 256])
@@ -54,11 +54,11 @@ def test_retry_topics_may_be_as_long_as_their_groups_need():
         check_topic("x" * 128)
 
 
-@pytest.mark.parametrize("topic", sorted(names.NOT_TO_BE_SENT_TO))
+@pytest.mark.parametrize("topic", sorted(names.NOT_ALLOWED_SEND_TOPICS))
 def test_the_brokers_own_topics_are_not_sent_to(topic):
     assert check_topic(topic) == topic
     with pytest.raises(MessageRejected, match="broker's own"):
-        check_topic_to_send_to(topic)
+        check_send_topic(topic)
 
 
 @pytest.mark.parametrize("client_id", ["10.0.0.1@42#7", "...", "büro 3", "x" * 255, r"DOMAIN\user"])
@@ -177,14 +177,14 @@ def _administer(address):
 @pytest.fixture
 def written(monkeypatch):
     """All bytes that clients write to brokers."""
-    pieces, real = [], frame_writer._pieces_of
+    pieces, real = [], frame_writer._encode_frame
 
     def noted(command):
         made = [bytes(each) for each in real(command)]
         pieces.append(b"".join(made))
         return made
 
-    monkeypatch.setattr(frame_writer, "_pieces_of", noted)
+    monkeypatch.setattr(frame_writer, "_encode_frame", noted)
     return pieces
 
 

@@ -16,14 +16,14 @@ class Notes:
     def __init__(self):
         self.said = []
 
-    def sending(self, messages):
+    def on_send(self, messages):
         self.said.append(("sending", len(messages)))
 
-    def processing(self, group, messages):
+    def on_process(self, group, messages):
         self.said.append((group, len(messages)))
         return self
 
-    def taken(self, group, messages):
+    def on_poll(self, group, messages):
         self.said.append((group, len(messages)))
 
     def __enter__(self):
@@ -32,29 +32,29 @@ class Notes:
     def __exit__(self, kind, error, traceback):
         self.said.append(kind)
 
-    def failed(self, reason):
+    def on_failure(self, reason):
         self.said.append(reason)
 
 
 @pytest.fixture
 def notes():
     found = Notes()
-    observing.observe(found)
+    observing.set_observer(found)
     yield found
-    observing.observe(None)
+    observing.set_observer(None)
 
 
 def test_nobody_watches_unless_told_to():
     messages = several(0, 1)
-    assert observing.sending([Message("orders", b"1")]) is None
-    assert observing.taken("billing", messages) == list(messages)
-    listen = observing.observed("billing", lambda _, context: context, SUCCESS)
+    assert observing.observe_send([Message("orders", b"1")]) is None
+    assert observing.observe_poll("billing", messages) == list(messages)
+    listen = observing.observe_listener("billing", lambda _, context: context, SUCCESS)
     assert listen(messages, "what it said") == "what it said"
 
 
 def test_the_observer_is_told_of_sends_and_polls(notes):
-    assert observing.sending([Message("orders", b"1")]) is None
-    observing.taken("billing", several(0, 1))
+    assert observing.observe_send([Message("orders", b"1")]) is None
+    observing.observe_poll("billing", several(0, 1))
     assert notes.said == [("sending", 1), ("billing", 2)]
 
 
@@ -68,7 +68,7 @@ def test_the_observer_is_told_of_sends_and_polls(notes):
     ],
 )
 def test_a_listener_is_watched_and_its_answer_kept(notes, said, noted):
-    listen = observing.observed("billing", lambda *_: said, SUCCESS)
+    listen = observing.observe_listener("billing", lambda *_: said, SUCCESS)
     assert listen(several(0), None) is said
     assert notes.said == [("billing", 1), "begins", *noted, None]
 
@@ -78,5 +78,5 @@ def test_an_error_of_a_listener_is_seen_and_goes_on(notes):
         raise KeyError
 
     with pytest.raises(KeyError):
-        observing.observed("billing", fail, SUCCESS)(several(0), None)
+        observing.observe_listener("billing", fail, SUCCESS)(several(0), None)
     assert notes.said[-1] is KeyError

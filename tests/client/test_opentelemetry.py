@@ -20,7 +20,7 @@ from received_messages import several
 
 from rmq_spark.client import observing
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rmq_spark.client.observing import observed
+from rmq_spark.client.observing import observe_listener
 from rmq_spark.client.opentelemetry import context_of, instrument, uninstrument
 from rmq_spark.client.producer.async_send import SendFuture
 from rocketpoll import (
@@ -45,14 +45,14 @@ class Seen:
     """What an application's exporters get."""
 
     def __init__(self):
-        self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self._pending_pulls, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
         provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        provider.add_span_processor(SimpleSpanProcessor(self._pending_pulls))
         self.tracer = provider.get_tracer("application")
         instrument(provider, MeterProvider([self._reader]))
 
     def spans(self, name):
-        return [span for span in self._spans.get_finished_spans() if span.name == name]
+        return [span for span in self._pending_pulls.get_finished_spans() if span.name == name]
 
     def measures(self, name):
         """The points of a metric: for a histogram how many were recorded."""
@@ -169,9 +169,9 @@ def test_the_span_of_a_future_ends_when_it_is_answered(seen, producer):
 def test_the_span_of_a_future_ends_with_the_answer_however_long_other_callbacks_take(seen):
     waiting = []
     future = SendFuture(SimpleNamespace(call=waiting.append))
-    sending = observing.sending([replace(ORDER, topic="waits")])
+    sending = observing.observe_send([replace(ORDER, topic="waits")])
     with sending:
-        sending.ends_with(future)
+        sending.end_with_future(future)
     future.set_exception(RequestTimeout("10.0.0.7:10911", 310, 3_000))
     answered_ns = time.time_ns()
     assert not seen.spans("send waits")
@@ -280,7 +280,7 @@ def test_a_batch_for_a_listener_is_linked_to_each_of_its_messages(seen):
         )
     ]
     success = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-    observed("many", lambda *_: None, success)(messages, None)
+    observe_listener("many", lambda *_: None, success)(messages, None)
     [span] = seen.spans(f"process {messages[0].topic}")
     assert span.parent is None
     assert [f"{link.context.span_id:016x}"[:2] for link in span.links] == ["b7", "b8"]

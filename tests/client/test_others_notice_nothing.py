@@ -18,7 +18,7 @@ from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.instance import heartbeats
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.producer.prepared_message import Outgoing, SendRules
+from rmq_spark.client.producer.prepared_message import PreparedMessage, SendRules
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.client.transport import remoting_client
@@ -61,7 +61,7 @@ def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stor
         producer = Producer("P", instance=instance)
         with producer:
             producer.send(Message(topic, b"first"), queue)
-            own = instance.connections._lines.there(cluster.address)
+            own = instance.connections._pool.get(cluster.address)
             for number in range(20):
                 futures = [
                     producer.send_async(Message(topic, b"%d" % n), queue, 20_000) for n in range(50)
@@ -69,7 +69,7 @@ def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stor
                 with suppress(ClientError):
                     producer.send(Message(topic, b"hurry"), timeout_ms=1)
                 assert [future.result(20) for future in futures], number
-            assert instance.connections._lines.there(cluster.address) == own
+            assert instance.connections._pool.get(cluster.address) == own
     stored = Counter(bodies_of(cluster, queue))
     assert [stored[b"%d" % n] for n in range(50)] == [20] * 50
 
@@ -179,11 +179,11 @@ def test_a_host_that_has_vanished_is_passed_over_by_sends_once_that_is_known(two
         found = {producer.send(Message(topic, b"x")).queue.broker_name for _ in range(3)}
         assert found == {"broker-a"}
         hole = producer.instance.routes.master_address("a-gone")
-        lines = producer.instance.connections._lines
+        lines = producer.instance.connections._pool
         lines._silent[hole] = float("inf")  # as it is when dialling has failed
         reached = []
-        reach = producer.instance.connections.reach
-        producer.instance.connections.reach = lambda address, ms: (
+        reach = producer.instance.connections.connect
+        producer.instance.connections.connect = lambda address, ms: (
             reached.append(address),
             reach(address, ms),
         )
@@ -195,7 +195,7 @@ def test_a_host_that_has_vanished_is_passed_over_by_sends_once_that_is_known(two
 def test_a_heartbeat_waits_for_no_host_that_has_vanished(
     two_brokers, running_broker, topic, monkeypatch
 ):
-    monkeypatch.setattr(heartbeats, "TELL_MS", 100)
+    monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 100)
     two_brokers.start()
     two_brokers.register_producer("P")
     two_brokers.routes.route(topic)
@@ -215,7 +215,7 @@ def send_damaged(producer, queue):
     rules = SendRules("P", compress_body_bytes=1 << 20)
     sys_flag = MessageSysFlag.COMPRESSED.value
     text = "UNIQ_KEY\x01damaged\x02"
-    damaged = Outgoing(rules, queue.topic, b"not compressed", "damaged", text, sys_flag, 0, 1)
+    damaged = PreparedMessage(rules, queue.topic, b"not compressed", "damaged", text, sys_flag, 0, 1)
     address = producer.instance.routes.master_address(queue.broker_name)
     producer.instance.api.send(address, damaged.header(queue), damaged.body, "damaged", 3_000)
 

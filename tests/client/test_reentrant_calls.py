@@ -127,7 +127,7 @@ class WatchedLock:
     make = staticmethod(threading.Lock)
 
     def __init__(self):
-        self._lock = self.make()
+        self._lock = self.create()
         self._made_at = traceback.extract_stack(limit=4)[0]
 
     def acquire(self, *arguments, **keywords):
@@ -151,7 +151,7 @@ class WatchedLock:
         self.release()
 
     def _at_fork_reinit(self):
-        self._lock = self.make()
+        self._lock = self.create()
 
     @classmethod
     def all_held(cls):
@@ -216,7 +216,7 @@ class Outcomes:
     def __init__(self):
         self.of, self.are_done = {}, threading.Event()
 
-    def make(self, **calls):
+    def create(self, **calls):
         if self.are_done.is_set():
             return
         for name, call in calls.items():
@@ -263,7 +263,7 @@ def calls_of(consumer, producer, admin):
 def _listens(kind):
     def within(address, outcomes, made):
         def listen(*_):
-            outcomes.make(**calls_of(consumer, *made))
+            outcomes.create(**calls_of(consumer, *made))
 
         settings = PushSettings(**FIRST)
         consumer = PushConsumer("G", address, **{kind: listen}, settings=settings)
@@ -276,7 +276,7 @@ def _listens(kind):
 
 def _queue_listener(address, outcomes, made):
     def listen(*_):
-        outcomes.make(**calls_of(consumer, *made))
+        outcomes.create(**calls_of(consumer, *made))
 
     consumer = LitePullConsumer("G", address, LitePullSettings(**FIRST), listen)
     consumer.subscribe("T")
@@ -295,13 +295,13 @@ def _lite(address):
 def _callback(address, outcomes, made):
     consumer = _lite(address)
     future = made[0].send_async(Message("T", b"x"))
-    future.add_done_callback(lambda _: outcomes.make(**calls_of(consumer, *made)))
+    future.add_done_callback(lambda _: outcomes.create(**calls_of(consumer, *made)))
     return consumer
 
 
 def _signal(address, outcomes, made):
     consumer = _lite(address)
-    before = signal.signal(signal.SIGUSR1, lambda *_: outcomes.make(**calls_of(consumer, *made)))
+    before = signal.signal(signal.SIGUSR1, lambda *_: outcomes.create(**calls_of(consumer, *made)))
     try:
         timer = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGUSR1))
         main = threading.main_thread().ident
@@ -320,7 +320,7 @@ def _logging(address, outcomes, made):
 
     class Calling(logging.Handler):
         def emit(self, _):
-            outcomes.make(**calls_of(consumer, *made))
+            outcomes.create(**calls_of(consumer, *made))
 
     with logged_to(Calling()):
         consumer.subscribe("T", "another || selection")

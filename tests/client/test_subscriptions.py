@@ -4,7 +4,7 @@ import pytest
 from received_messages import received
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.subscriptions import _warn_once, by_sql, by_tag, subscription_data, wanted
+from rmq_spark.client.subscriptions import _warn_once, by_sql, by_tag, subscription_data, filter_by_tags
 from rmq_spark.wire.tags import tags_code
 
 
@@ -77,6 +77,6 @@ def test_a_topic_that_cannot_be_one_is_refused():
 def test_tags_are_compared_by_text():
     messages = [received(0, tags="Aa"), received(1, tags="BB"), received(2)]
     assert tags_code("Aa") == tags_code("BB")
-    assert wanted(messages, subscription_data("T", by_tag("Aa"), 0)) == messages[:1]
-    assert wanted(messages, subscription_data("T", by_tag(), 0)) == messages
-    assert wanted(messages, subscription_data("T", by_sql("a = 1"), 0)) == messages
+    assert filter_by_tags(messages, subscription_data("T", by_tag("Aa"), 0)) == messages[:1]
+    assert filter_by_tags(messages, subscription_data("T", by_tag(), 0)) == messages
+    assert filter_by_tags(messages, subscription_data("T", by_sql("a = 1"), 0)) == messages

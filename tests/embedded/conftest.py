@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rocketpoll import EmbeddedBroker
 
 
@@ -25,6 +25,6 @@ def topic(broker, request):
 @pytest.fixture
 def api():
     """The requests of a client, which ends with the test."""
-    connections = Connections()
+    connections = RemotingClient()
     yield BrokerApi(connections)
     connections.shutdown()

@@ -180,7 +180,7 @@ class EmbeddedMachine(RuleBasedStateMachine):
         assert len(self.broker._faults) == len(self.blocks)
         if not self.is_paused:
             is_away = any(fault.is_away for fault in self.broker._faults)
-            self.attempt(lambda: self.broker._runner.do(_nothing, 30), needs_work=False)
+            self.attempt(lambda: self.broker._runner.run(_nothing, 30), needs_work=False)
             try:
                 self.dial().close()
             except ConnectionRefusedError:

@@ -157,7 +157,7 @@ def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, capl
                 broker.clock.advance(HOUR)
             sender.join()
         wait_until(lambda: len(seen) == count)
-        assert broker._connected().admin.members("billing"), "it is still a member"
+        assert broker._connect().admin.members("billing"), "it is still a member"
         assert "closed: " not in caplog.text, "to the broker, nobody was silent"
         consumer.shutdown()
     assert set(seen.values()) == {1}
@@ -248,7 +248,7 @@ def test_a_move_that_cannot_be_is_refused_with_the_reason(broker, by, error, why
 def test_no_move_at_all_is_one():
     with EmbeddedBroker() as broker:
         broker.clock.advance(0)
-        assert broker.clock._ahead.seconds == 0
+        assert broker.clock._offset.seconds == 0
 
 
 def test_only_a_broker_that_runs_here_has_a_clock_that_moves():
@@ -277,9 +277,9 @@ def test_only_a_broker_that_runs_here_has_a_clock_that_moves():
 
 
 def test_a_broker_that_is_never_done_is_told_of(broker, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._WORK_SECONDS", 0.05)
+    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05)
     release = threading.Event()
-    broker._runner._controller.housekeeping.run_aside(lambda: release.wait(20), lambda _: None)
+    broker._runner._controller.housekeeping.run_in_thread(lambda: release.wait(20), lambda _: None)
     with pytest.raises(NotInTime, match="still at work on it after"):
         broker.clock.advance(1)
     release.set()

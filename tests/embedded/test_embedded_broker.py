@@ -139,7 +139,7 @@ def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(
     tmp_path, is_temporary, settings, flushes
 ):
     with EmbeddedBroker(None if is_temporary else tmp_path, **settings) as broker:
-        config = broker._connected().admin._api.admin.broker_config(broker.address)
+        config = broker._connect().admin._api.admin.broker_config(broker.address)
         assert config["flushDiskType"] == flushes
 
 

@@ -8,18 +8,18 @@ import time
 
 import pytest
 
-from rocketpoll.broker.embedded.faults.clock_offset import TimeAhead
+from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
 from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
 from rocketpoll.broker.store.errors import FlushFailed
 
 
 def test_files_from_before_a_move_are_older_than_the_system_says(tmp_path):
-    ahead = TimeAhead()
+    ahead = ClockOffset()
     disk = EmbeddedDisk(ahead)
     old, new = tmp_path / "old", tmp_path / "new"
     disk.write_whole(old, b"")
     os.utime(old, (time.time() - 5, time.time() - 5))
-    ahead.grow(3_600)
+    ahead.advance(3_600)
     disk.write_whole(new, b"")
     os.utime(new, (time.time() + 5, time.time() + 5))
     assert disk.modified_at(new) - disk.modified_at(old) > 3_600
@@ -27,10 +27,10 @@ def test_files_from_before_a_move_are_older_than_the_system_says(tmp_path):
 
 
 def test_a_file_can_be_given_the_time_that_it_had(tmp_path):
-    ahead = TimeAhead()
+    ahead = ClockOffset()
     disk = EmbeddedDisk(ahead)
     disk.write_whole(tmp_path / "file", b"")
-    ahead.grow(3_600)
+    ahead.advance(3_600)
     before = disk.modified_at(tmp_path / "file")
     disk.write_whole(tmp_path / "file", b"again")
     disk.set_modified_at(tmp_path / "file", before)
@@ -39,7 +39,7 @@ def test_a_file_can_be_given_the_time_that_it_had(tmp_path):
 
 @pytest.fixture
 def disk():
-    return EmbeddedDisk(TimeAhead())
+    return EmbeddedDisk(ClockOffset())
 
 
 def test_a_full_disk_takes_nothing_that_needs_room_and_gives_all_that_is_there(disk, tmp_path):
@@ -88,7 +88,7 @@ def test_without_power_nothing_is_done_and_what_was_not_flushed_is_gone(disk, tm
     with pytest.raises(FlushFailed):
         file.flush()
     file.close()
-    disk.forget_unflushed()
+    disk.discard_unflushed()
     disk.has_power = True
     assert log.read_bytes() == b"flushed".ljust(10_000, b"\0")
     assert table.read_bytes() == b"saved"
@@ -99,9 +99,9 @@ def test_what_is_not_flushed_is_known_whoever_opens_the_file_and_whatever_its_na
     disk.create(old, 100).write(b"one", 0)
     disk.rename(old, new)
     disk.open(new).write(b"two", 3)
-    disk.forget_unflushed()
+    disk.discard_unflushed()
     assert new.read_bytes() == bytes(100)
     disk.open(new).write(b"three", 0)
     disk.delete(new)
-    disk.forget_unflushed()
+    disk.discard_unflushed()
     assert not new.exists()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rocketpoll.broker.embedded.faults.clock_offset import TimeAhead
+from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
 from rocketpoll.broker.embedded.faults.event_loop import EmbeddedLoop, new_embedded_loop
 from rocketpoll.broker.embedded.faults.network import EmbeddedNetwork
 from rocketpoll.broker.server.event_loop import loop_class
@@ -17,7 +17,7 @@ HOUR = 3_600.0
 @pytest.fixture(params=sorted({asyncio.SelectorEventLoop, loop_class()}, key=str), ids=str)
 def loop(request):
     loop = type("EmbeddedLoop", (EmbeddedLoop, request.param), {})()
-    loop.go_by(TimeAhead())
+    loop.set_clock_offset(ClockOffset())
     loop.network = EmbeddedNetwork()
     yield loop
     loop.close()
@@ -40,9 +40,9 @@ def test_what_a_move_passes_over_rings_in_the_order_of_its_time(loop):
         await turns()
         assert rung == []
         loop.move(5 * HOUR)
-        assert loop.rings()
+        assert loop.has_due_timers()
         await turns()
-        assert not loop.rings()
+        assert not loop.has_due_timers()
 
     loop.run_until_complete(story())
     assert rung == ["first", "second", "third", "fourth"]
@@ -69,15 +69,15 @@ def test_what_comes_again_and_again_rings_once_for_a_move(loop):
 
 def test_only_moments_are_stops_on_the_way(loop):
     async def story():
-        assert loop.next_moment() is None
+        assert loop.next_deadline() is None
         loop.call_later(1, pytest.fail)
-        assert loop.next_moment() is None
+        assert loop.next_deadline() is None
         now = loop.time()
         loop.call_at(now + 20, pytest.fail)
         first = loop.call_at(now + 10, pytest.fail)
-        assert loop.next_moment() == now + 10
+        assert loop.next_deadline() == now + 10
         first.cancel()
-        assert loop.next_moment() == now + 20
+        assert loop.next_deadline() == now + 20
 
     loop.run_until_complete(story())
 
@@ -135,9 +135,9 @@ def test_the_time_goes_on_beside_the_machines_and_sleeps_end(loop):
 
 
 def test_a_loop_that_comes_after_another_goes_on_with_its_lead():
-    ahead = TimeAhead()
+    ahead = ClockOffset()
     first = new_embedded_loop(ahead, EmbeddedNetwork())
-    first.move(HOUR)
+    first.advance(HOUR)
     second = new_embedded_loop(ahead, EmbeddedNetwork())
     assert second.time() == pytest.approx(first.time(), abs=60)
     first.close()

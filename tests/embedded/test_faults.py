@@ -337,7 +337,7 @@ def test_work_on_a_broker_begins_when_the_work_before_it_has_ended(broker):
             await asyncio.sleep(0)
         order.append("end")
 
-    for each in [broker._runner.do_soon(work) for _ in range(2)]:
+    for each in [broker._runner.submit(work) for _ in range(2)]:
         each.result(10)
     assert order == ["begin", "end"] * 2
 
@@ -388,7 +388,7 @@ def test_only_a_broker_that_is_at_work_here_has_faults(fault):
         attempt(broker, r"cannot use \w+ of the broker of process")
         broker._owner -= 1
     attempt(broker, "has been stopped: make another one")
-    broker._life, broker._runner = broker._life, object()
+    broker._lifecycle, broker._runner = broker._lifecycle, object()
     attempt(broker, r"needs a broker in a thread of this process: leave out own_process=True")
 
 
@@ -417,9 +417,9 @@ def test_what_is_no_fault_neither_begins_nor_ends(broker, found):
 
 
 def test_a_fault_that_cannot_begin_leaves_nothing_behind(broker, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._WORK_SECONDS", 0.05)
+    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05)
     release = threading.Event()
-    broker._runner._controller.housekeeping.run_aside(lambda: release.wait(20), lambda _: None)
+    broker._runner._controller.housekeeping.run_in_thread(lambda: release.wait(20), lambda _: None)
     with pytest.raises(NotInTime, match="still at work"), broker.full_disk():
         pass
     assert broker._faults == []

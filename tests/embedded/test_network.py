@@ -9,7 +9,7 @@ import socket
 import pytest
 from raw_clients import until
 
-from rocketpoll.broker.embedded.faults.clock_offset import TimeAhead
+from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
 from rocketpoll.broker.embedded.faults.event_loop import EmbeddedLoop
 from rocketpoll.broker.embedded.faults.network import EmbeddedNetwork
 from rocketpoll.broker.server.event_loop import loop_class
@@ -21,13 +21,13 @@ class Echo(asyncio.Protocol):
     transport = None
 
     def __init__(self):
-        self.received = b""
+        self.to_message = b""
 
     def connection_made(self, transport):
         self.transport = transport
 
     def data_received(self, data):
-        self.received += data
+        self.to_message += data
         self.transport.writelines([data[:1], data[1:]])
         if data.endswith(b"bye"):
             self.transport.close()
@@ -71,7 +71,7 @@ def tell(request):
 
     def run(story):
         loop = type("EmbeddedLoop", (EmbeddedLoop, request.param), {})()
-        loop.go_by(TimeAhead())
+        loop.set_clock_offset(ClockOffset())
         loop.network = EmbeddedNetwork()
 
         async def told():
@@ -107,7 +107,7 @@ def test_a_slow_one_holds_back_in_order_and_lets_out_when_it_is_good_again(tell)
         client = await room.client()
         room.network.slow(600)
         client[1].write(b"one")
-        await until(lambda: room.served[0].received == b"one")
+        await until(lambda: room.served[0].to_message == b"one")
         assert room.served[0].transport.get_write_buffer_size() == 3
         room.network.slow(0)
         assert await exchange(client, b"two") == b"one"
@@ -149,7 +149,7 @@ def test_a_slow_network_may_cut_as_well(tell):
 def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(tell):
     async def story(room):
         first = await room.client()
-        room.network.hold(is_held=True)
+        room.network.pause_reading(is_held=True)
         second = await room.client()
         for _, writer in (first, second):
             writer.write(b"hello")
@@ -157,8 +157,8 @@ def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(te
         room.served[0].transport.resume_reading()
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert [each.received for each in room.served] == [b"", b""]
-        room.network.hold(is_held=False)
+        assert [each.to_message for each in room.served] == [b"", b""]
+        room.network.pause_reading(is_held=False)
         for reader, _ in (first, second):
             assert await reader.readexactly(5) == b"hello"
 
@@ -170,7 +170,7 @@ def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(te
 def test_connections_end_with_their_loop(kind):
     network = EmbeddedNetwork()
     loop = type("EmbeddedLoop", (EmbeddedLoop, kind), {})()
-    loop.go_by(TimeAhead())
+    loop.set_clock_offset(ClockOffset())
     loop.network = network
 
     async def connect():
@@ -188,11 +188,11 @@ def test_connections_end_with_their_loop(kind):
 
     with loop.run_until_complete(connect()):
         loop.close()  # while the connection is open
-        network.hold(is_held=True)
-        network.slow(1)
-        network.cut_after(5)
-        network.slow(0)
-        network.hold(is_held=False)
+        network.pause_reading(is_paused=True)
+        network.set_slow(1)
+        network.set_cut_after(5)
+        network.set_slow(0)
+        network.pause_reading(is_paused=False)
         gc.collect()  # of what the loop has left open, within this test
 
 
@@ -201,7 +201,7 @@ def test_a_connection_that_ends_with_something_held_back_leaves_nothing(tell):
         _, writer = await room.client()
         room.network.slow(600)
         writer.write(b"hello")
-        await until(lambda: room.served[0].received)
+        await until(lambda: room.served[0].to_message)
         writer.transport.abort()
         await until(lambda: not room.network._lines)
         room.network.slow(0)

@@ -7,37 +7,37 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.embedded.faults.clock_offset import TimeAhead
+from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
 
 
 def test_it_begins_with_the_machines_time_and_grows():
-    ahead = TimeAhead()
+    ahead = ClockOffset()
     assert abs(ahead.now_ms() - time.time() * 1_000) < 60_000
-    ahead.grow(3_600)
-    ahead.grow(0.5)
+    ahead.advance(3_600)
+    ahead.advance(0.5)
     assert ahead.seconds == 3_600.5
     assert abs(ahead.now_ms() - (time.time() + 3_600.5) * 1_000) < 60_000
 
 
 def test_what_was_before_a_move_is_older_by_it_than_what_is_behind():
-    ahead = TimeAhead()
+    ahead = ClockOffset()
     before = time.time() - 10
-    ahead.grow(3_600)
+    ahead.advance(3_600)
     behind = time.time() + 10
-    assert ahead.of_machine(before) == before
-    assert ahead.of_machine(behind) == behind + 3_600
+    assert ahead.from_machine(before) == before
+    assert ahead.from_machine(behind) == behind + 3_600
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=5), st.floats(-1e6, 1e6).map(lambda s: time.time() + s))
 def test_every_time_of_the_machine_comes_back(moves, machine):
-    ahead = TimeAhead()
+    ahead = ClockOffset()
     for seconds in moves:
-        ahead.grow(seconds)
-    assert abs(ahead.to_machine(ahead.of_machine(machine)) - machine) < 1e-3
+        ahead.advance(seconds)
+    assert abs(ahead.to_machine(ahead.from_machine(machine)) - machine) < 1e-3
 
 
 def test_a_time_within_a_jump_is_the_moment_of_the_jump():
-    ahead = TimeAhead()
+    ahead = ClockOffset()
     begun = time.time()
-    ahead.grow(3_600)
+    ahead.advance(3_600)
     assert begun <= ahead.to_machine(begun + 1_800) <= time.time()

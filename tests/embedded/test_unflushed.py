@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.embedded.faults.power_loss import PAGE, Unflushed
+from rocketpoll.broker.embedded.faults.power_loss import PAGE_BYTES, UnflushedBytes
 
-SIZE = 3 * PAGE
+SIZE = 3 * PAGE_BYTES
 
 
 class File:
@@ -15,7 +15,7 @@ class File:
 
     def __init__(self, content=b""):
         self.data = bytearray(content.ljust(SIZE, b"\0"))
-        self.unflushed = Unflushed(len(content))
+        self.unflushed = UnflushedBytes(len(content))
 
     def write(self, position, data):
         self.unflushed.before_write(
@@ -24,7 +24,7 @@ class File:
         self.data[position : position + len(data)] = data
 
     def flush(self):
-        self.unflushed.flush_ends(self.unflushed.flush_begins(), is_done=True)
+        self.unflushed.finish_flush(self.unflushed.start_flush(), is_durable=True)
 
     def lose_power(self):
         def restore(position, data):
@@ -33,7 +33,7 @@ class File:
         def cut(position):
             self.data[position:] = bytes(SIZE - position)
 
-        self.unflushed.forget(restore, cut)
+        self.unflushed.restore(restore, cut)
         return bytes(self.data)
 
 
@@ -57,17 +57,17 @@ def test_it_is_as_the_last_flush_left_it(content, steps):
 def test_a_flush_takes_what_was_there_when_it_began():
     file = File()
     file.write(0, b"one")
-    flush = file.unflushed.flush_begins()
+    flush = file.unflushed.start_flush()
     file.write(0, b"two")
-    file.unflushed.flush_ends(flush, is_done=True)
+    file.unflushed.finish_flush(flush, is_durable=True)
     assert file.lose_power()[:3] == b"one"
 
 
 def test_a_flush_that_was_under_way_or_failed_has_taken_nothing():
-    for end in (lambda *_: None, lambda file, flush: file.flush_ends(flush, is_done=False)):
+    for end in (lambda *_: None, lambda file, flush: file.finish_flush(flush, is_done=False)):
         file = File(b"before")
         file.write(0, b"one")
-        end(file.unflushed, file.unflushed.flush_begins())
+        end(file.unflushed, file.unflushed.start_flush())
         file.write(1, b"two")
         assert file.lose_power()[:6] == b"before"
 
@@ -75,9 +75,9 @@ def test_a_flush_that_was_under_way_or_failed_has_taken_nothing():
 def test_of_two_flushes_the_one_that_began_later_takes_all():
     file = File(b"before")
     file.write(0, b"one")
-    first = file.unflushed.flush_begins()
+    first = file.unflushed.start_flush()
     file.write(3, b"two")
-    second = file.unflushed.flush_begins()
-    file.unflushed.flush_ends(second, is_done=True)
-    file.unflushed.flush_ends(first, is_done=False)
+    second = file.unflushed.start_flush()
+    file.unflushed.finish_flush(second, is_durable=True)
+    file.unflushed.finish_flush(first, is_durable=False)
     assert file.lose_power()[:6] == b"onetwo"

@@ -11,19 +11,19 @@ from rocketpoll.broker.filter.sql_expression import (
     Literal,
     Negation,
     Not,
-    Ordered,
+    Comparison,
     Property,
     SqlExpression,
 )
 from rocketpoll.broker.filter.sql_parser import compile_sql
-from rocketpoll.broker.filter.sql_texts import state
+from rocketpoll.broker.filter.sql_texts import evaluate_state
 
 STATES = ("FALSE", "TRUE", "NULL", "FAILED")
 PRESENT, MISSING = {"a": "5", "b": "x"}, {}
 
 
 def value(text, properties):
-    return STATES[state(compile_sql(text).condition, properties)]
+    return STATES[evaluate_state(compile_sql(text).condition, properties)]
 
 
 def test_a_missing_property_is_null_and_null_does_not_match():
@@ -76,7 +76,7 @@ def test_the_operators_on_text_are_false_where_there_is_none():
 @given(st.randoms(use_true_random=False))
 def test_a_second_opinion_agrees(random):
     condition, properties = random_condition(random), random_properties(random)
-    assert STATES[state(condition, properties)] == second_opinion(condition, properties)
+    assert STATES[evaluate_state(condition, properties)] == second_opinion(condition, properties)
     assert SqlExpression(condition).evaluate(properties) == (
         second_opinion(condition, properties) == "TRUE"
     )
@@ -85,11 +85,11 @@ def test_a_second_opinion_agrees(random):
 @given(st.sampled_from(VALUES), st.sampled_from(VALUES), st.sampled_from(["<", "<=", ">", ">="]))
 def test_a_second_opinion_agrees_about_every_pair_of_values(left, right, sign):
     for condition in (
-        Ordered(Property("a"), sign, Property("b")),
+        Comparison(Property("a"), sign, Property("b")),
         Equal(Property("a"), Property("b")),
     ):
         properties = {"a": left, "b": right}
-        assert STATES[state(condition, properties)] == second_opinion(condition, properties)
+        assert STATES[evaluate_state(condition, properties)] == second_opinion(condition, properties)
 
 
 def test_what_is_between_is_asked_once_however_deep_it_nests():

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import FLOATS, INTEGERS, VALUES
 
-from rocketpoll.broker.filter.sql_expression import Equal, Ordered, Property
+from rocketpoll.broker.filter.sql_expression import Equal, Comparison, Property
 from rocketpoll.broker.filter.sql_parser import compile_sql
 from rocketpoll.broker.filter.sql_texts import (
     FAILED,
     FALSE,
     NULL,
     TRUE,
-    Texts,
+    TextColumn,
     compare_columns,
-    state,
+    evaluate_state,
 )
 
 columns = st.lists(st.sampled_from(VALUES) | st.none(), max_size=12)
@@ -22,7 +22,7 @@ SIGNS = ("=", "<", "<=", ">", ">=")
 
 
 def texts(values):
-    return Texts(pa.array(values, pa.string()))
+    return TextColumn(pa.array(values, pa.string()))
 
 
 def properties(value):
@@ -32,7 +32,7 @@ def properties(value):
 def test_each_value_is_looked_at_once():
     column = texts(["x", None, "y", "x", "x"])
     assert column.values == ["x", "y"]
-    assert column.of_row.tolist() == [0, 2, 1, 0, 0]
+    assert column.row_values.tolist() == [0, 2, 1, 0, 0]
 
 
 def test_states_of_a_comparison():
@@ -77,7 +77,7 @@ def test_a_comparison_with_a_number_says_of_each_row_what_it_says_of_one(constan
     for sign in SIGNS:
         for text in (f"a {sign} {constant!r}", f"a {sign} -{constant!r}"):
             condition = compile_sql(text).condition
-            expected = [state(condition, properties(value)) for value in values]
+            expected = [evaluate_state(condition, properties(value)) for value in values]
             assert texts(values).states(condition, "a").tolist() == expected, text
 
 
@@ -93,7 +93,7 @@ def test_a_comparison_with_a_number_says_of_each_row_what_it_says_of_one(constan
 @given(columns)
 def test_any_condition_on_one_property_says_of_each_row_what_it_says_of_one(text, values):
     condition = compile_sql(text).condition
-    expected = [state(condition, properties(value)) for value in values]
+    expected = [evaluate_state(condition, properties(value)) for value in values]
     assert texts(values).states(condition, "a").tolist() == expected
 
 
@@ -104,9 +104,9 @@ def test_two_columns_are_compared_row_by_row(pairs):
     left, right = texts([pair[0] for pair in pairs]), texts([pair[1] for pair in pairs])
     for sign in SIGNS:
         sides = Property("a"), Property("b")
-        condition = Equal(*sides) if sign == "=" else Ordered(sides[0], sign, sides[1])
+        condition = Equal(*sides) if sign == "=" else Comparison(sides[0], sign, sides[1])
         expected = [
-            state(
+            evaluate_state(
                 condition,
                 {name: text for name, text in zip("ab", pair, strict=True) if text is not None},
             )

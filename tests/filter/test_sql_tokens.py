@@ -3,14 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.filter.errors import FilterError
-from rocketpoll.broker.filter.sql_tokens import END, FLOAT, INTEGER, KEYWORDS, NAME, TEXT, Tokens
+from rocketpoll.broker.filter.sql_tokens import END, FLOAT, INTEGER, KEYWORDS, NAME, TEXT, TokenStream
 
 
 def words(text):
-    tokens = Tokens(text)
+    tokens = TokenStream(text)
     found = []
     while tokens.peek().kind != END:
-        found.append(tokens.take())
+        found.append(tokens.next_token())
     return [(token.kind, token.text) for token in found]
 
 
@@ -48,9 +48,9 @@ def test_a_comment_to_the_end_of_a_line_that_does_not_end_is_two_signs():
 
 
 def test_peeking_takes_nothing_and_the_end_comes_again_and_again():
-    tokens = Tokens("a")
-    assert tokens.peek() == tokens.peek() == tokens.take()
-    assert tokens.take() == tokens.take()
+    tokens = TokenStream("a")
+    assert tokens.peek() == tokens.peek() == tokens.next_token()
+    assert tokens.next_token() == tokens.next_token()
     assert tokens.peek().describe() == "the end"
 
 
@@ -62,9 +62,9 @@ def test_peeking_takes_nothing_and_the_end_comes_again_and_again():
     ],
 )  # fmt: skip
 def test_what_is_no_word_is_refused_with_its_place_when_it_comes_into_view(before, no_word):
-    tokens = Tokens(before + no_word)
+    tokens = TokenStream(before + no_word)
     for word in words(before):
-        assert tokens.take()[:2] == word
+        assert tokens.next_token()[:2] == word
     with pytest.raises(FilterError, match="needed a word of SQL92") as error:
         tokens.peek()
     assert error.value.at == len(before) + 1

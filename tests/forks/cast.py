@@ -49,12 +49,12 @@ class Role:
         self.name = name
         self.state = "made"
         self.belongs_to_parent = False
-        self.object = self.make(instance)
+        self.object = self.create(instance)
 
     def steps(self):
         raise NotImplementedError
 
-    def do(self, step):
+    def run(self, step):
         """Do a step, and note what came of it."""
         state, began, process = self.state, time.monotonic(), os.getpid()
         says, is_of_client, value = "ok", True, None
@@ -106,7 +106,7 @@ class Role:
 class ProducerRole(Role):
     kind = "producer"
 
-    def make(self, instance):
+    def create(self, instance):
         group = f"P-{self.name}"
         return Producer(group, **_instance_or_address(instance), send_timeout_ms=SEND_MS)
 
@@ -191,7 +191,7 @@ class ConsumerRole(Role):
 class LiteRole(ConsumerRole):
     kind = "lite"
 
-    def make(self, instance):
+    def create(self, instance):
         return LitePullConsumer(
             self.group_name(),
             instance,
@@ -230,7 +230,7 @@ class LiteRole(ConsumerRole):
 class PushRole(ConsumerRole):
     settings = PushSettings(consume_from_where=FIRST, broker_suspend_max_time_ms=2_000)
 
-    def make(self, instance):
+    def create(self, instance):
         given = {self.listens: self.listen}
         return PushConsumer(self.group_name(), instance, settings=self.settings_now(), **given)
 
@@ -289,7 +289,7 @@ class BroadcastRole(PushRole):
 class AdminRole(Role):
     kind = "admin"
 
-    def make(self, instance):
+    def create(self, instance):
         return Admin(**_instance_or_address(instance))
 
     def steps(self):
@@ -316,7 +316,7 @@ class BulkRole(Role):
 
     kind = "bulk"
 
-    def make(self, instance):
+    def create(self, instance):
         self._seen = Counter()
         rules = PullRules(chunk_bytes=200)
         queue = self.story.queue(0)

@@ -32,7 +32,7 @@ from rmq_spark.client import (
     BulkPull,
     ClientError,
     ClientInstance,
-    Connections,
+    RemotingClient,
     Message,
     Producer,
 )
@@ -197,7 +197,7 @@ class Story:
         rng, count = random.Random(f"{self.seed} {role.name}"), 0
         steps = ("send", "send_async", "send_batch", "send_one_way", "send to a queue")
         while not self.is_over.is_set() and count < 60:
-            role.do(rng.choice(steps))
+            role.run(rng.choice(steps))
             count += 1
             time.sleep(rng.random() * 0.01)
 
@@ -209,9 +209,9 @@ class Story:
     def _polls(self, role):
         rng = random.Random(f"{self.seed} {role.name}")
         while not self.is_over.is_set():
-            role.do("poll")
+            role.run("poll")
             if rng.random() < 0.3:
-                role.do("commit")
+                role.run("commit")
 
     # ---- forks
 
@@ -278,7 +278,7 @@ class Story:
                 other.start()
                 other.shutdown()
         elif place == "listener" and producer is not None:
-            producer.do("send")
+            producer.run("send")
         deadline = time.monotonic() + 1
         while self._due is not None and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
@@ -308,7 +308,7 @@ class Story:
         role = self.rng.choice([each for each in self.roles if each.kind != "bulk"])
         step = self.rng.choice([each for each in role.steps() if each not in _CHANGES])
         while not handled:
-            role.do(step)
+            role.run(step)
         if self.path != path:
             end(self._live())
         signal.signal(signal.SIGUSR1, before)
@@ -351,18 +351,18 @@ class Story:
                 role = kind(self, self.rng.choice("abcdefghij"), self.broker)
                 role.state = "made"
                 self.roles.append(role)
-                role.do("start")
+                role.run("start")
             role = self.rng.choice(self.roles)
-            role.do(self.rng.choice(list(role.steps())))
+            role.run(self.rng.choice(list(role.steps())))
         for role in self.roles:
             is_own = role.kind == "orderly" and role.state == "running"
-            if is_own and not self._is_of_parent(role):
-                role.do("shutdown")  # one that is killed keeps its locks for a minute
+            if is_own and not self._is_parents(role):
+                role.run("shutdown")  # one that is killed keeps its locks for a minute
         self._wait_for_children()
         self.notes.note("lived", how=how)
         return how
 
-    def _is_of_parent(self, role):
+    def _is_parents(self, role):
         return role.belongs_to_parent and not role.object.is_running
 
     def _wait_for_children(self):
@@ -446,7 +446,7 @@ class Story:
                     self.notes.note("members", group=group, needed=sorted(ids), found=sorted(found))
 
     def _stored(self):
-        connections = Connections()
+        connections = RemotingClient()
         api = BrokerApi(connections)
         found = []
         for number in range(QUEUES):

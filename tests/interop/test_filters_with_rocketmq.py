@@ -25,7 +25,7 @@ from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_columns import matching_rows
 from rocketpoll.broker.filter.sql_limits import SqlLimits
 from rocketpoll.broker.filter.sql_parser import compile_sql
-from rocketpoll.broker.filter.sql_texts import state
+from rocketpoll.broker.filter.sql_texts import evaluate_state
 from rocketpoll.broker.filter.subscription import build_subscription_data
 
 pytestmark = pytest.mark.interop
@@ -184,7 +184,7 @@ def ours(text: str, maps: list[dict[str, str]]) -> list[str] | None:
         expression = compile_sql(text)
     except FilterError:
         return None
-    states = [STATES[state(expression.condition, properties)] for properties in maps]
+    states = [STATES[evaluate_state(expression.condition, properties)] for properties in maps]
     matches = [answer == "TRUE" for answer in states]
     assert [expression.evaluate(properties) for properties in maps] == matches, text
     assert matching_rows(expression, Columns(maps), len(maps)).tolist() == matches, text
@@ -215,7 +215,7 @@ def test_expressions_by_hand(rocketmq):
 @pytest.mark.wide
 def test_expressions_made_at_random(rocketmq):
     random = Random(11)
-    texts = [made.written(made.random_condition(random), random) for _ in range(4_000)]
+    texts = [made.written_name(made.random_condition(random), random) for _ in range(4_000)]
     texts = [text for text in texts if rocketmq.knows(text) and is_within_limits(text)]
     maps_of_each = [[made.random_properties(random) for _ in range(8)] for _ in texts]
     assert compare(rocketmq, texts, maps_of_each) == len(texts) > 1_000

@@ -127,7 +127,7 @@ def test_consumers_pass_over_the_places_of_rows_that_were_rolled_back(
     java_broker.stop()
     store = MessageStore(store_config(java_broker.root), LocalDisk(), now_ms)
     sent = roll_back_between(store, before, topic=topic)
-    gap = [at for at in range(len(sent) + 3) if store.batches.taken_back(topic, 0, at, 1)]
+    gap = [at for at in range(len(sent) + 3) if store.staged_batches.rolled_back_offsets(topic, 0, at, 1)]
     assert len(gap) == 3
     Sink(store).forget()
     store.shutdown()
@@ -139,10 +139,10 @@ def test_consumers_pass_over_the_places_of_rows_that_were_rolled_back(
         consumer.wait_for(expected)
         assert sorted(consumer.bodies) == sorted(expected)  # a push consumer has many threads
     assert lite.bodies == expected
-    places = {each["queueOffset"] for each in lite.received}
+    places = {each["queueOffset"] for each in lite.to_message}
     assert places.isdisjoint(gap)
     for at in gap:
-        lite.received.clear()
+        lite.to_message.clear()
         lite.ask("seek", **queue(topic, 0), queueOffset=at)
         behind = [body for place, body in zip(sorted(places), expected, strict=True) if place > at]
         lite.wait_for(behind)
@@ -157,7 +157,7 @@ def wait_for(consumer, bodies):
 
     def has_all():
         consumer.look()
-        return len(consumer.received) >= bodies.total()
+        return len(consumer.to_message) >= bodies.total()
 
     wait_until(f"{bodies.total()} messages for {consumer.name}", has_all)
 
@@ -192,7 +192,7 @@ def check(consumer, topic, story):
         if span.topic == topic
     }
     rows = defaultdict(list)
-    for each in consumer.received:
+    for each in consumer.to_message:
         batch_id, queue_id = batch_of(each["body"]), each["queueId"]
         if batch_id is not None:
             rows[batch_id, queue_id].append((each["queueOffset"], each["body"]))

@@ -64,7 +64,7 @@ def clients_by_hosts(both):
     yield Clients(cluster)
     cluster.close()
     for each in both.hosts.values():
-        each.come_back()
+        each.resume_listening()
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def test_one_vanishes_and_comes_back_and_groups_of_each_kind_lose_nothing(
     clients_by_hosts, topic, both
 ):
     host = both.hosts["broker-b"]
-    errors = tell_of_one_that_goes(clients_by_hosts, topic, host.vanish, host.come_back)
+    errors = tell_of_one_that_goes(clients_by_hosts, topic, host.vanish, host.resume_listening)
     assert len(errors) <= 1, errors  # of the one send that it had, and did not answer
 
 

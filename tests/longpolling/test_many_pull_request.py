@@ -25,6 +25,6 @@ def test_how_far_messages_were_looked_at_begins_where_it_has_found_nothing():
     many = ManyPullRequest()
     pull = a_pull(queue_offset=17)
     many.add(pull)
-    assert many.looked_at(pull) == 17
-    many.note(pull, 20)
-    assert many.looked_at(pull) == 20
+    assert many.scanned_to(pull) == 17
+    many.set_scanned_to(pull, 20)
+    assert many.scanned_to(pull) == 20

@@ -8,20 +8,20 @@ from held_pulls import Client, Codes, a_pull
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.longpolling.hold_quota import Places
-from rocketpoll.broker.longpolling.pull_request import PLACE_BYTES
+from rocketpoll.broker.longpolling.hold_quota import HoldQuota
+from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES
 
 
 def test_the_greediest_gives_the_place_that_it_has_had_for_longest():
-    places = Places()
+    places = HoldQuota()
     modest, greedy = Client(), Client()
     pulls = [a_pull(client) for client in (modest, greedy, greedy, modest, greedy)]
     for pull in pulls:
-        places.take(pull)
-    assert (len(places), places.most) == (5, 3)
-    assert places.oldest_of_greediest() is pulls[1]
-    places.free(pulls[1])
-    assert (places.most, places.oldest_of_greediest()) == (
+        places.acquire(pull)
+    assert (len(places), places.used_max) == (5, 3)
+    assert places.oldest_of_largest() is pulls[1]
+    places.release(pulls[1])
+    assert (places.used_max, places.oldest_of_largest()) == (
         2,
         pulls[0],
     )  # had two before the other was left with two
@@ -29,30 +29,30 @@ def test_the_greediest_gives_the_place_that_it_has_had_for_longest():
 
 
 def test_nobody_has_places_that_were_not_taken():
-    places = Places()
+    places = HoldQuota()
     client = Client()
-    assert (len(places), places.most, places.count_of(client), list(places)) == (0, 0, 0, [])
+    assert (len(places), places.used_max, places.used_by(client), list(places)) == (0, 0, 0, [])
     assert places.oldest_of(client) is None
     assert a_pull(client) not in places
 
 
 def test_a_long_subscription_takes_places_by_its_bytes_and_a_large_filter_once_for_each_client():
-    places, client, other = Places(), Client(), Client()
-    places.take(a_pull(client, subscription="x" * 10 * PLACE_BYTES))
-    assert (len(places), places.taken) == (1, 11)
-    large = Codes(size_bytes=5 * PLACE_BYTES)
+    places, client, other = HoldQuota(), Client(), Client()
+    places.acquire(a_pull(client, subscription="x" * 10 * QUOTA_UNIT_BYTES))
+    assert (len(places), places.used) == (1, 11)
+    large = Codes(size_bytes=5 * QUOTA_UNIT_BYTES)
     pulls = [a_pull(client, wants=large) for _ in range(3)]
     for pull in pulls:
-        places.take(pull)
-    assert (places.count_of(client), places.taken) == (11 + 5 + 3, 19)
-    places.take(a_pull(other, wants=large))
-    assert (places.count_of(other), places.taken) == (6, 25)
+        places.acquire(pull)
+    assert (places.used_by(client), places.used) == (11 + 5 + 3, 19)
+    places.acquire(a_pull(other, wants=large))
+    assert (places.used_by(other), places.used) == (6, 25)
     for pull in pulls:
-        places.free(pull)
-    assert (len(places), places.most, places.taken) == (2, 11, 17)
+        places.release(pull)
+    assert (len(places), places.used_max, places.used) == (2, 11, 17)
 
 
-_FILTERS = (None, Codes(), Codes(size_bytes=PLACE_BYTES), Codes(size_bytes=7 * PLACE_BYTES))
+_FILTERS = (None, Codes(), Codes(size_bytes=QUOTA_UNIT_BYTES), Codes(size_bytes=7 * QUOTA_UNIT_BYTES))
 
 
 @given(
@@ -67,32 +67,32 @@ _FILTERS = (None, Codes(), Codes(size_bytes=PLACE_BYTES), Codes(size_bytes=7 * P
     )
 )
 def test_whoever_comes_and_goes_the_counts_are_those_of_a_plain_list(moves):
-    places, taken = Places(), []
+    places, taken = HoldQuota(), []
     clients = [Client() for _ in range(5)]
     for number, comes, wants, length in moves:
         own = [pull for pull in taken if pull.connection is clients[number]]
         if comes:
             taken.append(a_pull(clients[number], wants=wants, subscription="x" * length))
-            places.take(taken[-1])
+            places.acquire(taken[-1])
         elif own:
             taken.remove(own[len(own) // 2])
-            places.free(own[len(own) // 2])
+            places.release(own[len(own) // 2])
         counts = Counter()
         for pull in taken:
             counts[pull.connection] += pull.places
         for client, wanted in {(pull.connection, pull.message_filter) for pull in taken}:
-            counts[client] += wanted.size_bytes // PLACE_BYTES if wanted is not None else 0
+            counts[client] += wanted.size_bytes // QUOTA_UNIT_BYTES if wanted is not None else 0
         assert len(places) == len(taken)
-        assert places.most == max(counts.values(), default=0)
-        assert places.taken == sum(counts.values())
+        assert places.used_max == max(counts.values(), default=0)
+        assert places.used == sum(counts.values())
         assert {id(pull) for pull in places} == {id(pull) for pull in taken}
         for client in clients:
             own = [pull for pull in taken if pull.connection is client]
-            assert (places.count_of(client), places.oldest_of(client)) == (
+            assert (places.used_by(client), places.oldest_of(client)) == (
                 counts[client],
                 own[0] if own else None,
             )
         if taken:
-            greediest = places.oldest_of_greediest()
-            assert counts[greediest.connection] == places.most
+            greediest = places.oldest_of_largest()
+            assert counts[greediest.connection] == places.used_max
             assert greediest is places.oldest_of(greediest.connection)

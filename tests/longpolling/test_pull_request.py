@@ -11,15 +11,15 @@ def test_queue_offset_and_deadline_are_those_of_the_request():
 
 
 def test_without_a_filter_everything_is_wanted():
-    assert a_pull().may_want([1])
-    assert a_pull().may_want(None)
+    assert a_pull().may_match([1])
+    assert a_pull().may_match(None)
 
 
 def test_with_a_filter_one_code_of_many_is_enough_and_unknown_ones_may_match():
     pull = a_pull(wants=Codes(7))
-    assert pull.may_want([1, 7])
-    assert not pull.may_want([1, 2])
-    assert pull.may_want(None)
+    assert pull.may_match([1, 7])
+    assert not pull.may_match([1, 2])
+    assert pull.may_match(None)
 
 
 def test_two_pulls_alike_are_not_the_same():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
-from rocketpoll.broker.longpolling.pull_request import PLACE_BYTES
+from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES
 
 
 def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
@@ -24,7 +24,7 @@ def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
         assert hold.service.suspend_pull_request(pull)
     assert hold.arrive("T", 0, 1, [0]) == 1
     assert hold.woken == [here]
-    assert (hold.service.held, hold.service.queues) == (2, 2)
+    assert (hold.service.hold_count, hold.service.queue_count) == (2, 2)
 
 
 def test_many_pulls_of_one_queue_are_answered_in_the_order_of_their_coming():
@@ -34,7 +34,7 @@ def test_many_pulls_of_one_queue_are_answered_in_the_order_of_their_coming():
         hold.service.suspend_pull_request(pull)
     hold.arrive("T", 0, 3, [0, 0, 0])
     assert hold.woken == pulls
-    assert (hold.service.held, hold.service.queues) == (0, 0)
+    assert (hold.service.hold_count, hold.service.queue_count) == (0, 0)
 
 
 def test_an_arrival_before_the_offset_that_is_waited_for_changes_nothing():
@@ -53,7 +53,7 @@ def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_befor
     assert hold.sweep(5_000) == 0
     assert hold.service.expire(9_000) == 1
     assert hold.woken == [pull]
-    assert hold.service.rescued == 0
+    assert hold.service.rescued_total == 0
 
 
 def test_a_deadline_that_a_late_loop_has_still_before_it_was_not_overlooked():
@@ -81,7 +81,7 @@ def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep
     hold.arrive("T", 0, 2, [1, 2])
     hold.ends["T", 0] = 2
     assert hold.sweep(5_000) == 0
-    assert hold.service.rescued == 0
+    assert hold.service.rescued_total == 0
 
 
 def test_pulls_of_one_group_that_want_the_same_are_answered_by_one_look_at_the_messages():
@@ -131,7 +131,7 @@ def test_a_replay_that_fails_closes_its_client_and_keeps_nobody_else_waiting():
     assert hold.arrive("T", 0, 1, [0]) == 2
     assert first.closed_because
     assert [pull.connection for pull in answered] == [second]
-    assert hold.service.held == 0
+    assert hold.service.hold_count == 0
 
 
 def test_a_deadline_is_exact_and_the_next_one_is_known():
@@ -163,7 +163,7 @@ def test_the_sweep_finds_what_nobody_told_of_and_counts_it():
     hold.ends["T", 1] = 1
     assert hold.sweep(5_000) == 2
     assert set(hold.woken) == {overlooked, overdue}
-    assert hold.service.rescued == 2
+    assert hold.service.rescued_total == 2
 
 
 def test_a_client_that_goes_leaves_nothing_behind_and_is_not_answered():
@@ -172,11 +172,11 @@ def test_a_client_that_goes_leaves_nothing_behind_and_is_not_answered():
     for queue_id in range(3):
         hold.service.suspend_pull_request(a_pull(gone, queue_id=queue_id))
     hold.service.suspend_pull_request(a_pull(there))
-    hold.service.forget(gone)
-    assert (hold.service.held, hold.service.queues) == (1, 1)
+    hold.service.discard(gone)
+    assert (hold.service.hold_count, hold.service.queue_count) == (1, 1)
     hold.arrive("T", 0, 1, [0])
     assert [pull.connection for pull in hold.woken] == [there]
-    hold.service.forget(gone)
+    hold.service.discard(gone)
 
 
 def test_those_who_wait_for_a_topic_that_goes_are_answered_and_no_others():
@@ -190,11 +190,11 @@ def test_those_who_wait_for_a_topic_that_goes_are_answered_and_no_others():
     )
     for pull in pulls:
         assert hold.service.suspend_pull_request(pull)
-    assert hold.service.put_offs == 1
+    assert hold.service.deferred_total == 1
     hold.work(hold.service.release("T"))
     assert [pull.header for pull in hold.woken] == [here.header, there.header, put_off.header]
     assert elsewhere not in hold.woken
-    assert hold.service.held == 1
+    assert hold.service.hold_count == 1
 
 
 def test_one_that_leaves_while_those_of_its_topic_are_released_is_answered_once():
@@ -215,7 +215,7 @@ def test_the_end_answers_all():
         hold.service.suspend_pull_request(a_pull(queue_id=queue_id))
     hold.service.release_all()
     assert len(hold.woken) == 3
-    assert (hold.service.held, hold.service.queues) == (0, 0)
+    assert (hold.service.hold_count, hold.service.queue_count) == (0, 0)
 
 
 def test_where_all_have_their_share_a_newcomer_is_put_off_for_a_short_while_and_nobody_wakes_it():
@@ -224,7 +224,7 @@ def test_where_all_have_their_share_a_newcomer_is_put_off_for_a_short_while_and_
     pulls = [a_pull() for _ in range(4)]
     for pull in pulls:
         assert hold.service.suspend_pull_request(pull)
-    assert (hold.service.held, hold.service.put_offs) == (3, 1)
+    assert (hold.service.hold_count, hold.service.deferred_total) == (3, 1)
     assert hold.service.next_deadline_ms == 1_000
     assert hold.arrive("T", 0, 1, [0]) == 3
     assert hold.woken == pulls[:3]
@@ -242,16 +242,16 @@ def test_places_are_counted_in_bytes_where_clients_say_much():
     hold = Hold(HoldLimits(holds_max=20))
     greedy, modest = Client(), Client()
     for queue_id in range(10):
-        long = a_pull(greedy, queue_id=queue_id, subscription="x" * 4 * PLACE_BYTES)
+        long = a_pull(greedy, queue_id=queue_id, subscription="x" * 4 * QUOTA_UNIT_BYTES)
         assert hold.service.suspend_pull_request(long) is (queue_id < 8)
-    assert (hold.service.held, hold.service.put_offs) == (4, 4)
+    assert (hold.service.hold_count, hold.service.deferred_total) == (4, 4)
     assert hold.service.suspend_pull_request(a_pull(modest))
     assert (
-        hold.service.held == 4
+        hold.service.hold_count == 4
     )  # one of the greedy one's has left: there is no room for it to be put off
     assert [pull.connection for pull in hold.woken] == [greedy]
     hold.service.release_all()
-    assert hold.service.suspend_pull_request(a_pull(subscription="x" * 40 * PLACE_BYTES))
+    assert hold.service.suspend_pull_request(a_pull(subscription="x" * 40 * QUOTA_UNIT_BYTES))
 
 
 def test_who_has_fewer_places_than_the_greediest_gets_one_of_the_greediests():
@@ -261,7 +261,7 @@ def test_who_has_fewer_places_than_the_greediest_gets_one_of_the_greediests():
         hold.service.suspend_pull_request(a_pull(greedy, queue_id=queue_id))
     for queue_id in range(15):
         hold.service.suspend_pull_request(a_pull(modest, queue_id=queue_id, now_ms=10))
-    assert (hold.service.held, hold.service.put_offs) == (20, 15)
+    assert (hold.service.hold_count, hold.service.deferred_total) == (20, 15)
     for queue_id in range(20):
         hold.arrive("T", queue_id, 1, [0])
     woken = Counter(pull.connection for pull in hold.woken)
@@ -286,7 +286,7 @@ def test_one_more_pull_of_a_queue_than_a_member_may_have_puts_off_the_one_that_i
     others = [a_pull(client, group="H"), a_pull(Client()), a_pull(client, queue_id=1)]
     for pull in (*others, *pulls):
         assert hold.service.suspend_pull_request(pull)
-    assert (hold.service.held, hold.service.put_offs) == (6, 2)
+    assert (hold.service.hold_count, hold.service.deferred_total) == (6, 2)
     assert hold.arrive("T", 0, 10, [0]) == 5
     assert hold.woken == [*others[:2], *pulls[2:]]
     assert hold.service.expire(1_004) == 2
@@ -309,7 +309,7 @@ def test_when_as_many_are_put_off_as_may_be_the_one_that_has_to_go_is_answered()
     assert not hold.service.suspend_pull_request(a_pull(greedy, queue_id=8))
     assert hold.service.suspend_pull_request(a_pull(modest))
     assert [pull.header.queue_id for pull in hold.woken] == [0]
-    assert hold.service.held == 4
+    assert hold.service.hold_count == 4
 
 
 class Bits:
@@ -362,7 +362,7 @@ def test_an_arrival_that_comes_while_another_is_looked_at_passes_none_of_its_cod
     next(sweep)
     bits.finish()
     assert sorted(map(id, hold.woken)) == sorted(map(id, pulls))
-    assert hold.service.rescued == 0
+    assert hold.service.rescued_total == 0
 
 
 def test_a_client_that_goes_while_its_pulls_are_about_to_be_woken_is_not_answered():
@@ -374,7 +374,7 @@ def test_a_client_that_goes_while_its_pulls_are_about_to_be_woken_is_not_answere
     hold.service.notify_message_arriving("T", 0, 1, [0])
     bits.step(2)
     gone.is_closed = True
-    hold.service.forget(gone)
+    hold.service.discard(gone)
     bits.finish()
     assert [pull.connection for pull in hold.woken] == [there]
 
@@ -421,8 +421,8 @@ def test_as_many_are_put_off_as_wait_and_more_are_refused():
     assert [hold.service.suspend_pull_request(a_pull(gone)) for _ in range(5)] == [True] * 4 + [
         False
     ]
-    assert (hold.service.held, hold.service.put_offs) == (2, 2)
-    hold.service.forget(gone)
+    assert (hold.service.hold_count, hold.service.deferred_total) == (2, 2)
+    hold.service.discard(gone)
     assert [hold.service.suspend_pull_request(a_pull()) for _ in range(5)] == [True] * 4 + [False]
     hold.service.release_all()
     assert len(hold.woken) == 4
@@ -439,11 +439,11 @@ def test_a_pull_that_would_not_have_waited_that_long_is_put_off_no_longer():
 def test_a_pull_that_has_found_a_gap_at_the_end_is_left_alone_by_the_sweep():
     hold = Hold()
     hold.ends["T", 0] = 40
-    pull = replace(a_pull(queue_offset=5), nothing_before=40)
+    pull = replace(a_pull(queue_offset=5), no_match_before=40)
     hold.service.suspend_pull_request(pull)
     assert hold.sweep(5_000) == 0
     assert hold.arrive("T", 0, 41, [0]) == 1
-    assert hold.service.rescued == 0
+    assert hold.service.rescued_total == 0
 
 
 def test_a_hundred_thousand_queues_that_come_and_go_leave_the_table_empty():
@@ -453,7 +453,7 @@ def test_a_hundred_thousand_queues_that_come_and_go_leave_the_table_empty():
     for queue_id in range(100_000):
         hold.service.suspend_pull_request(a_pull(client, queue_id=queue_id))
         hold.arrive("T", queue_id, 1, [0])
-    assert (hold.service.held, hold.service.queues) == (0, 0)
+    assert (hold.service.hold_count, hold.service.queue_count) == (0, 0)
     assert len(hold.woken) == 100_000
 
 
@@ -466,16 +466,16 @@ class HoldMachine(RuleBasedStateMachine):
     @initialize(at_once=st.booleans())
     def begin(self, at_once):
         limits = HoldLimits(holds_max=8, holds_per_connection_and_queue=2, short_polling_time_ms=7)
-        self.hold = Hold(limits)
+        self.pause_reading = Hold(limits)
         self.bits = Bits()
         if not at_once:
-            self.hold.work = self.bits
+            self.pause_reading.work = self.bits
         self.waiting = []
         self.put_off = []
         self.answered = []
         self.now_ms = 0
         self.clients = [Client() for _ in range(4)]
-        self.hold.wake = self.answered.append
+        self.pause_reading.wake = self.answered.append
 
     def expect(self, leaving):
         """These are answered, and nobody else, when all is done."""
@@ -508,7 +508,7 @@ class HoldMachine(RuleBasedStateMachine):
     )
     def suspend(self, client, queue_id, timeout_ms, code, group):
         wants = None if code is None else Codes(code)
-        end = self.hold.ends["T", queue_id]
+        end = self.pause_reading.ends["T", queue_id]
         pull = a_pull(
             self.clients[client], "T", queue_id, end, self.now_ms, timeout_ms, wants, group=group
         )
@@ -520,7 +520,7 @@ class HoldMachine(RuleBasedStateMachine):
         ]
         counts = Counter(each.connection for each in self.waiting)
         most = max(counts.values(), default=0)
-        is_taken = self.hold.service.suspend_pull_request(pull)
+        is_taken = self.pause_reading.service.suspend_pull_request(pull)
         if len(alike) >= 2:
             self.makes_room(alike[0])
         elif len(self.waiting) >= 8:
@@ -528,7 +528,7 @@ class HoldMachine(RuleBasedStateMachine):
                 assert is_taken is self.puts_off(pull)
                 return pull
             oldest = {each.connection: each for each in reversed(self.waiting)}
-            held = self.hold.service._held
+            held = self.pause_reading.service._holds
             (victim,) = [each for each in oldest.values() if each not in held]
             assert counts[victim.connection] == most
             self.makes_room(victim)
@@ -538,9 +538,9 @@ class HoldMachine(RuleBasedStateMachine):
 
     @rule(queue_id=st.integers(0, 2), codes=st.lists(st.integers(0, 2), min_size=1, max_size=3))
     def arrive(self, queue_id, codes):
-        self.hold.ends["T", queue_id] += len(codes)
-        self.hold.service.notify_message_arriving(
-            "T", queue_id, self.hold.ends["T", queue_id], codes
+        self.pause_reading.ends["T", queue_id] += len(codes)
+        self.pause_reading.service.notify_message_arriving(
+            "T", queue_id, self.pause_reading.ends["T", queue_id], codes
         )
         self.expect(
             [
@@ -557,9 +557,9 @@ class HoldMachine(RuleBasedStateMachine):
     )
     def arrive_one_into_the_other(self, queue_id, arrivals):
         for code, steps in arrivals:
-            self.hold.ends["T", queue_id] += 1
-            self.hold.service.notify_message_arriving(
-                "T", queue_id, self.hold.ends["T", queue_id], [code]
+            self.pause_reading.ends["T", queue_id] += 1
+            self.pause_reading.service.notify_message_arriving(
+                "T", queue_id, self.pause_reading.ends["T", queue_id], [code]
             )
             self.bits.step(steps)
         codes = {code for code, _ in arrivals}
@@ -575,7 +575,7 @@ class HoldMachine(RuleBasedStateMachine):
     @rule(ms=st.integers(0, 20))
     def time_passes(self, ms):
         self.now_ms += ms
-        self.hold.service.expire(self.now_ms)
+        self.pause_reading.service.expire(self.now_ms)
         self.bits.finish()
         due = [each for each in self.put_off if each[0] <= self.now_ms]
         waited = [pull for pull in self.answered if pull in self.waiting]
@@ -590,14 +590,14 @@ class HoldMachine(RuleBasedStateMachine):
         gone = self.clients[client]
         gone.is_closed = True
         self.clients[client] = Client()
-        self.hold.service.forget(gone)
+        self.pause_reading.service.discard(gone)
         self.waiting = [pull for pull in self.waiting if pull.connection is not gone]
         self.put_off = [each for each in self.put_off if each[2] is not gone]
         self.expect([])
 
     @rule()
     def sweep(self):
-        self.hold.sweep(self.now_ms)
+        self.pause_reading.sweep(self.now_ms)
         self.expect([])
 
     @rule(pull=consumes(pulls))
@@ -607,12 +607,12 @@ class HoldMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_table_is_what_waits(self):
-        if not hasattr(self, "hold"):
+        if not hasattr(self, "pause_reading"):
             return
-        service = self.hold.service
-        assert service.held == len(self.waiting) <= 8
-        assert service.queues == len({pull.queue for pull in self.waiting})
-        assert service.rescued == 0
+        service = self.pause_reading.service
+        assert service.hold_count == len(self.waiting) <= 8
+        assert service.queue_count == len({pull.queue for pull in self.waiting})
+        assert service.rescued_total == 0
         deadlines = [pull.deadline_ms for pull in self.waiting] + [at for at, _, _ in self.put_off]
         assert service.next_deadline_ms == (min(deadlines) if deadlines else None)
 

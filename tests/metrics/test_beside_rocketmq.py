@@ -82,7 +82,7 @@ def scrapes(tmp_path_factory):
         theirs = Shown.of(text_at(port))
         with Admin(cluster.name_server) as admin:
             metrics = ClusterMetrics(admin, 15)
-            metrics.look()
+            metrics.refresh()
             exported = Shown.of(metrics.text.decode())
     with story("rocketpoll", tmp_path_factory.mktemp("ours"), metricsPort=port):
         return {"RocketMQ": theirs, "broker": Shown.of(text_at(port)), "exporter": exported}

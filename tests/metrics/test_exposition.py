@@ -10,11 +10,11 @@ from scrapes import samples_of
 
 from rocketpoll.broker.common.histogram import Histogram
 from rocketpoll.broker.metrics.exposition import (
-    Counter,
+    CounterFamily,
     Exposition,
-    Gauge,
-    Histograms,
-    Row,
+    GaugeFamily,
+    HistogramFamily,
+    MetricSample,
     text_in_steps,
 )
 
@@ -27,10 +27,10 @@ def test_each_kind_has_its_form_and_all_have_the_shared_labels():
     text = finished(
         text_in_steps(
             [
-                Counter("a_total", "A.", ("topic",), [Row(("T",), 3), None, Row(("U",), 4)]),
-                Gauge("b", "B.", (), [Row((), 0.5)]),
-                Histograms("c_seconds", "C.", histogram),
-                Gauge("d", "Nothing.", ("x",), []),
+                CounterFamily("a_total", "A.", ("topic",), [MetricSample(("T",), 3), None, MetricSample(("U",), 4)]),
+                GaugeFamily("b", "B.", (), [MetricSample((), 0.5)]),
+                HistogramFamily("c_seconds", "C.", histogram),
+                GaugeFamily("d", "Nothing.", ("x",), []),
             ],
             SHARED,
         )
@@ -47,13 +47,13 @@ def test_each_kind_has_its_form_and_all_have_the_shared_labels():
 
 def test_names_that_would_break_the_text_are_escaped():
     hostile = 'a"b\\c\nd{}e 1\n# TYPE'
-    text = finished(text_in_steps([Gauge("g", "G.", ("t",), [Row((hostile,), 1)])], SHARED))
+    text = finished(text_in_steps([GaugeFamily("g", "G.", ("t",), [MetricSample((hostile,), 1)])], SHARED))
     assert samples_of(text.decode())("g", t=hostile) == 1
 
 
 def test_many_rows_take_many_steps_and_are_one_family():
-    rows = [Row((str(number),), number) for number in range(10_000)]
-    steps = text_in_steps([Gauge("g", "G.", ("n",), rows)], SHARED)
+    rows = [MetricSample((str(number),), number) for number in range(10_000)]
+    steps = text_in_steps([GaugeFamily("g", "G.", ("n",), rows)], SHARED)
     count = 0
     try:
         while True:
@@ -88,19 +88,19 @@ def test_those_who_ask_meanwhile_get_the_same_text_and_so_do_those_within_a_seco
 
     def families():
         looks.append(None)
-        return [Gauge("g", "G.", (), [Row((), len(looks))])]
+        return [GaugeFamily("g", "G.", (), [MetricSample((), len(looks))])]
 
     exposition = line.exposition(families)
-    exposition.ask(given.append)
-    exposition.ask(given.append)
+    exposition.request(given.append)
+    exposition.request(given.append)
     line.finish()
     line.now = 0.9
-    exposition.ask(given.append)
+    exposition.request(given.append)
     assert len(looks) == 1
     assert len(given) == 3
     assert len(set(given)) == 1
     line.now = 1.1
-    exposition.ask(given.append)
+    exposition.request(given.append)
     line.finish()
     assert samples_of(given[-1].decode())("g") == 2
 
@@ -110,11 +110,11 @@ def test_a_failure_is_told_to_all_who_wait_and_the_next_look_is_another(caplog):
     rows = iter([1 / 1])
 
     def families():
-        return [Gauge("g", "G.", (), [Row((), next(rows))])]
+        return [GaugeFamily("g", "G.", (), [MetricSample((), next(rows))])]
 
     exposition = line.exposition(families)
     for _ in range(2):
-        exposition.ask(given.append)
+        exposition.request(given.append)
         line.finish()
         line.now += 2
     assert samples_of(given[0].decode())("g") == 1

@@ -14,8 +14,8 @@ from rocketpoll.broker.metrics.http_answerer import (
     CLIENTS_MAX,
     EXCHANGE_SECONDS,
     HEAD_BYTES_MAX,
-    Answer,
-    HttpAnswerer,
+    HttpResponse,
+    MetricsHttpServer,
 )
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
@@ -26,12 +26,12 @@ def tell(story):
 
     async def whole():
         kept = []
-        answerer = HttpAnswerer(
+        answerer = MetricsHttpServer(
             asyncio.get_running_loop(),
             {
-                "/now": lambda give: give(Answer(HTTPStatus.OK, b"here\n")),
+                "/now": lambda give: give(HttpResponse(HTTPStatus.OK, b"here\n")),
                 "/later": kept.append,
-                "/large": lambda give: give(Answer(HTTPStatus.OK, b"x" * (32 << 20))),
+                "/large": lambda give: give(HttpResponse(HTTPStatus.OK, b"x" * (32 << 20))),
             },
             name="a test",
         )
@@ -54,7 +54,7 @@ def test_a_path_is_answered_at_once_or_when_its_answer_is_there():
         assert await got(port, "/now?at=once") == (200, "here\n")
         asking = asyncio.ensure_future(got(port, "/later"))
         await _until(lambda: kept)
-        kept[0](Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n"))
+        kept[0](HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n"))
         assert await asking == (503, "no\n")
 
     tell(story)

@@ -46,7 +46,7 @@ def test_a_broker_that_is_stopping_says_so_to_the_end(tmp_path):
             broker.make_topic("T")
             port = broker.controller.metrics_port
             disk.keep_waiting()
-            broker.controller.housekeeping.run_aside(disk.wait, lambda _: None)
+            broker.controller.housekeeping.run_in_thread(disk.wait, lambda _: None)
             stopping = asyncio.ensure_future(broker.controller.stop())
             await asyncio.sleep(0)
             assert await got(port, "/readyz") == (503, "the broker is stopping\n")
@@ -91,12 +91,12 @@ def test_a_broker_that_can_write_nothing_is_not_ready_until_it_can_though_nobody
             disk.plan = [Fault(persistent=True, kinds=frozenset({"write"}), error=number)]
             client.send(send_request("refused"))
             assert (await client.receive()).code == 14
-            broker.store.reput_again()
+            broker.store.retry_degraded()
             status, why = await got(port, "/readyz")
             assert status == 503
             assert "the commit log is not written to" in why
             disk.plan = ()
-            broker.store.reput_again()
+            broker.store.retry_degraded()
             assert await got(port, "/readyz") == (200, "ready\n")
             await client.put("behind")
             assert (await client.pull(0)).bodies == ["before", "behind"]
@@ -164,7 +164,7 @@ def test_a_broker_of_very_many_queues_answers_others_while_it_is_scraped(tmp_pat
             await client.ask(0)
             turns += 1
         assert turns > 2  # a scrape in one piece would let one in, at most
-        assert broker.controller.turn._left_seconds <= TURN_SECONDS
+        assert broker.controller.turn._remaining_seconds <= TURN_SECONDS
         assert (await scraping)("rocketmq_consumer_lag_messages", topic="T7") == 0
 
     tell(story, tmp_path, metricsPort=0)

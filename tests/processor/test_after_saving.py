@@ -1,8 +1,8 @@
 from broker_connections import FakeConnection
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rocketpoll.broker.processor.reply_after_save import AfterSaving
-from rocketpoll.broker.state.tables.changes import Changes
+from rocketpoll.broker.processor.reply_after_save import ReplyAfterSave
+from rocketpoll.broker.state.tables.changes import PendingChanges
 
 
 class Aside:
@@ -25,10 +25,10 @@ def asked(*, one_way=False):
     connection, aside, happened = FakeConnection(), Aside(), []
     request = connection.ask(RequestCode.CLEAN_UNUSED_TOPIC, one_way=one_way)
     success = request.respond(ResponseCode.SUCCESS)
-    changes = Changes(lambda name, value: happened.append(f"{name} is {value} again"))
+    changes = PendingChanges(lambda name, value: happened.append(f"{name} is {value} again"))
     with changes.begin() as change:
-        change.note("T", 2, 5)
-    returned = AfterSaving(aside).settle(
+        change.record("T", 2, 5)
+    returned = ReplyAfterSave(aside).commit_change(
         connection, request, lambda: happened.append("saved"), success, change
     )
     assert returned is None

@@ -3,9 +3,9 @@ from pathlib import Path
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.admin.configuration import (
-    own_topics,
+    reserved_topics,
     properties_text,
-    read_only_configuration,
+    read_only_error,
 )
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.keys import KEYS
@@ -29,11 +29,11 @@ def test_no_setting_is_a_secret():
 
 
 def test_a_change_from_afar_is_refused_with_the_way_to_do_it():
-    refusal = read_only_configuration(RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG))
+    refusal = read_only_error(RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG))
     assert refusal.code == ResponseCode.NO_PERMISSION
     assert "UPDATE_BROKER_CONFIG" in refusal.remark
     assert "restart" in refusal.remark
 
 
 def test_cluster_and_broker_give_their_names_to_topics():
-    assert own_topics(CONFIG) == {"b", "c", "c_REPLY_TOPIC"}
+    assert reserved_topics(CONFIG) == {"b", "c", "c_REPLY_TOPIC"}

@@ -38,7 +38,7 @@ def dispatched(result, code=10, flag=0, park=never_parked):
 
 
 def test_each_code_goes_to_its_handler():
-    assert dispatched(lambda request: request.respond(0, "here")).remark == "here"
+    assert dispatched(lambda request: request.respond(0, "return_path")).remark == "return_path"
     assert dispatched(None) is None  # it comes later
     families = [{10: handler(None)}, {11: handler(None)}]
     assert RequestDispatcher(families, 1_000, never_parked).codes == {10, 11}
@@ -92,13 +92,13 @@ class Hindered:
 
     def __init__(self, number, way):
         self.now = 0.0
-        self._lacking, self._number, self._way = set(), number, way
+        self._lacking, self._number, self._trace = set(), number, way
         self._sent = []
         self._dispatch = RequestDispatcher(
             [{12: handler(self._handle)}], 1_000, never_parked, lambda: self.now
         )
 
-    def lack(self, *wanted):
+    def descriptor_shortage(self, *wanted):
         self._lacking = set(wanted)
 
     def _answer(self, request):
@@ -111,11 +111,11 @@ class Hindered:
         return self._answer(request)
 
     def _handle(self, request):
-        if self._way == "at once":
+        if self._trace == "at once":
             return self._answer(request)
-        if self._way == "in steps":
+        if self._trace == "in steps":
             return self._steps(request)
-        self._sent.append(self._dispatch.beside(FakeConnection(), request, self._steps(request)))
+        self._sent.append(self._dispatch.wrap_errors(FakeConnection(), request, self._steps(request)))
         return None
 
     def ask(self, wanted="a"):
@@ -136,14 +136,14 @@ def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_
     way, number, caplog
 ):
     hindered = Hindered(number, way)
-    hindered.lack("a")
+    hindered.descriptor_shortage("a")
     for _ in range(3):
         hindered.now += 60
         refused = hindered.ask()
         assert refused.code == ResponseCode.SYSTEM_BUSY
         assert os.strerror(number) in refused.remark
         assert "/store/index/1" in refused.remark
-    hindered.lack()
+    hindered.descriptor_shortage()
     hindered.now += 60
     assert [hindered.ask().code for _ in range(3)] == [0, 0, 0]
     begun, over = lines_of(caplog)
@@ -154,11 +154,11 @@ def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_
 def test_where_some_requests_are_refused_and_others_are_not_that_is_not_over_each_time(
     hindered, caplog
 ):
-    hindered.lack("a")
+    hindered.descriptor_shortage("a")
     for _ in range(100):
         assert [hindered.ask(wanted).code for wanted in "ab"] == [2, 0]
         hindered.now += 9
-    hindered.lack()
+    hindered.descriptor_shortage()
     assert hindered.ask().code == 0
     assert len(lines_of(caplog)) == 1
     hindered.now += 1

@@ -3,14 +3,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll.broker.processor.queues import check_queue, topic_of
+from rocketpoll.broker.processor.queues import check_queue, require_topic
 from rocketpoll.broker.processor.request import RequestRejected
 
 
 def test_a_topic_that_is_not_there_is_refused(parts):
-    assert topic_of(parts.topics, "T").topic_name == "T"
+    assert require_topic(parts.topics, "T").topic_name == "T"
     with pytest.raises(RequestRejected, match=r"topic\[U\] not exist") as refusal:
-        topic_of(parts.topics, "U")
+        require_topic(parts.topics, "U")
     assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 

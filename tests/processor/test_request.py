@@ -14,7 +14,7 @@ from rmq_spark.wire.headers.offsets import OffsetResponseHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rocketpoll.broker.processor.request import (
     RequestRejected,
-    answer,
+    success_response,
     body_of,
     header_of,
     negotiated,
@@ -53,11 +53,11 @@ def test_a_body_has_to_be_there():
 
 def test_an_answer_carries_a_header_or_a_body_or_neither():
     request = RemotingCommand(RequestCode.GET_MAX_OFFSET, opaque=5)
-    assert answer(request, OffsetResponseHeader(7)).ext_fields == {"offset": "7"}
-    assert answer(request, body=HeartbeatData(client_id="c")).body.startswith(b'{"')
-    assert answer(request) == request.respond(0, None, {})
+    assert success_response(request, OffsetResponseHeader(7)).ext_fields == {"offset": "7"}
+    assert success_response(request, body=HeartbeatData(client_id="c")).body.startswith(b'{"')
+    assert success_response(request) == request.respond(0, None, {})
     with pytest.raises(HeaderError, match="a code whose answer has one"):
-        answer(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET), OffsetResponseHeader(7))
+        success_response(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET), OffsetResponseHeader(7))
 
 
 @pytest.mark.parametrize(("flag", "sent"), [(0, 1), (2, 0)])

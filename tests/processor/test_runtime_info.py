@@ -122,10 +122,10 @@ def test_the_broker_tells_since_when_it_runs(room):
 
 def test_sends_and_gets_show_as_they_were_counted(room):
     room.stats.put("T", 30, 3000)
-    room.stats.put_took.add(4)
-    room.stats.put_failed()
-    room.stats.got("T", "G", 20, 2000, took_ms=7)
-    room.stats.got("T", "G", 0, 0, took_ms=1)
+    room.stats.put_latency.add(4)
+    room.stats.record_put_failure()
+    room.stats.record_get("T", "G", 20, 2000, took_ms=7)
+    room.stats.record_get("T", "G", 0, 0, took_ms=1)
     finished(room.stats.sample(START + 10_000))
     found = figures(room)
     assert found["putTps"] == found["putTps"] == "3.0 3.0 3.0"

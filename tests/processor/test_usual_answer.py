@@ -8,9 +8,9 @@ from broker_connections import FakeConnection
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.processor.fast_path.response_template import UsualAnswer
+from rocketpoll.broker.processor.fast_path.response_template import ResponseTemplate
 
-ANSWER = UsualAnswer(
+ANSWER = ResponseTemplate(
     {"nextBeginOffset": "%d", "minOffset": "%s%04X"},
     {"suggestWhichBrokerId": "0", "50%": "%s"},
     "FOUND",
@@ -43,7 +43,7 @@ def test_who_wants_no_answer_gets_none():
 
 
 def test_the_answers_to_many_are_those_to_each():
-    answer = UsualAnswer({"at": "%s%04X"}, {"region": "köln"})
+    answer = ResponseTemplate({"at": "%s%04X"}, {"region": "köln"})
     one_by_one, together = FakeConnection(), FakeConnection()
     rows = [("x", number, 10**number) for number in range(10)]
     for *values, opaque in rows:

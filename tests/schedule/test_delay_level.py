@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.schedule.delay_level import GRAIN_MS_MIN, GRAINS_PER_DELAY, DelayLevel, Start
+from rocketpoll.broker.schedule.delay_level import GRAIN_MS_MIN, GRAINS_PER_DELAY, DelayLevel, StartTime
 
-START = Start(wall_ms=1_700_000_000_000, monotonic_ms=50_000)
+START = StartTime(wall_ms=1_700_000_000_000, monotonic_ms=50_000)
 ROUNDED_MS = 2
 DAY_MS = 24 * 3_600_000
 
@@ -30,7 +30,7 @@ def test_what_is_stored_waits_for_its_delay_and_hardly_longer(delay_ms, arrivals
         now_ms += gap_ms
         stored_ms |= dict.fromkeys(range(end, end + count), now_ms)
         end += count
-        level.arrived(end, now_ms)
+        level.record_arrival(end, now_ms)
     due_ms = {queue_offset: level.due_ms(queue_offset, 0) for queue_offset in stored_ms}
     for queue_offset, at_ms in stored_ms.items():
         if at_ms + delay_ms < now_ms - grain_ms(delay_ms) - ROUNDED_MS:
@@ -46,15 +46,15 @@ def test_one_that_comes_alone_waits_for_its_delay_to_the_millisecond(delay_ms):
     level = DelayLevel(delay_ms, START, 0)
     for number in range(3):
         now_ms = START.monotonic_ms + number * (delay_ms + 50)
-        level.arrived(number + 1, now_ms)
+        level.record_arrival(number + 1, now_ms)
         assert level.due_ms(number, 0) == now_ms + delay_ms + 1
 
 
 def test_what_was_told_before_is_stored_since_then():
     level = DelayLevel(1_000, START, 0)
-    level.arrived(5, 60_000)
-    level.arrived(5, 61_000)
-    level.arrived(3, 62_000)
+    level.record_arrival(5, 60_000)
+    level.record_arrival(5, 61_000)
+    level.record_arrival(3, 62_000)
     assert {level.due_ms(queue_offset, 0) for queue_offset in range(5)} == {61_001}
 
 
@@ -73,7 +73,7 @@ def test_what_was_there_at_the_start_waits_for_what_is_left_and_no_longer_than_t
 @given(delays, st.integers(-DAY_MS, DAY_MS), st.integers(0, 100))
 def test_what_was_there_at_the_start_is_never_due_after_what_came_then(delay_ms, ago_ms, after_ms):
     level = DelayLevel(delay_ms, START, 1)
-    level.arrived(2, START.monotonic_ms + after_ms)
+    level.record_arrival(2, START.monotonic_ms + after_ms)
     assert level.due_ms(0, START.wall_ms - ago_ms) <= level.due_ms(1, 0)
 
 
@@ -84,7 +84,7 @@ def test_however_much_arrives_so_many_marks_are_kept_and_no_more(delay_ms, is_de
     most = delivered = 0
     for number in range(5 * GRAINS_PER_DELAY):
         now_ms = START.monotonic_ms + number * delay_ms // 2_000
-        level.arrived(number + 1, now_ms)
+        level.record_arrival(number + 1, now_ms)
         while is_delivered and level.due_ms(delivered, 0) <= now_ms:
             delivered += 1
         most = max(most, len(level._marks))

@@ -10,45 +10,45 @@ from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import decode_record, encode_record
 from rocketpoll.broker.schedule.delayed_message import (
     WITHOUT_DELAY,
-    Undeliverable,
-    delivered,
-    scheduled,
+    UndeliverableMessage,
+    to_real_topic,
+    to_schedule_topic,
 )
 
 
 def test_a_message_that_waits_knows_where_it_belongs():
-    waiting = scheduled(message("x", topic="T", queue_id=3, tags="a", WAIT="false", DELAY="99"), 4)
+    waiting = to_schedule_topic(message("x", topic="T", queue_id=3, tags="a", WAIT="false", DELAY="99"), 4)
     assert (waiting.topic, waiting.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)
     assert waiting.properties == {"TAGS": "a", "DELAY": "4", "REAL_TOPIC": "T", "REAL_QID": "3"}
 
 
 def test_what_a_producer_says_of_its_real_topic_counts_for_nothing():
     forged = message("x", topic="T", REAL_TOPIC="other", REAL_QID="7")
-    assert delivered(scheduled(forged, 1)).topic == "T"
+    assert to_real_topic(to_schedule_topic(forged, 1)).topic == "T"
 
 
 def test_a_delivered_message_is_not_delayed_again():
-    back = delivered(scheduled(message("x", topic="T", queue_id=3, tags="a"), 4))
+    back = to_real_topic(to_schedule_topic(message("x", topic="T", queue_id=3, tags="a"), 4))
     assert (back.topic, back.queue_id) == ("T", 3)
     assert back.properties == {"TAGS": "a"}
 
 
 def test_a_delivered_message_keeps_what_its_producer_named_as_rocketmq_names_a_checksum():
     named = {"__CRC32#": "0123456789", "a": "1"}
-    assert delivered(scheduled(message("x", **named), 1)).properties == named
+    assert to_real_topic(to_schedule_topic(message("x", **named), 1)).properties == named
 
 
 def test_a_retry_topic_of_a_long_group_gets_the_record_that_has_room_for_it():
     topic = "%RETRY%" + "g" * 200
-    waiting = scheduled(message("x", topic=topic), 1)
+    waiting = to_schedule_topic(message("x", topic=topic), 1)
     assert decode_record(encode_record(waiting)).topic == "SCHEDULE_TOPIC_XXXX"
-    assert decode_record(encode_record(delivered(waiting))).topic == topic
+    assert decode_record(encode_record(to_real_topic(waiting))).topic == topic
 
 
 @given(stored_messages(), st.integers(1, 18), st.integers(0, (1 << 31) - 1))
 def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
     original = dataclasses.replace(given_message, queue_id=queue_id)
-    back = delivered(scheduled(original, level))
+    back = to_real_topic(to_schedule_topic(original, level))
     kept = {name: value for name, value in original.properties.items() if name not in WITHOUT_DELAY}
     assert back == dataclasses.replace(
         original, properties_text=encode_properties(kept), magic=back.magic
@@ -71,5 +71,5 @@ def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
     ],
 )
 def test_a_message_that_belongs_nowhere_is_not_delivered(properties):
-    with pytest.raises(Undeliverable):
-        delivered(message("x", topic="SCHEDULE_TOPIC_XXXX", **properties))
+    with pytest.raises(UndeliverableMessage):
+        to_real_topic(message("x", topic="SCHEDULE_TOPIC_XXXX", **properties))

@@ -20,11 +20,11 @@ from rocketpoll.broker.schedule.schedule_message_service import (
     MESSAGES_PER_CALL,
     RETRY_MS,
     ScheduleMessageService,
-    Start,
-    scheduled,
+    StartTime,
+    to_schedule_topic,
 )
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.errors import Lacking, StoreClosed
+from rocketpoll.broker.store.errors import TransientFailure, StoreClosed
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 LEVELS_MS = (1_000, 5_000, 10_000)
@@ -62,7 +62,7 @@ class Broker:
             self.put,
             lambda topic: self.topics.get(topic, 0),
             self.topics.setdefault,
-            Start(self.clock(), self.monotonic_ms),
+            StartTime(self.clock(), self.monotonic_ms),
         )
 
     def restart(self, levels_ms=None):
@@ -74,12 +74,12 @@ class Broker:
         return self.refuses or self.store.put_message(target)
 
     def delay(self, text, level, **more):
-        result = self.store.put_message(scheduled(message(text, **more), level))
-        self.arrived(level)
+        result = self.store.put_message(to_schedule_topic(message(text, **more), level))
+        self.record_arrival(level)
         return result
 
-    def arrived(self, level):
-        self.service.arrived(level - 1, self.monotonic_ms)
+    def record_arrival(self, level):
+        self.service.record_arrival(level - 1, self.monotonic_ms)
 
     def wait(self, ms):
         """Let time pass, and the time of day go on as well."""
@@ -122,8 +122,8 @@ def test_a_message_is_delivered_when_its_time_has_come_and_not_before(broker):
 
 def test_a_delivered_message_is_the_producers(broker):
     original = replace(message("x"), reconsume_times=3, flag=7, sys_flag=1, born_timestamp=5)
-    broker.store.put_message(scheduled(original, 1))
-    broker.arrived(1)
+    broker.store.put_message(to_schedule_topic(original, 1))
+    broker.record_arrival(1)
     broker.wait(1_001)
     broker.deliver_all()
     (found,) = read_all(broker.store, "T", 0)
@@ -358,7 +358,7 @@ def test_times_of_the_log_that_are_years_ahead_delay_nobody_over_any_restart(bro
 
 def test_a_message_that_nobody_has_told_of_waits_from_when_it_is_found(broker):
     broker.delay("x", 1)
-    broker.store.put_message(scheduled(message("y"), 1))
+    broker.store.put_message(to_schedule_topic(message("y"), 1))
     broker.wait(1_001)
     broker.deliver_all()
     assert bodies(broker.store) == ["x"]
@@ -470,7 +470,7 @@ def test_messages_of_a_level_that_was_taken_away_before_anything_was_delivered_a
 def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(tmp_path):
     broker = Broker(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     broker.store.wait_until_stored(broker.delay("x", 1))
-    broker.arrived(1)
+    broker.record_arrival(1)
     broker.wait(1_001)
     broker.deliver_all()
     patience = time.monotonic() + 30
@@ -484,7 +484,7 @@ def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(
 def test_what_is_saved_of_a_level_is_on_the_disk(tmp_path, kind):
     broker = Broker(tmp_path, flush_disk_type=kind, flush_interval_commit_log_ms=3_600_000)
     broker.store.wait_until_stored(broker.delay("x", 1))
-    broker.arrived(1)
+    broker.record_arrival(1)
     broker.wait(1_001)
     broker.deliver_all()
     broker.service.save()
@@ -670,8 +670,8 @@ def test_while_a_disk_is_slow_to_flush_no_offset_is_saved_and_nobody_is_told_of_
         slow.setattr(
             "rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01
         )
-        slow.setattr(broker.store, "flushed", lambda _: Future())
-        with pytest.raises(Lacking, match="takes longer than"):
+        slow.setattr(broker.store, "flush_future", lambda _: Future())
+        with pytest.raises(TransientFailure, match="takes longer than"):
             broker.service.save()
     assert broker.service.is_dirty
     broker.service.save()

@@ -124,13 +124,13 @@ class Trials:
     def run(self, bugs, workers):
         """Try all bugs, and print the lines of the table."""
         with ThreadPoolExecutor(workers) as pool:
-            trials = {pool.submit(self._try, bug): bug for bug in bugs}
+            trials = {pool.submit(self._try_accept, bug): bug for bug in bugs}
             for trial in as_completed(trials):
                 bug = trials[trial]
                 found, seconds = trial.result()
                 print(f"| {bug.name} | {bug.title} | {found} | {seconds:.0f} |", flush=True)
 
-    def _try(self, bug):
+    def _try_accept(self, bug):
         began = time.perf_counter()
         copy = self._copies.get()
         try:

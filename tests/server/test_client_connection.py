@@ -18,8 +18,8 @@ from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.server.fair_scheduler import LoopTurn
-from rocketpoll.broker.server.limits.concurrency_limit import StepPlaces
+from rocketpoll.broker.server.fair_scheduler import FairScheduler
+from rocketpoll.broker.server.limits.concurrency_limit import ConcurrencyLimit
 from rocketpoll.broker.settings.config import ServerLimits
 
 RESPONSE = CommandFlag.RESPONSE.value
@@ -92,34 +92,34 @@ class Table:
     def __init__(self, refusal=None):
         self.told = []
         self.refusal = refusal
-        self.answer_bytes_max = 1 << 23
-        self.step_places = StepPlaces()
+        self.response_bytes_max = 1 << 23
+        self.concurrency_limit = ConcurrencyLimit()
 
-    def answer_fault(self, size):
+    def response_fault(self, size):
         return (
             (ResponseCode.SYSTEM_BUSY, f"no room for {size}")
-            if size > self.answer_bytes_max
+            if size > self.response_bytes_max
             else None
         )
 
-    def opened(self, _connection):
+    def register(self, _connection):
         self.told.append("opened")
         return self.refusal
 
-    def understood(self, _connection):
+    def protocol_accepted(self, _connection):
         self.told.append("understood")
 
-    def holds_requests(self, _connection, size, *, is_waiting=False):
+    def record_requests(self, _connection, size, *, is_waiting=False):
         self.told.append(("holds", size))
         self.waiting_bytes = size if is_waiting else 0
 
-    def leaves_unread(self, _connection, size):
+    def record_unread(self, _connection, size):
         self.told.append(("leaves unread", size))
 
-    def read_all(self, _connection):
+    def discard_unread(self, _connection):
         self.told.append("read all")
 
-    def closed(self, _connection):
+    def unregister(self, _connection):
         self.told.append("closed")
 
 
@@ -133,7 +133,7 @@ class End:
         self.answer = answer or (lambda request: request.respond(0))
         limits = ServerLimits(**settings)
         self.left = []  # what is answered only when the turn ends
-        self.turn = turn or LoopTurn(asyncio.get_running_loop())
+        self.turn = turn or FairScheduler(asyncio.get_running_loop())
         self.connection = ClientConnection(
             asyncio.get_running_loop(),
             limits,
@@ -382,14 +382,14 @@ async def test_a_request_of_many_steps_ends_with_its_client():
 async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it_back():
     asyncio.get_running_loop().stand_still()
     ends = [End(answer=lambda request: in_steps(request, 30, [])) for _ in range(4)]
-    ends[0].table.step_places = places = StepPlaces(1)
+    ends[0].table.concurrency_limit = places = ConcurrencyLimit(1)
     for end in ends:
-        end.table.step_places = places
+        end.table.concurrency_limit = places
         end.receive(*requests(2))
-    assert [end.connection._place.granted.done() for end in ends] == [True, False, False, False]
+    assert [end.connection._permit.granted.done() for end in ends] == [True, False, False, False]
     ends[0].connection.connection_lost(None)
     ends[2].connection.connection_lost(None)
-    assert ends[1].connection._place.granted.done()
+    assert ends[1].connection._permit.granted.done()
     for _ in range(300):
         await asyncio.sleep(0)
     assert [[each.opaque for each in end.transport.answers()] for end in ends] == [
@@ -398,7 +398,7 @@ async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it
         [],
         [0, 1],
     ]
-    assert places.place(0).granted.done()
+    assert places.acquire(0).granted.done()
 
 
 @story
@@ -411,16 +411,16 @@ async def test_a_request_of_many_steps_counts_with_its_header_and_keeps_none_of_
         return in_steps(request, 3, [])
 
     end = End(answer=steps)
-    end.table.step_places = places = StepPlaces(1)
-    first = places.place(0)
+    end.table.concurrency_limit = places = ConcurrencyLimit(1)
+    first = places.acquire(0)
     request = RemotingCommand(
         10, remark="r" * 30_000, ext_fields={"x": "y" * 30_000}, body=bytes(1_000)
     )
     end.receive(request)
     assert ("holds", len(request.encode())) in end.table.told
-    assert end.connection._place.size > 61_000
+    assert end.connection._permit.size > 61_000
     assert seen == [request._replace(remark=None)]
-    assert end.connection._asked == RemotingCommand(10)
+    assert end.connection._request == RemotingCommand(10)
     first.release()
 
 
@@ -456,7 +456,7 @@ async def test_a_request_of_many_steps_that_has_begun_ends_though_its_client_doe
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(diary) == 4
-    assert (end.requests, end.connection._place) == ([0], None)
+    assert (end.requests, end.connection._permit) == ([0], None)
     assert not end.transport.reads
     end.drain()
     for _ in range(10):
@@ -471,9 +471,9 @@ async def test_a_place_that_is_granted_to_a_client_that_does_not_read_is_used_an
     first, still, other = ends = [
         End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)
     ]
-    places = StepPlaces(1)
+    places = ConcurrencyLimit(1)
     for end in ends:
-        end.table.step_places = places
+        end.table.concurrency_limit = places
         end.receive(*requests(1))
     still.congest()
     for _ in range(20):
@@ -488,19 +488,19 @@ async def test_a_client_that_is_closed_gives_its_place_back_though_it_lingers():
     first, second, third = ends = [
         End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)
     ]
-    places = StepPlaces(1)
+    places = ConcurrencyLimit(1)
     for end in ends:
-        end.table.step_places = places
+        end.table.concurrency_limit = places
         end.receive(*requests(1))
     second.connection.close("because")
     first.connection.close("because")
-    assert third.connection._place.granted.done()
+    assert third.connection._permit.granted.done()
     for end in (first, second):
         end.connection.connection_lost(None)
     for _ in range(10):
         await asyncio.sleep(0)
     assert [answer.opaque for answer in third.transport.answers()] == [0]
-    assert places.place(0).granted.done()
+    assert places.acquire(0).granted.done()
 
 
 ACTS = {
@@ -508,8 +508,8 @@ ACTS = {
     "asks much": lambda end: end.receive(*requests(1, body=bytes(100_000))),
     "reads no more": lambda end: end.connection.is_closed or end.congest(),
     "reads": End.drain,
-    "has too much here": lambda end: end.connection.hold_back(),
-    "may go on": lambda end: end.connection.let_go_on(),
+    "has too much here": lambda end: end.connection.throttle(),
+    "may go on": lambda end: end.connection.unthrottle(),
     "is closed": lambda end: end.connection.close("because"),
     "goes": lambda end: end.connection.connection_lost(None),
     "waits": lambda _: None,
@@ -520,10 +520,10 @@ ACTS = {
 def test_whatever_others_do_who_reads_is_answered(acts):
     async def tell():
         asyncio.get_running_loop().stand_still()
-        places = StepPlaces(1)
+        places = ConcurrencyLimit(1)
         *others, honest = [End(answer=lambda request: in_steps(request, 3, [])) for _ in range(4)]
         for end in (*others, honest):
-            end.table.step_places = places
+            end.table.concurrency_limit = places
         gone = set()
         for which, act in acts:
             if which in gone:
@@ -546,15 +546,15 @@ async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_o
     end = End()
     end.congest()
     end.receive(*requests(5))
-    end.connection.hold_back()
-    holds = end.table.holds_requests
+    end.connection.throttle()
+    holds = end.table.record_requests
 
     def make_room(connection, size, *, is_waiting=False):
         holds(connection, size, is_waiting=is_waiting)
-        if not size and connection.is_held_back:
-            connection.let_go_on()
+        if not size and connection.is_throttled:
+            connection.unthrottle()
 
-    end.table.holds_requests = make_room
+    end.table.record_requests = make_room
     end.answer = lambda request: in_steps(request, 3, [])
     asyncio.get_running_loop().stand_still()
     end.drain()
@@ -579,7 +579,7 @@ async def test_a_client_is_closed_if_the_end_of_a_turn_fails_even_one_that_waite
     asyncio.get_running_loop().stand_still()
     end.answer = lambda request: in_steps(request, 4, [])
     end.receive(*requests(2))
-    assert end.connection._is_in_line
+    assert end.connection._is_queued
 
     def fail():
         raise MemoryError
@@ -588,7 +588,7 @@ async def test_a_client_is_closed_if_the_end_of_a_turn_fails_even_one_that_waite
     for _ in range(5):
         await asyncio.sleep(0)
     assert end.connection.is_closed
-    assert not end.turn._in_line
+    assert not end.turn._queue
 
 
 def steps_behind(awaited, request, ended):
@@ -608,14 +608,14 @@ async def test_a_request_that_needs_what_is_not_there_yet_waits_without_a_turn()
         steps_behind(awaited, request, ended) if request.opaque == 0 else None
     )
     end.receive(*requests(2))
-    assert end.connection.is_kept_waiting
+    assert end.connection.is_waiting_for_broker
     assert not end.transport.reads
     end.connection.resume_writing()  # nothing else has it go on
-    end.connection.let_go_on()
+    end.connection.unthrottle()
     for _ in range(5):
         await asyncio.sleep(0)
     assert end.requests == [0]
-    assert not end.turn._in_line
+    assert not end.turn._queue
     awaited.set_result(None)
     for _ in range(5):
         await asyncio.sleep(0)
@@ -641,7 +641,7 @@ async def test_what_waits_for_its_turn_is_told_from_what_waits_for_its_client():
     end = End(answer=lambda request: in_steps(request, 4, []))
     asyncio.get_running_loop().stand_still()
     end.receive(*requests(2))
-    assert end.connection._is_in_line
+    assert end.connection._is_queued
     assert end.table.waiting_bytes > 0
     end.congest()
     for _ in range(20):
@@ -666,7 +666,7 @@ async def test_a_request_that_waits_ends_with_its_client():
 @story
 async def test_an_answer_for_which_there_is_no_room_is_refused_and_one_that_is_small_is_not():
     end = End(answer=lambda request: request.respond(0, body=bytes(request.opaque)))
-    end.table.answer_bytes_max = 70_000
+    end.table.response_bytes_max = 70_000
     end.receive(*[RemotingCommand(21, opaque=size) for size in (70_000, 70_001, 65_536)])
     answers = list(end.transport.answers())
     assert [(answer.code, len(answer.body)) for answer in answers] == [
@@ -680,9 +680,9 @@ async def test_an_answer_for_which_there_is_no_room_is_refused_and_one_that_is_s
 @story
 async def test_who_is_held_back_is_not_read_from_until_he_may_go_on():
     end = End()
-    end.connection.hold_back()
+    end.connection.throttle()
     assert not end.transport.reads
-    end.connection.let_go_on()
+    end.connection.unthrottle()
     await asyncio.sleep(0)
     assert end.transport.reads
 
@@ -807,8 +807,8 @@ async def test_what_the_system_keeps_for_a_client_counts_as_unwritten_until_that
             while True:
                 ours.send(bytes(1 << 12))
         end.transport.tcp.fileno = ours.fileno
-        before = end.connection.unwritten_bytes
+        before = end.connection.undelivered_bytes
         assert before > 0
         theirs.recv(1 << 12)
-        assert end.connection.unwritten_bytes < before
-    assert end.connection.unwritten_bytes == 0  # as the socket is gone
+        assert end.connection.undelivered_bytes < before
+    assert end.connection.undelivered_bytes == 0  # as the socket is gone

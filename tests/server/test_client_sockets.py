@@ -3,7 +3,7 @@
 import socket
 from contextlib import suppress
 
-from rocketpoll.broker.server.client_sockets import kept_by_the_system
+from rocketpoll.broker.server.client_sockets import kernel_buffered_bytes
 
 
 def test_what_was_given_to_the_system_is_kept_until_it_has_arrived():
@@ -11,13 +11,13 @@ def test_what_was_given_to_the_system_is_kept_until_it_has_arrived():
         writer = socket.create_connection(server.getsockname())
         reader, _ = server.accept()
     with writer, reader:
-        assert kept_by_the_system(writer.fileno()) == 0
+        assert kernel_buffered_bytes(writer.fileno()) == 0
         writer.setblocking(False)
         with suppress(BlockingIOError):
             while True:
                 writer.send(bytes(1 << 16))
-        assert kept_by_the_system(writer.fileno()) > 0
+        assert kernel_buffered_bytes(writer.fileno()) > 0
 
 
 def test_of_a_socket_that_is_closed_nothing_is_kept():
-    assert kept_by_the_system(-1) == 0
+    assert kernel_buffered_bytes(-1) == 0

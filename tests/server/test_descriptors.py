@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.limits.descriptors import allow_descriptors, lack, shared
+from rocketpoll.broker.server.limits.descriptors import allow_descriptors, descriptor_shortage, divide_descriptors
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_as_many_are_asked_for_as_are_wanted_and_divided_if_there_are_fewer(
 def test_nobody_gets_more_than_wanted_and_all_together_no_more_than_there_are(
     allowed, files, connections
 ):
-    open_files_max, connections_max = shared(allowed, files, connections)
+    open_files_max, connections_max = divide_descriptors(allowed, files, connections)
     assert 1 <= open_files_max <= files
     assert 1 <= connections_max <= connections
     if allowed >= 104:
@@ -48,4 +48,4 @@ def test_nobody_gets_more_than_wanted_and_all_together_no_more_than_there_are(
 
 
 def test_a_process_that_may_open_one_more_lacks_nothing():
-    assert lack() is None
+    assert descriptor_shortage() is None

@@ -42,7 +42,7 @@ def test_it_rings_once_for_the_earliest_of_all_times_that_were_planned():
         rung = Rung()
         start_ms = now_ms()
         for after_ms in (5_000, 3, 4_000, 2, 3):
-            rung.timer.plan(start_ms + after_ms)
+            rung.timer.schedule(start_ms + after_ms)
         await rung.once()
         assert len(rung.times_ms) == 1
         assert rung.times_ms[0] >= start_ms + 2
@@ -63,8 +63,8 @@ def test_times_that_are_nearly_now_can_be_planned_again(first_ms, second_ms):
         rung = Rung()
         for _ in range(20):
             start_ms = now_ms()
-            rung.timer.plan(start_ms + first_ms)
-            rung.timer.plan(start_ms + second_ms)
+            rung.timer.schedule(start_ms + first_ms)
+            rung.timer.schedule(start_ms + second_ms)
             await rung.once()
             assert rung.times_ms.pop() >= start_ms + min(first_ms, second_ms)
             assert rung.times_ms == []
@@ -77,12 +77,12 @@ def test_a_timer_that_is_cancelled_is_silent_until_it_is_planned_again():
     async def story():
         rung = Rung()
         rung.timer.cancel()
-        rung.timer.plan(now_ms() + 1_000)
+        rung.timer.schedule(now_ms() + 1_000)
         rung.timer.cancel()
         asyncio.get_running_loop().move(60)
         await asyncio.sleep(0.001)
         assert rung.times_ms == []
-        rung.timer.plan(now_ms() + 1)
+        rung.timer.schedule(now_ms() + 1)
         await rung.once()
 
     run(story())
@@ -93,9 +93,9 @@ def test_it_can_be_planned_while_it_rings():
     async def story():
         rung = Rung()
         timer = EarliestTimer(
-            asyncio.get_running_loop(), lambda at_ms: (rung._ring(at_ms), timer.plan(at_ms + 1_000))
+            asyncio.get_running_loop(), lambda at_ms: (rung._ring(at_ms), timer.schedule(at_ms + 1_000))
         )
-        timer.plan(now_ms())
+        timer.schedule(now_ms())
         for count in (1, 2, 3):
             await rung.once()
             assert len(rung.times_ms) == count

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from logged_lines import lines_of
 
 from rmq_spark.wire.hosts import Host
-from rocketpoll.broker.server.limits.partial_requests import HalfRequests
+from rocketpoll.broker.server.limits.partial_requests import PartialRequests
 
 WHO_GOES = "the oldest of the address that holds most are closed (maxInFlightBytes)"
 
@@ -22,14 +22,14 @@ class Sender:
 
 @pytest.fixture
 def halves():
-    return HalfRequests()
+    return PartialRequests()
 
 
 def test_nobody_goes_while_there_is_room(halves, caplog):
     halves.note(Sender(1), 60)
     halves.note(Sender(1), 40)
     assert list(halves.to_close(100, 0)) == []
-    halves.have_room()
+    halves.end_eviction()
     assert lines_of(caplog) == []
 
 
@@ -47,13 +47,13 @@ def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halve
 
 def test_who_comes_from_an_address_with_less_than_others_does_not_hold_its_share(halves):
     greedy, honest, silent = Sender(1), Sender(2), Sender(3)
-    assert halves.holds_its_share(silent, 0)  # as nobody holds anything
+    assert halves.is_over_fair_share(silent, 0)  # as nobody holds anything
     halves.note(greedy, 90)
-    assert halves.holds_its_share(greedy, 0)
+    assert halves.is_over_fair_share(greedy, 0)
     halves.note(honest, 30)
-    assert [halves.holds_its_share(each, 0) for each in (greedy, honest, silent)] == [1, 0, 0]
+    assert [halves.is_over_fair_share(each, 0) for each in (greedy, honest, silent)] == [1, 0, 0]
     halves.note(honest, 90)
-    assert halves.holds_its_share(honest, 0)
+    assert halves.is_over_fair_share(honest, 0)
 
 
 def test_who_holds_no_more_than_a_request_waits_for_nobody_and_goes_by_age_alone(halves):
@@ -66,8 +66,8 @@ def test_who_holds_no_more_than_a_request_waits_for_nobody_and_goes_by_age_alone
     halves.note(honest, 40)
     for sender in flood[10:]:
         halves.note(sender, 5)
-    assert halves.holds_its_share(honest, 39)
-    assert not halves.holds_its_share(honest, 40)
+    assert halves.is_over_fair_share(honest, 39)
+    assert not halves.is_over_fair_share(honest, 40)
     assert list(halves.to_close(120, 40)) == [before, *flood[:4]]
     assert list(halves.to_close(110, 39)) == [honest]
 
@@ -88,8 +88,8 @@ def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(
         for _ in range(5):
             halves.note(Sender(1), 80)
             list(halves.to_close(100, 0))
-        halves.have_room()
-        halves.have_room()
+        halves.end_eviction()
+        halves.end_eviction()
         assert lines_of(caplog)[(round_ - 1) * 2 :] == [
             f"half requests of all clients take 160 bytes: {WHO_GOES}",
             f"there is room for half requests again; {4 if round_ == 1 else 5} were closed",
@@ -102,13 +102,13 @@ def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(
     )
 )
 def test_the_sum_is_that_of_all_and_never_over_the_limit(steps):
-    halves = HalfRequests()
+    halves = PartialRequests()
     senders = [Sender(number % 3) for number in range(10)]
     held = {}
     for number, size in steps:
-        halves.note(senders[number], size)
+        halves.record(senders[number], size)
         held[senders[number]] = size
-        for gone in halves.to_close(100, 0):
+        for gone in halves.evict(100, 0):
             theirs = [
                 sum(held[each] for each in held if each.remote_host.address == address)
                 for address in {each.remote_host.address for each in senders}

@@ -2,7 +2,7 @@
 
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.server.fast_paths import ClientLanes
+from rocketpoll.broker.server.fast_paths import ClientFastPaths
 
 
 class OneCode:
@@ -11,14 +11,14 @@ class OneCode:
     def __init__(self, code):
         self.code = code
         self.asked = 0
-        self.takes = True
+        self.accepts = True
 
     def learn(self, _connection, _header, request):
         return request.code == self.code
 
     def take(self, _connection, data, start):
         self.asked += 1
-        return start + 4 + int.from_bytes(data[start : start + 4], "big") if self.takes else start
+        return start + 4 + int.from_bytes(data[start : start + 4], "big") if self.accepts else start
 
 
 def fed(*codes):
@@ -28,7 +28,7 @@ def fed(*codes):
 
 
 def learned(lanes, *codes):
-    client = ClientLanes(lanes)
+    client = ClientFastPaths(lanes)
     reader = fed(*codes)
     while (frame := reader.next_frame()) is not None:
         client.learn(None, frame.header, decode_command(frame))
@@ -39,22 +39,22 @@ def test_a_lane_is_asked_for_what_begins_like_what_it_has_learned():
     sends, pulls = lanes = OneCode(310), OneCode(11)
     client = learned(lanes, 310, 34)
     reader = fed(310, 310, 11, 310)
-    assert client.take(None, reader)
-    assert client.take(None, reader)
-    assert not client.take(None, reader)  # nobody knows it yet
+    assert client.process(None, reader)
+    assert client.process(None, reader)
+    assert not client.process(None, reader)  # nobody knows it yet
     assert (sends.asked, pulls.asked) == (2, 0)
     assert decode_command(reader.next_frame()).code == 11
-    assert client.take(None, reader)
-    assert not client.take(None, reader)  # nothing is left
-    assert reader.bytes_held == 0
+    assert client.process(None, reader)
+    assert not client.process(None, reader)  # nothing is left
+    assert reader.buffered_bytes == 0
 
 
 def test_what_a_lane_leaves_is_still_there():
     lane = OneCode(310)
     client = learned([lane], 310)
-    lane.takes = False
+    lane.accepts = False
     reader = fed(310)
-    assert not client.take(None, reader)
+    assert not client.process(None, reader)
     assert lane.asked == 1
     assert decode_command(reader.next_frame()).code == 310
 
@@ -67,10 +67,10 @@ def test_so_many_beginnings_are_known_and_no_more():
     lane = Anything(0)
     codes = [1_000 + number for number in range(40)]
     client = learned([lane], *codes)
-    taken = [client.take(None, fed(code)) for code in codes]
+    taken = [client.process(None, fed(code)) for code in codes]
     assert sum(taken) == 8  # of the last
     assert all(taken[-8:])
 
 
 def test_without_lanes_nothing_is_taken():
-    assert not learned([], 310).take(None, fed(310))
+    assert not learned([], 310).process(None, fed(310))

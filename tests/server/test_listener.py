@@ -57,7 +57,7 @@ def test_clients_get_in():
     async def story():
         listener, port = await opened()
         assert [await greeted(port) for _ in range(40)] == [b"hello"] * 40
-        assert listener.look() is None
+        assert listener.poll_accept() is None
         assert len(listener.descriptors()) == len(set(listener.descriptors())) == 2
         listener.close()
         with pytest.raises(ConnectionRefusedError):
@@ -74,19 +74,19 @@ def test_a_look_says_why_nobody_can_be_let_in(code):
         (own,) = listener._sockets
         listener._sockets = [lacking := Lacking(own)]
         lacking.error = OSError(code, "lacking")
-        assert listener.look() is lacking.error
+        assert listener.poll_accept() is lacking.error
         if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
             assert not listener._servers, "it goes on trying"
             waiting = asyncio.ensure_future(greeted(port))
             await asyncio.sleep(0)
-            assert listener.look() is lacking.error
+            assert listener.poll_accept() is lacking.error
             lacking.error = None
             while not waiting.done():
-                assert listener.look() is None
+                assert listener.poll_accept() is None
                 await asyncio.sleep(0.001)
             assert waiting.result() == b"hello"
         lacking.error = None
-        assert listener.look() is None
+        assert listener.poll_accept() is None
         await asyncio.sleep(0.01)
         assert await greeted(port) == b"hello"
         listener.close()
@@ -101,7 +101,7 @@ def test_what_is_no_lack_is_passed_over():
         (own,) = listener._sockets
         listener._sockets = [lacking := Lacking(own)]
         lacking.error = ConnectionAbortedError(errno.ECONNABORTED, "it has gone again")
-        assert listener.look() is None
+        assert listener.poll_accept() is None
         lacking.error = None
         assert await greeted(port) == b"hello"
         listener.close()
@@ -115,9 +115,9 @@ def test_a_second_look_while_listening_resumes_starts_no_second_server():
     async def story():
         listener, port = await opened()
         before = len(listener.descriptors())
-        listener._end_servers()
+        listener._close_servers()
         for _ in range(3):
-            assert listener.look() is None
+            assert listener.poll_accept() is None
         while not listener._servers:  # noqa: ASYNC110  # nobody would set an event
             await asyncio.sleep(0)
         assert await greeted(port) == b"hello"

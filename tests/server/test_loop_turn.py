@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.server.fair_scheduler import (
-    LINE_SECONDS,
-    NEWCOMERS_SECONDS,
+    QUEUED_WORK_SECONDS,
+    NEW_WORK_SECONDS,
     SLICE_SECONDS,
-    SOON_MAX,
+    DEFERRED_WRITES_MAX,
     TURN_SECONDS,
-    LoopTurn,
+    FairScheduler,
 )
 
 
@@ -42,7 +42,7 @@ def tell_of(story):
     async def whole():
         loop = asyncio.get_running_loop()
         loop.stand_still()
-        await story(LoopTurn(loop))
+        await story(FairScheduler(loop))
 
     run(whole())
 
@@ -118,7 +118,7 @@ async def test_a_turn_in_which_very_many_come_is_over_nevertheless(turn):
         turn.work(iter(work))
     assert len(diary) == 2
     gaps = await gaps_until(lambda: len(diary) == 40)
-    assert max(gaps) <= LINE_SECONDS + 0.006
+    assert max(gaps) <= QUEUED_WORK_SECONDS + 0.006
     assert diary == sorted(diary)
 
 
@@ -134,14 +134,14 @@ async def test_work_that_waits_for_something_takes_no_turn_until_that_is_done(tu
     turn.work(steps())
     for _ in range(5):
         await asyncio.sleep(0)
-    assert (diary, len(turn._in_line)) == (["asks"], 0)
+    assert (diary, len(turn._queue)) == (["asks"], 0)
     awaited.set_exception(OSError())  # whoever waited finds that out
     await gaps_until(lambda: len(diary) == 2)
 
 
 def test_nobody_is_told_of_what_comes_when_the_loop_is_closed():
     async def story():
-        turn, awaited = LoopTurn(asyncio.get_running_loop()), Future()
+        turn, awaited = FairScheduler(asyncio.get_running_loop()), Future()
         turn.when_done(awaited, lambda: None)
         return awaited
 
@@ -230,14 +230,14 @@ async def test_work_that_fails_in_a_later_turn_is_told_of_and_keeps_nobody_waiti
 @story
 async def test_what_is_to_be_written_soon_is_so_in_its_order_and_so_much_in_a_turn(turn):
     written, by_turn = [], []
-    for number in range(2 * SOON_MAX + 50):
+    for number in range(2 * DEFERRED_WRITES_MAX + 50):
         turn.soon(partial(written.append, number))
     assert (written, turn.is_idle) == ([], False)
     while not turn.is_idle:
         before = len(written)
         await asyncio.sleep(0)
         by_turn.append(len(written) - before)
-    assert by_turn == [SOON_MAX, SOON_MAX, 50]
+    assert by_turn == [DEFERRED_WRITES_MAX, DEFERRED_WRITES_MAX, 50]
     assert written == sorted(written)
 
 
@@ -282,7 +282,7 @@ def test_whatever_is_to_be_done_everything_is_done_and_no_turn_is_longer_than_it
                 await asyncio.sleep(0)
                 gaps.append(loop.time() - before)
         gaps += await gaps_until(lambda: not any(work.left for work in left))
-        assert max(gaps, default=0) <= NEWCOMERS_SECONDS + LINE_SECONDS + 2 * 0.004 + 1e-9
+        assert max(gaps, default=0) <= NEW_WORK_SECONDS + QUEUED_WORK_SECONDS + 2 * 0.004 + 1e-9
         for number, (steps, _) in enumerate(works):
             assert diary.count(number) == steps
 

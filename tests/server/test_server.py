@@ -13,7 +13,7 @@ from raw_clients import RawClients, until
 
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.server.fair_scheduler import LoopTurn
+from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.server.server import CannotListen, RemotingServer
 from rocketpoll.broker.settings.config import ServerLimits
 
@@ -36,7 +36,7 @@ def dispatch(connection, request):
 
 
 def new_server(limits, gone):
-    turn = LoopTurn(asyncio.get_running_loop())
+    turn = FairScheduler(asyncio.get_running_loop())
     return RemotingServer(limits, dispatch, gone.append, turn, lambda: None)
 
 
@@ -328,7 +328,7 @@ def test_beyond_twice_what_halves_may_take_the_oldest_go_and_nobody_else(caplog)
             honest.send(torn[:9])
             honest.send(torn[9:])
             assert bytes((await honest.receive()).body) == b"slowly"
-        assert not server.is_flooded
+        assert not server.is_overloaded
         left = {connection.remote_host.port for connection in server._request_bytes}
         staying = [client for client in many if client.address[1] in left]
         favoured = server._favoured.remote_host.port
@@ -457,7 +457,7 @@ def test_who_does_not_read_keeps_no_room_for_requests_though_it_reads_a_little(c
         for _ in range(6):
             assert server.connections == 2
             for client in (greedy, slow):
-                client._frames.feed(await client._reader.read(1 << 16))
+                client._frame_reader.feed(await client._reader.read(1 << 16))
             asyncio.get_running_loop().move(5)
             await asyncio.sleep(0.01)
         asyncio.get_running_loop().move(5)
@@ -484,7 +484,7 @@ def test_a_client_that_goes_while_it_is_held_back_is_forgotten():
         assert not server._held_back
         asyncio.get_running_loop().move(1)
         await until(lambda: server._sweeps)
-        assert server._since_partial.keys() == {server._favoured}
+        assert server._partial_since.keys() == {server._favoured}
 
     serve(story, in_flight_bytes_max=1 << 18)
 

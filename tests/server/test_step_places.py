@@ -1,28 +1,28 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.limits.concurrency_limit import SMALL_BODY_BYTES, StepPlaces
+from rocketpoll.broker.server.limits.concurrency_limit import SMALL_BODY_BYTES, ConcurrencyLimit
 
 SMALL = 64 << 10
 LARGE = SMALL_BODY_BYTES + 1
 
 
 def test_there_is_room_for_some_and_for_one_however_long_it_is():
-    places = StepPlaces(6 * SMALL)
-    small = [places.place(0) for _ in range(5)]
+    places = ConcurrencyLimit(6 * SMALL)
+    small = [places.acquire(0) for _ in range(5)]
     assert [each.granted.done() for each in small] == [True, True, True, False, False]
     for each in small:
         each.release()
-    long, behind = places.place(100 * SMALL), places.place(LARGE)
+    long, behind = places.acquire(100 * SMALL), places.acquire(LARGE)
     assert (long.granted.done(), behind.granted.done()) == (True, False)
     long.release()
     assert behind.granted.done()
 
 
 def test_places_of_large_bodies_are_given_in_the_order_in_which_they_were_asked_for():
-    places = StepPlaces(10 * SMALL)
-    first = places.place(LARGE)
-    long, large = places.place(4 * SMALL), places.place(LARGE)
+    places = ConcurrencyLimit(10 * SMALL)
+    first = places.acquire(LARGE)
+    long, large = places.acquire(4 * SMALL), places.acquire(LARGE)
     assert not large.granted.done(), "else the long one would never have its turn"
     first.release()
     assert long.granted.done()
@@ -36,21 +36,21 @@ def test_a_small_body_does_not_stand_behind_large_ones_nor_a_large_one_behind_sm
         (0, LARGE),
         (SMALL_BODY_BYTES, LARGE),
     ):
-        places = StepPlaces()
-        while places.place(many).granted.done():
+        places = ConcurrencyLimit()
+        while places.acquire(many).granted.done():
             pass
-        assert places.place(one).granted.done(), (many, one)
+        assert places.acquire(one).granted.done(), (many, one)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10 * SMALL))))
 def test_whoever_releases_whenever_all_get_their_turn_and_nothing_is_left(story):
-    places = StepPlaces(8 * SMALL)
+    places = ConcurrencyLimit(8 * SMALL)
     held = []
     for which, size in story:
         if which < len(held):
             held.pop(which).release()
         else:
-            held.append(places.place(size))
+            held.append(places.acquire(size))
         for line in (places._small, places._large):
             of_line = [each for each in held if each._line is line]
             granted = [each for each in of_line if each.granted.done()]
@@ -61,4 +61,4 @@ def test_whoever_releases_whenever_all_get_their_turn_and_nothing_is_left(story)
         assert held[0].granted.done()
         held.pop(0).release()
     for line in (places._small, places._large):
-        assert (line._taken, line._waiting) == (0, {})
+        assert (line._used_bytes, line._waiting) == (0, {})

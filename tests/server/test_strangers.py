@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpoll.broker.server.limits.protocol_detection import protocol_of
+from rocketpoll.broker.server.limits.protocol_detection import detect_protocol
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from rocketpoll.broker.server.limits.protocol_detection import protocol_of
     ],
 )
 def test_a_protocol_is_known_by_its_start(first_bytes, name):
-    assert protocol_of(first_bytes) == name
+    assert detect_protocol(first_bytes) == name

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.settings.absent_settings import ABSENT
+from rocketpoll.broker.settings.absent_settings import UNSUPPORTED
 from rocketpoll.broker.settings.keys import KEYS
 from rocketpoll.broker.settings.settings import ConfigError, config_of, load_config
 
 
 def test_none_of_them_is_there():
-    assert not set(ABSENT) & set(KEYS)
+    assert not set(UNSUPPORTED) & set(KEYS)
 
 
-@pytest.mark.parametrize("name", ABSENT)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_each_is_refused_in_a_line_that_names_it_and_says_what_to_do(name, tmp_path):
     with pytest.raises(ConfigError) as raised:
         config_of({name: "x"})
-    assert str(raised.value) == f"there is no setting {name!r}: {ABSENT[name]}"
+    assert str(raised.value) == f"there is no setting {name!r}: {UNSUPPORTED[name]}"
     assert "\n" not in str(raised.value)
     path = tmp_path / "broker.conf"
     path.write_text(f"brokerName=a\n{name}=x\n", encoding="utf-8")
@@ -31,5 +31,5 @@ def test_the_settings_that_they_name_are_there():
         "aclEnable": "bindAddress",
         "storePathIndex": "storePathRootDir",
     }.items():
-        assert key in ABSENT[name]
+        assert key in UNSUPPORTED[name]
         assert key in KEYS

@@ -18,7 +18,7 @@ from rocketpoll.broker.settings.keys import KEYS, SECTIONS
 from rocketpoll.broker.settings.settings import ConfigError, config_of
 
 BOUNDS = {
-    name: key.setting.values.bounds for name, key in KEYS.items() if key.setting.values.bounds
+    name: key.setting.value_type.bounds for name, key in KEYS.items() if key.setting.value_type.bounds
 }
 NO_NUMBERS = ["", "abc", "nan", "inf", "-1", "1e3", "0x10", "1_0", "1.5", "+1", "\u0663", "1 0"]
 LARGE = [1 << bits for bits in (31, 32, 62, 63, 64, 100)]

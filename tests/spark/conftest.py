@@ -11,7 +11,7 @@ from sink_rooms import SinkRoom
 from source_rooms import SourceRoom
 from spark_sessions import started_session
 
-from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.manifest import commits_topic_name
 from rocketpoll import EmbeddedBroker
 
 LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
@@ -83,7 +83,7 @@ def own_producers(monkeypatch):
 @pytest.fixture
 def commits(rocketpoll_broker, rocketpoll_topic):
     """The messages of the commits topic."""
-    return lambda: list(rocketpoll_broker.messages(commits_topic(rocketpoll_topic)))
+    return lambda: list(rocketpoll_broker.messages(commits_topic_name(rocketpoll_topic)))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import pytest
 from client_clusters import FakeCluster
 from source_parts import options_for, queue_of
 
-from rmq_spark.client.api.name_server_api import NameServerCalls
+from rmq_spark.client.api.name_server_api import NameServerApi
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
 from rmq_spark.wire.bodies.lists import ClusterInfo
@@ -42,7 +42,7 @@ def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addr
             broker_addr_table={"a": BrokerData(broker_name="a", broker_addrs={0: moved})}
         )
 
-    monkeypatch.setattr(NameServerCalls, "cluster_info", cluster_info)
+    monkeypatch.setattr(NameServerApi, "cluster_info", cluster_info)
     queue = MessageQueue(rocketpoll_topic, "a", 0)
     assert [addresses.of(queue) for _ in range(3)] == ["127.0.0.1:1"] * 3
     addresses.look_again()
@@ -55,7 +55,7 @@ def test_a_broker_is_asked_where_its_master_is_though_it_has_slaves(
 ):
     known = BrokerData(broker_name="a", broker_addrs={2: "10.0.0.2:1", 0: "10.0.0.9:1", 1: "z:1"})
     monkeypatch.setattr(
-        NameServerCalls, "cluster_info", lambda _: ClusterInfo(broker_addr_table={"a": known})
+        NameServerApi, "cluster_info", lambda _: ClusterInfo(broker_addr_table={"a": known})
     )
     assert addresses.of(MessageQueue(rocketpoll_topic, "a", 0)) == "10.0.0.9:1"
 
@@ -66,7 +66,7 @@ def test_in_doubt_the_route_counts_if_no_name_server_says_more():
         instance = instance_for(options_for(cluster, "T").access)
         addresses = BrokerAddresses(instance)
         queue = MessageQueue("T", "a", 0)
-        assert addresses.of(queue) == cluster.servers["a"].address
-        addresses.look_again()
-        assert addresses.of(queue) == cluster.servers["a"].address
+        assert addresses.resolve(queue) == cluster.servers["a"].address
+        addresses.refresh()
+        assert addresses.resolve(queue) == cluster.servers["a"].address
         instance.shutdown()

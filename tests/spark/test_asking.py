@@ -5,7 +5,7 @@ import pytest
 from name_servers import JoiningNameServer
 from source_parts import queue_of, queues_of
 
-from rmq_spark.client.transport.sockets import OWN_SOCKETS
+from rmq_spark.client.transport.sockets import SOCKETS
 from rmq_spark.spark.errors import BrokersAway
 from rocketpoll.broker.embedded import EmbeddedBroker
 
@@ -20,7 +20,7 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic)
         ) as queues:
             which = queues.discover()
             broker.stop()
-            assert queues.discover(now=True) == which
+            assert queues.discover(is_forced=True) == which
             with pytest.raises(BrokersAway, match="broker broker-a has not answered for 0 ms"):
                 queues.ends(which)
 
@@ -37,10 +37,10 @@ def test_a_broker_that_is_away_is_waited_for_though_another_one_answers():
             away.stop()
             with pytest.raises(BrokersAway, match="broker b has not answered for 300 ms"):
                 queues.ends(which)
-            assert [queue.broker_name for queue in queues.ends(which, needed=())] == ["a"]
+            assert [queue.broker_name for queue in queues.ends(which, required=())] == ["a"]
             here.stop()
             with pytest.raises(BrokersAway):  # where nobody answers, all are waited for
-                queues.ends(which, needed=())
+                queues.ends(which, required=())
 
 
 class HostThatIsDown:
@@ -51,8 +51,8 @@ class HostThatIsDown:
     def __init__(self, monkeypatch):
         self.dials = []
         self.gives_up = threading.Event()
-        self._connect = OWN_SOCKETS.connected
-        monkeypatch.setattr(OWN_SOCKETS, "connected", self._dial)
+        self._connect = SOCKETS.connect
+        monkeypatch.setattr(SOCKETS, "connected", self._dial)
 
     def _dial(self, host, port, seconds):
         if (host, port) != ("127.0.0.1", 9):

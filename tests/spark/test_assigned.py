@@ -34,7 +34,7 @@ def test_a_query_that_starts_waits_for_it(pair):
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query(startingOffsets="latest") as batches:
-        assert places(batches.initial()) == {A0: 1, B0: 1, B1: 0}
+        assert places(batches.initial_offset()) == {A0: 1, B0: 1, B1: 0}
 
 
 def test_load_says_so_and_lets_it_pass(pair, caplog):
@@ -61,7 +61,7 @@ def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(pair, assigne
         pair.query(assign=json.dumps({"T": assigned})) as batches,
         pytest.raises(OptionError) as raised,
     ):
-        batches.initial()
+        batches.initial_offset()
     assert str(raised.value) == (
         f"option assign: it names broker {name}, which no name server has known for 2000 ms "
         f"(option retryTimeoutMs); {known} Correct the name, or start the broker, and then this "
@@ -78,7 +78,7 @@ def test_one_that_is_down_though_it_is_known_is_away_and_not_misnamed(pair):
         pair.query(retryTimeoutMs="1000") as batches,
         pytest.raises(BrokersAway, match="broker b has not answered for 1000 ms"),
     ):
-        batches.initial()
+        batches.initial_offset()
 
 
 def test_what_brokers_that_are_there_do_not_have_is_refused_at_once(pair):
@@ -101,7 +101,7 @@ def test_and_what_it_does_not_have_when_it_is_back(pair):
         pair.query() as batches,
         pytest.raises(OptionError, match=r"(?m)topic T has no queue 1 on broker b$"),
     ):
-        batches.initial()
+        batches.initial_offset()
 
 
 def test_a_condition_is_checked_by_the_brokers_that_are_there(pair):
@@ -130,7 +130,7 @@ def checkpoint(pair):
     """Where a query has come that has read a message of each queue."""
     pair.send(A0, B0, B1)
     with pair.query() as batches:
-        yield batches.latest(batches.initial(), NO_LIMITS)
+        yield batches.latest(batches.initial_offset(), NO_LIMITS)
 
 
 def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, caplog):
@@ -163,14 +163,14 @@ def test_one_that_is_gone_for_good_is_a_loss(pair, checkpoint, available_now):
             batches.prepare_available_now()
         end = batches.latest(checkpoint, NO_LIMITS)
     assert places(end) == {A0: 2, B0: 1, B1: 1}
-    assert end.gone == ("b",)
+    assert end.missing_brokers == ("b",)
 
 
 def test_where_no_other_broker_is_asked_it_is_away_and_no_loss(pair, checkpoint):
     """Nobody can tell a broker that is gone from a way that is cut off."""
     of_b = {"assign": json.dumps({"T": {"b": [0, 1]}}), "failOnDataLoss": "false"}
     with pair.query(**of_b) as batches:
-        start = batches.latest(batches.initial(), NO_LIMITS)
+        start = batches.latest(batches.initial_offset(), NO_LIMITS)
     pair.forget_b()
     with (
         pair.query(**of_b) as batches,
@@ -205,7 +205,7 @@ def test_a_query_that_skips_goes_on_without_it_until_it_is_back(pair, checkpoint
 def test_queues_that_are_assigned_anew_are_waited_for_as_well(pair):
     pair.send(A0, B0)
     with pair.query(assign=A_ALONE) as batches:
-        before = batches.latest(batches.initial(), NO_LIMITS)
+        before = batches.latest(batches.initial_offset(), NO_LIMITS)
     pair.send(A0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query() as batches:

@@ -3,14 +3,14 @@ import logging
 import pytest
 from source_parts import queue_of
 
-from rmq_spark.spark.bodies.bad_records import NAMED_MAX, BadRecords
+from rmq_spark.spark.bodies.bad_records import LOGGED_MAX, BadRecordHandler
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.values import OnBadRecord
 
 
 def test_a_record_that_cannot_be_read_ends_the_query_and_is_named():
     with pytest.raises(RecordFault) as raised:
-        BadRecords(OnBadRecord.FAIL).met(queue_of("T", 3), 17, "it is broken")
+        BadRecordHandler(OnBadRecord.FAIL).report(queue_of("T", 3), 17, "it is broken")
     assert str(raised.value) == (
         "the message at offset 17 of queue 3 of T on broker-a cannot be read: it is broken. "
         "Set option onBadRecord to null for a row without its body, or to skip to leave it out"
@@ -21,11 +21,11 @@ def test_a_record_that_cannot_be_read_ends_the_query_and_is_named():
     ("how", "done"), [("null", "its body is null"), ("skip", "it is left out")]
 )
 def test_or_it_is_logged_and_of_very_many_the_first_are_named(how, done, caplog):
-    bad = BadRecords(OnBadRecord(how))
-    for queue_offset in range(3 * NAMED_MAX):
-        bad.met(queue_of("T"), queue_offset, "it is broken")
+    bad = BadRecordHandler(OnBadRecord(how))
+    for queue_offset in range(3 * LOGGED_MAX):
+        bad.report(queue_of("T"), queue_offset, "it is broken")
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(said) == NAMED_MAX + 1
+    assert len(said) == LOGGED_MAX + 1
     assert said[0] == (
         f"the message at offset 0 of queue 0 of T on broker-a cannot be read, {done}: it is broken"
     )

@@ -8,7 +8,7 @@ from source_parts import schema_of, send
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError, SchemaError
 
@@ -146,7 +146,7 @@ def test_a_queue_whose_broker_does_not_answer_at_load_ends_where_it_ends_later(
         def away(self, queues, *, needed=None):
             raise BrokersAway("broker-a", 0, ConnectionFailed("broker-a:1", "nobody listens"))
 
-        patch.setattr(Queues, "ends", away)
+        patch.setattr(QueueClient, "ends", away)
         make = loaded()
     send(rocketpoll_broker, rocketpoll_topic, 0, "b")
     assert bodies(make()) == [b"a", b"b"]

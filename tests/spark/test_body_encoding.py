@@ -19,7 +19,7 @@ from rmq_spark.spark.schemas.avro_bodies import AvroBodies
 from rmq_spark.spark.schemas.avro_schema import avro_schema_of
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.spark.schemas.schema_text import parse_schema
-from rmq_spark.spark.writer import record_batches
+from rmq_spark.spark.writer import to_record_batches
 
 
 def encoder_of(schema, kind="json", **more):
@@ -29,7 +29,7 @@ def encoder_of(schema, kind="json", **more):
 def bodies_of(schema, columns, kind="json", **more):
     """The bodies of one record batch, given as its arrays."""
     batch = pa.RecordBatch.from_arrays(columns, names=[str(at) for at in range(len(columns))])
-    [encoded] = encoder_of(schema, kind, **more).encoded([batch], 7)
+    [encoded] = encoder_of(schema, kind, **more).encode_batches([batch], 7)
     return encoded.columns[-1]
 
 
@@ -46,7 +46,7 @@ def test_what_is_written_is_read_back_equal(kind, written):
             pa.concat_arrays([alone(decoder, body) for body in bodies.to_pylist()]), structs_written
         )
         try:
-            together = decoder.many(bodies)
+            together = decoder.decode_all(bodies)
         except (ValueError, pa.ArrowException):
             return
         assert same(together, structs_written)
@@ -155,7 +155,7 @@ def test_rows_of_older_releases_become_the_same_bodies():
     rows = [Row("k", 1, Row([1, None], {"x": 1})), Row("l", None, None)]
     encoder = encoder_of(schema)
     sent = check_sink_columns(schema, has_topic=True, body=options_of("json").body)
-    [encoded] = encoder.encoded(record_batches(iter(rows), sent, encoder), 0)
+    [encoded] = encoder.encode_batches(to_record_batches(iter(rows), sent, encoder), 0)
     assert encoded.columns[-1].to_pylist() == [
         b'{"id":1,"inner":{"a":[1,null],"m":{"x":1}}}',
         b'{"id":null,"inner":null}',

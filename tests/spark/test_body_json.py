@@ -12,7 +12,7 @@ from body_types import structs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.spark.bodies.json_bodies import JsonBodies, _Wrapping
+from rmq_spark.spark.bodies.json_bodies import JsonBodies, _DecimalOverflow
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.spark.schemas.values import BodyFault
@@ -193,7 +193,7 @@ def test_many_bodies_of_which_some_are_bad_keep_their_order():
 
 
 def test_a_chunk_without_bad_bodies_is_decoded_at_once(monkeypatch):
-    monkeypatch.setattr(JsonBodies, "each", None)
+    monkeypatch.setattr(JsonBodies, "decode_each", None)
     assert values([b'{"v": %d}' % at for at in range(1_000)], "INT") == list(range(1_000))
 
 
@@ -231,7 +231,7 @@ def test_what_is_taken_together_is_taken_alone_with_the_same_values(kind, given_
     decoder = decoder_of(kind)
     bodies = [json.dumps({"v": each}).encode() for each in given_values]
     try:
-        together = decoder.many(pa.array(bodies, pa.binary()))
+        together = decoder.decode_all(pa.array(bodies, pa.binary()))
     except (ValueError, pa.ArrowException):
         return
     singly = pa.concat_arrays([alone(decoder, body) for body in bodies])
@@ -264,7 +264,7 @@ def test_numbers_that_may_wrap_are_all_found_and_no_others(scale, pieces):
     text = "".join(pieces).encode()
     digits = max(38 - scale, 1)
     rule = rb'[0-9]{%d}|[\[:,]\s*"?-?[0-9.]+[eE][-+]?[0-9]+"?\s*[,\]}]' % digits
-    assert _Wrapping(scale).is_in(text) is (re.search(rule, text) is not None)
+    assert _DecimalOverflow(scale).may_occur(text) is (re.search(rule, text) is not None)
 
 
 @given(st.lists(st.text('{}[]",:v1 \n\0xN', max_size=12), min_size=1, max_size=4))
@@ -272,7 +272,7 @@ def test_garbage_that_is_taken_together_is_taken_alone_as_well(texts):
     decoder = decoder_of("INT")
     bodies = [text.encode() for text in texts]
     try:
-        together = decoder.many(pa.array(bodies, pa.binary()))
+        together = decoder.decode_all(pa.array(bodies, pa.binary()))
     except (ValueError, pa.ArrowException):
         return
     assert together.to_pylist() == [alone(decoder, body).to_pylist()[0] for body in bodies]

@@ -8,7 +8,7 @@ from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from rmq_spark.spark.schemas.schema_text import faults_of, parse_schema, unwritable
+from rmq_spark.spark.schemas.schema_text import schema_faults, parse_schema, writable_schema_faults
 
 TAKEN = [
     "id BIGINT, name STRING",
@@ -35,7 +35,7 @@ def test_the_json_and_the_text_of_a_schema_lead_back_to_it(kind_and_values):
     kind, _ = kind_and_values
     assert parse_schema(kind.json()) == kind
     assert parse_schema(kind.simpleString()) == kind
-    assert faults_of(kind) == []
+    assert schema_faults(kind) == []
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_what_is_no_schema_is_refused_where_it_goes_wrong(text, said):
     ],
 )
 def test_what_no_body_can_have_is_refused_by_its_path(text, fault):
-    (found,) = faults_of(parse_schema(text))
+    (found,) = schema_faults(parse_schema(text))
     assert found.startswith(fault)
 
 
 def test_a_data_frame_may_have_columns_that_are_never_null():
-    assert unwritable(parse_schema("a INT NOT NULL, b STRUCT<c: INT NOT NULL>")) == []
+    assert writable_schema_faults(parse_schema("a INT NOT NULL, b STRUCT<c: INT NOT NULL>")) == []
 
 
 def a_struct(kind):
@@ -95,12 +95,12 @@ def test_what_arrow_does_not_carry_is_told_by_its_column_and_the_rest_it_carries
             kind = make(kind)
         return sql.StructType([sql.StructField("a", kind), sql.StructField("b", sql.DateType())])
 
-    assert faults_of(nested(60)) == unwritable(nested(60)) == []
+    assert schema_faults(nested(60)) == writable_schema_faults(nested(60)) == []
     told = ["a is nested 62 deep, and Arrow, which carries rows from and to Spark, holds 60"]
-    assert faults_of(nested(62)) == unwritable(nested(62)) == told
+    assert schema_faults(nested(62)) == writable_schema_faults(nested(62)) == told
     within = sql.StructType([sql.StructField("body", nested(60))])
     batch = pa.RecordBatch.from_pylist([], to_arrow_schema(within))
     batch.serialize()
     with pytest.raises(pa.ArrowInvalid, match="recursion depth"):
         pa.RecordBatch.from_pylist([], to_arrow_schema(nested(80))).serialize()
-    assert "nested 200 deep" in unwritable(nested(200))[0]
+    assert "nested 200 deep" in writable_schema_faults(nested(200))[0]

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.spark.schemas.values import BodyFault, finished, read_as
+from rmq_spark.spark.schemas.values import BodyFault, to_exact_type, parsed_type
 
 DATE, MOMENT = pa.date32(), pa.timestamp("us", "UTC")
 NESTED = pa.struct(
@@ -21,7 +21,7 @@ def test_what_is_null_stays_null_at_every_level():
         {"days": [None, "2026-01-31"], "by": [("a", None), ("b", {"at": None})]},
         {"days": [], "by": []},
     ]
-    found = finished(pa.array(given, read_as(NESTED)), NESTED, "")
+    found = to_exact_type(pa.array(given, parsed_type(NESTED)), NESTED, "")
     assert found.type == NESTED
     lists = [
         row and row["days"] and [day and str(day) for day in row["days"]]
@@ -37,14 +37,14 @@ def test_what_is_null_stays_null_at_every_level():
 
 def test_times_with_and_without_a_zone_may_stand_in_one_column():
     texts = ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2026-01-31", None]
-    found = finished(pa.array(texts), MOMENT, "at").cast(pa.int64()).to_pylist()
+    found = to_exact_type(pa.array(texts), MOMENT, "at").cast(pa.int64()).to_pylist()
     assert found[0] == found[1]
     assert (found[0] - found[2], found[3]) == (12 * 3_600_000_000, None)
 
 
 def test_the_value_that_is_none_is_named():
     with pytest.raises(BodyFault, match=r"its at: needed a time as .* found 'noon'"):
-        finished(pa.array(["2026-01-31T12:00:00Z", "noon"]), MOMENT, "at")
+        to_exact_type(pa.array(["2026-01-31T12:00:00Z", "noon"]), MOMENT, "at")
 
 
 def test_a_long_path_is_cut_short():

@@ -14,13 +14,13 @@ from committing_sinks import CommittingSink, own_producers
 from source_parts import Clock, options_for, query, queue_of
 from spark_engine import Engine, assert_read
 
-from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.client.message import Message
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.exactly_once.committed_planner import CommittedBatches
-from rmq_spark.spark.options.options import Limits
+from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner
+from rmq_spark.spark.options.options import BatchLimits
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rocketpoll import EmbeddedBroker
@@ -69,7 +69,7 @@ class Batches:
     def __init__(self, broker, topic, monkeypatch):
         self.broker = broker
         self.topic = topic
-        self.queue = queue_of(commits_topic(topic))
+        self.queue = queue_of(commits_topic_name(topic))
         self.next_offset = 0
         self._sink = CommittingSink(monkeypatch, broker, topic)
         self._number = 0
@@ -87,7 +87,7 @@ class Batches:
         options = options_for(self.broker, self.topic, isolation="committed", **more)
         instance = instance_for(options.access)
         stack.callback(instance.shutdown)
-        return CommittedBatches(options, lambda given: Queues(given, instance), clock)
+        return CommittedBatchPlanner(options, lambda given: QueueClient(given, instance), clock)
 
 
 @pytest.fixture(params=[Messages, Batches], ids=lambda kind: kind.isolation)
@@ -133,12 +133,12 @@ def units_of(source, batches, at, limits, batches_max=100):
 @pytest.mark.parametrize(
     ("limits", "units"),
     [
-        (lambda rows: Limits(rows=3 * rows), [3, 3, 1]),
-        (lambda rows: Limits(rows=3 * rows - 1), [2, 2, 2, 1]),
-        (lambda _: Limits(rows=1), [1] * 7),
-        (lambda rows: Limits(rows=7 * rows), [7]),
-        (lambda _: Limits(rows=1, bytes=1 << 30), [1] * 7),
-        (lambda _: Limits(rows=1 << 30, bytes=1), [1] * 7),
+        (lambda rows: BatchLimits(rows_max=3 * rows), [3, 3, 1]),
+        (lambda rows: BatchLimits(rows_max=3 * rows - 1), [2, 2, 2, 1]),
+        (lambda _: BatchLimits(rows_max=1), [1] * 7),
+        (lambda rows: BatchLimits(rows_max=7 * rows), [7]),
+        (lambda _: BatchLimits(rows_max=1, bytes_max=1 << 30), [1] * 7),
+        (lambda _: BatchLimits(rows_max=1 << 30, bytes_max=1), [1] * 7),
         (lambda _: NO_LIMITS, [7]),
     ],
     ids=["rows", "rows between units", "one row", "all rows", "both", "bytes", "none"],
@@ -146,24 +146,24 @@ def units_of(source, batches, at, limits, batches_max=100):
 def test_limits_cut_batches_in_whole_units(source, planned, limits, units):
     source.put(7)
     batches = planned()
-    assert units_of(source, batches, batches.initial(), limits(source.rows))[0] == units
+    assert units_of(source, batches, batches.initial_offset(), limits(source.rows))[0] == units
 
 
 def test_the_limit_in_bytes_counts_the_units_of_each_batch_alone(source, planned):
     source.put(12)
     batches = planned()
-    units, _ = units_of(source, batches, batches.initial(), Limits(bytes=3_000))
+    units, _ = units_of(source, batches, batches.initial_offset(), BatchLimits(bytes_max=3_000))
     assert sum(units) == 12
     assert len(units) > 1
     assert max(units) - min(units[:-1]) <= 1
 
 
 def test_fewer_rows_than_the_minimum_are_read_once_the_delay_is_over(source, planned, clock):
-    limits = Limits(rows_min=3 * source.rows, delay_ms=HOUR_MS)
+    limits = BatchLimits(rows_min=3 * source.rows, delay_ms=HOUR_MS)
     batches = planned()
     source.put(1)
-    first = batches.latest(batches.initial(), limits)
-    assert source.count(batches.pieces(batches.initial(), first)) == source.rows
+    first = batches.latest(batches.initial_offset(), limits)
+    assert source.count(batches.pieces(batches.initial_offset(), first)) == source.rows
     source.put(2)
     for _ in range(4):  # looks that find too few are no batches, and begin no new delay
         clock.now += 0.24 * HOUR_MS / 1000
@@ -182,10 +182,10 @@ def test_fewer_rows_than_the_minimum_are_read_once_the_delay_is_over(source, pla
 def test_a_minimum_is_compared_with_all_that_is_there_and_not_with_the_limit(
     source, planned, clock
 ):
-    limits = Limits(rows=2 * source.rows, rows_min=3 * source.rows, delay_ms=HOUR_MS)
+    limits = BatchLimits(rows_max=2 * source.rows, rows_min=3 * source.rows, delay_ms=HOUR_MS)
     batches = planned()
     source.put(1)
-    at = batches.latest(batches.initial(), limits)
+    at = batches.latest(batches.initial_offset(), limits)
     source.put(4)
     assert units_of(source, batches, at, limits)[0] == [2]  # and then two are too few
     clock.now += HOUR_MS / 1000
@@ -197,10 +197,10 @@ def test_a_minimum_is_compared_with_all_that_is_there_and_not_with_the_limit(
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["running", "from a checkpoint"])
 def test_available_now_reads_the_last_rows_below_the_minimum(source, planned, clock, is_known):
-    limits = Limits(rows=2 * source.rows, rows_min=5 * source.rows, delay_ms=HOUR_MS)
+    limits = BatchLimits(rows_max=2 * source.rows, rows_min=5 * source.rows, delay_ms=HOUR_MS)
     source.put(2)
     batches = planned()
-    at = batches.latest(batches.initial(), limits)
+    at = batches.latest(batches.initial_offset(), limits)
     source.put(5)
     if not is_known:
         batches, at = planned(), SourceOffset.from_json(at.to_json())
@@ -211,17 +211,17 @@ def test_available_now_reads_the_last_rows_below_the_minimum(source, planned, cl
 
 @pytest.mark.parametrize("rows", [2, 5, None], ids=["two units", "five units", "no limit"])
 def test_limits_count_from_the_first_unit_that_has_not_expired(source, planned, monkeypatch, rows):
-    limits = Limits(rows=None if rows is None else rows * source.rows)
+    limits = BatchLimits(rows_max=None if rows is None else rows * source.rows)
     source.put(1)
     batches = planned(failOnDataLoss="false")
-    at = batches.latest(batches.initial(), limits)
+    at = batches.latest(batches.initial_offset(), limits)
     source.put(10)
-    real, expired = Queues.starts, {source.queue: source.next_offset - 6}
+    real, expired = QueueClient.starts, {source.queue: source.next_offset - 6}
 
     def starts(self, queues):
         return {queue: max(at, expired.get(queue, 0)) for queue, at in real(self, queues).items()}
 
-    monkeypatch.setattr(Queues, "starts", starts)
+    monkeypatch.setattr(QueueClient, "starts", starts)
     assert units_of(source, batches, at, limits)[0] == {2: [2] * 3, 5: [5, 1], None: [6]}[rows]
     strict = planned()
     with pytest.raises(DataLoss):
@@ -230,10 +230,10 @@ def test_limits_count_from_the_first_unit_that_has_not_expired(source, planned, 
 
 def test_the_same_question_has_the_same_answer_until_something_comes(source, planned):
     source.put(3)
-    limits = Limits(rows=2 * source.rows)
+    limits = BatchLimits(rows_max=2 * source.rows)
     batches = planned()
-    start = batches.initial()
-    assert batches.initial() == start
+    start = batches.initial_offset()
+    assert batches.initial_offset() == start
     end = batches.latest(start, limits)
     pieces = batches.pieces(start, end)
     assert batches.latest(start, limits) == end

@@ -11,7 +11,7 @@ import pytest
 from breadth import count
 from source_parts import offsets_in, query, send
 
-from rmq_spark.spark.options.options import Limits
+from rmq_spark.spark.options.options import BatchLimits
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rocketpoll.broker.embedded import EmbeddedBroker
 
@@ -41,17 +41,17 @@ class Runs:
     def run(self):
         """Read until there is nothing more before the end, or until the query is killed."""
         dice = self._dice
-        limits = Limits(rows=dice.choice([None, 1, 3, 7]))
+        limits = BatchLimits(rows_max=dice.choice([None, 1, 3, 7]))
         with query(self._broker, self._topic, **EARLIEST, **self._ending) as batches:
             batches.prepare_available_now()
             start = self._at(self.committed)
             if start is None:
-                start = batches.initial()
+                start = batches.initial_offset()
             if len(self.log) > self.committed:  # it was killed before that was written
                 end = self._at(self.committed + 1)
                 self._run_batch(batches, start, end)
                 start = end
-            while (end := batches.latest(start, limits)) != start:
+            while (end := batches.latest_offset(start, limits)) != start:
                 if dice.random() < 0.15:
                     return False
                 self.log.append(json.dumps(end.to_json()))
@@ -130,11 +130,11 @@ def test_what_comes_while_a_run_goes_on_is_for_the_next_one(broker, rocketpoll_t
     send(broker, topic, 0, *"ab")
     with query(broker, topic, **EARLIEST, **ending) as batches:
         batches.prepare_available_now()
-        start = batches.initial()
+        start = batches.initial_offset()
         send(broker, topic, 0, *"cd")
-        end = batches.latest(start, Limits())
+        end = batches.latest_offset(start, BatchLimits())
         assert offsets_in(end) == {0: 2}
-        assert batches.latest(end, Limits()) == end
+        assert batches.latest_offset(end, BatchLimits()) == end
     with query(broker, topic, **EARLIEST, **ending) as batches:
         batches.prepare_available_now()
-        assert offsets_in(batches.latest(end, Limits())) == {0: 4}
+        assert offsets_in(batches.latest_offset(end, BatchLimits())) == {0: 4}

@@ -4,7 +4,7 @@ import pytest
 
 from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
 from rmq_spark.spark.errors import CheckpointError
-from rmq_spark.spark.options.start_positions import AtOffset, parse_positions
+from rmq_spark.spark.options.start_positions import OffsetPosition, parse_positions
 from rmq_spark.spark.plan.source_offset import QueuePosition
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -69,7 +69,7 @@ def test_sources_that_have_names_are_known_by_them(checkpoint):
 def test_a_batch_becomes_a_start(checkpoint, form):
     assert starting_offsets(form(checkpoint)) == '{"T": {"b": {"0": 10}}}'
     text = starting_offsets(form(checkpoint), batch_id=2)
-    assert parse_positions("startingOffsets", text).of("T", "b", 0) == AtOffset(20)
+    assert parse_positions("startingOffsets", text).position_of("T", "b", 0) == OffsetPosition(20)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from rmq_spark.spark.checkpoint import (
-    LocalFiles,
-    SparkFiles,
+    LocalCheckpointFiles,
+    SparkCheckpointFiles,
     checkpoint_files,
     read_checkpoint,
     starting_offsets,
@@ -37,7 +37,7 @@ def checkpoint(tmp_path):
 def test_those_of_this_machine_need_no_session(checkpoint):
     for location in (checkpoint, str(checkpoint), checkpoint.as_uri()):
         files = checkpoint_files(location, None)
-        assert isinstance(files, LocalFiles)
+        assert isinstance(files, LocalCheckpointFiles)
         assert (sorted(files.offsets()), files.committed()) == ([0, 1, 2], {0, 1})
     assert checkpoint_files(checkpoint / "offsets", None).offsets() is None
 
@@ -52,7 +52,7 @@ def test_a_path_behind_the_scheme_file_is_literal_as_hadoop_has_it(tmp_path, che
 
 
 def test_others_do(spark):
-    assert isinstance(checkpoint_files("hdfs:///queries/totals", spark), SparkFiles)
+    assert isinstance(checkpoint_files("hdfs:///queries/totals", spark), SparkCheckpointFiles)
     with pytest.raises(CheckpointError, match="is not a local directory: give a Spark session"):
         checkpoint_files("hdfs:///queries/totals", None)
 

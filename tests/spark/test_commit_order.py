@@ -7,10 +7,10 @@ import pytest
 from committing_sinks import CommittingSink
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.api.admin_api import AdminCalls
+from rmq_spark.client.api.admin_api import AdminApi
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.client.manifest import commits_topic_name, decode_manifest
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark.errors import WriteError
@@ -37,7 +37,7 @@ def test_a_batch_behind_one_that_counts_is_refused_as_readers_would_pass_it_over
     sent = sink.send(1, sink.rows(1))
     with pytest.raises(WriteError, match="batch 1 of query query does not count") as why:
         sink.commit(1, sent)
-    assert f"batch 3 of the query is in {commits_topic(rocketpoll_topic)}" in str(why.value)
+    assert f"batch 3 of the query is in {commits_topic_name(rocketpoll_topic)}" in str(why.value)
     assert "Put the latest checkpoint back" in str(why.value)
     assert len(commits()) == before
     sink.write(3, sink.rows(1))
@@ -93,7 +93,7 @@ def test_a_copy_is_noticed_however_many_writes_a_batch_has(
 ):
     names = [f"to-{number}" for number in range(12)]
     one, copy = (
-        CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, writeName="to")
+        CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, writeName="target_offset")
         for _ in range(2)
     )
     copy.run = "run-of-a-copy"
@@ -298,7 +298,7 @@ def test_who_commits_waits_for_who_knows_what_was_committed(
         raise ConnectionClosed(address, "its broker is gone")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AdminCalls, "query_message", away)
+        patch.setattr(AdminApi, "query_message", away)
         with pytest.raises(WriteError, match=r"it cannot be seen in .* what was committed"):
             anew.commit(1, sent)
     assert len(asked) > 1
@@ -347,7 +347,7 @@ def test_a_batch_write_with_the_name_of_another_one_is_refused(
     sink.write_batch(0, rows)  # the same one, started again
     with pytest.raises(WriteError, match=r"write even has .* it counts already: leave it out, or"):
         sink.write_batch(0, sink.rows(2, 3))
-    assert {decoded(each.body).row_count for each in commits()} == {5}
+    assert {decode_manifest(each.body).row_count for each in commits()} == {5}
     sink.options["writeName"] = "odd"
     sink.write_batch(0, sink.rows(1))
     counting = read_committed(sink.options["topic"], rocketpoll_broker.address)
@@ -370,7 +370,7 @@ def test_a_batch_is_committed_when_its_manifest_is_seen(monkeypatch, sink, rocke
     """Another sink's batch may hold it up: until then nobody knows that it counts."""
     made = hidden_at_first(monkeypatch, looks=2)
     sink.write(0, sink.rows(1))
-    assert made == [commits_topic(rocketpoll_topic)] * 3
+    assert made == [commits_topic_name(rocketpoll_topic)] * 3
 
 
 def test_a_batch_whose_manifest_is_not_seen_for_long_is_not_called_committed(
@@ -394,7 +394,7 @@ def test_a_batch_whose_manifest_is_not_seen_for_long_is_not_called_committed(
 def test_a_batch_whose_commits_topic_is_deleted_behind_its_manifest_does_not_count(
     monkeypatch, sink, rocketpoll_broker, rocketpoll_topic
 ):
-    send, topic = Producer.send, commits_topic(rocketpoll_topic)
+    send, topic = Producer.send, commits_topic_name(rocketpoll_topic)
 
     def send_and_delete(self, *arguments):
         result = send(self, *arguments)

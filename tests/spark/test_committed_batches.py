@@ -8,9 +8,9 @@ import pytest
 from committing_sinks import CommittingSink
 from spark_engine import POINTS, Crashed, Engine
 
-from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.client.message import Message
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError, WriteError
 
 _numbers = count()
@@ -54,7 +54,7 @@ def manifests(rocketpoll_broker, topic):
 
     def send(body):
         with rocketpoll_broker.producer() as producer:
-            producer.send(Message(commits_topic(topic), body))
+            producer.send(Message(commits_topic_name(topic), body))
 
     return send
 
@@ -220,7 +220,7 @@ def test_manifests_that_are_gone_are_a_loss(sink, started, rocketpoll_broker, to
     query = started()
     query.run()
     query.stop()
-    rocketpoll_broker.delete_topic(commits_topic(topic))
+    rocketpoll_broker.delete_topic(commits_topic_name(topic))
     sink.write(0, sink.rows(9))  # a new one: the commits topic is made again
     query.start()
     with pytest.raises(DataLoss, match="ends at offset 1, and was read, or to be read, to 2"):
@@ -253,7 +253,7 @@ def test_a_checkpoint_of_the_other_isolation_is_refused(sink, started):
 
 
 def test_a_commits_topic_of_several_queues_is_refused(sink, started, rocketpoll_broker, topic):
-    rocketpoll_broker.create_topic(commits_topic(topic), 4)
+    rocketpoll_broker.create_topic(commits_topic_name(topic), 4)
     with pytest.raises(OptionError, match=r"has 4 queues, .* batches are in order in one only"):
         started().run()
 
@@ -265,10 +265,10 @@ def test_a_new_query_begins_with_the_first_batch_of_which_nothing_has_expired(
     sent = sink.send(0, sink.rows(2))
     sink.commit(0, sent)
     expected = sink.write(1, sink.rows(2, 2, 2))
-    real, expired = Queues.starts, {span.queue: 2 for each in sent for span in each.rows.spans}
+    real, expired = QueueClient.starts, {span.queue: 2 for each in sent for span in each.rows.spans}
 
     def starts(self, queues):
         return {queue: max(at, expired.get(queue, 0)) for queue, at in real(self, queues).items()}
 
-    monkeypatch.setattr(Queues, "starts", starts)
+    monkeypatch.setattr(QueueClient, "starts", starts)
     assert read_by(started()) == sorted(expected)

@@ -11,7 +11,7 @@ from spark_engine import Engine
 from staged_rows import roll_back_between
 from stores import open_store
 
-from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.manifest import commits_topic_name
 from rocketpoll import EmbeddedBroker, read_committed
 
 SMALL = {
@@ -41,7 +41,7 @@ def roll_back_in(directory, topic):
     store.shutdown()
 
 
-@pytest.mark.parametrize("of", [str, commits_topic], ids=["rows", "manifests"])
+@pytest.mark.parametrize("of", [str, commits_topic_name], ids=["rows", "manifests"])
 def test_all_that_was_committed_is_read_once_before_behind_and_between(monkeypatch, tmp_path, of):
     rows = []
     for batch in range(3):

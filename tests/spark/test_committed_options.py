@@ -57,7 +57,7 @@ def test_the_commits_topic_is_read_as_any_other_without_filters_and_pieces():
         read_options({**COMMITTED, "namespace": "eu", "tags": "a", "minPartitions": "4"})
     )
     assert options.selection.topics == ("eu%orders_COMMITS",)
-    assert (options.expression, options.tags, options.pieces_min) == ("*", frozenset(), None)
+    assert (options.expression, options.tags, options.partitions_min) == ("*", frozenset(), None)
 
 
 def test_a_sink_needs_one_topic_whose_name_leaves_room():

@@ -10,7 +10,7 @@ import pytest
 from committing_sinks import CommittingSink
 from spark_engine import Engine, assert_read
 
-from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.client.manifest import commits_topic_name, decode_manifest
 from rmq_spark.spark.errors import DataLoss, WriteError
 from rocketpoll import EmbeddedBroker, read_committed
 
@@ -52,8 +52,8 @@ class Life:
     @property
     def named(self):
         """Batches of which there is a manifest still."""
-        commits = self._broker.messages(commits_topic("T"))
-        return sorted({decoded(message.body).id.batch_id for message in commits})
+        commits = self._broker.messages(commits_topic_name("T"))
+        return sorted({decode_manifest(message.body).id.batch_id for message in commits})
 
     @property
     def whole(self):

@@ -15,9 +15,9 @@ from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.producer.tables.arrow_sends import SentSpan
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.errors import DataLoss, RecordFault
-from rmq_spark.spark.exactly_once.committed_reader import SpanPiece, read_spans, span_pieces
+from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans, group_spans
 from rmq_spark.spark.read import record_chunks
-from rmq_spark.spark.write.spans import NamedSpans
+from rmq_spark.spark.write.spans import SpanCollector
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll import EmbeddedBroker
 
@@ -26,7 +26,7 @@ SCHEMA = pa.schema([("queueOffset", pa.int64()), ("tags", pa.string())])
 
 def named(*spans_and_bodies):
     """The spans of rows that were sent in several requests."""
-    spans = NamedSpans()
+    spans = SpanCollector()
     for queue_offset, bodies in spans_and_bodies:
         sent = [SentSpan(queue_of("T"), queue_offset, len(bodies))]
         spans.add(sent, pa.array([body.encode() for body in bodies], pa.binary()))
@@ -51,7 +51,7 @@ def test_spans_that_adjoin_are_joined_while_they_are_small(monkeypatch):
 )
 def test_pieces_have_every_span_once_and_each_is_of_one_queue(sizes, pieces_min, rows_max):
     spans = [CommittedSpan(queue_of("T", q), at, n, 0, 0) for at, (q, n) in enumerate(sizes)]
-    pieces = span_pieces(spans, pieces_min, rows_max)
+    pieces = group_spans(spans, pieces_min, rows_max)
     assert sorted(span for piece in pieces for span in piece.spans) == sorted(
         span for span in spans if span.message_count
     )
@@ -63,23 +63,23 @@ def test_pieces_have_every_span_once_and_each_is_of_one_queue(sizes, pieces_min,
 
 def test_spans_make_as_many_pieces_as_are_wanted_if_they_can():
     spans = [CommittedSpan(queue_of("T"), at, 10, 0, 0) for at in range(8)]
-    assert len(span_pieces(spans)) == 1
-    assert len(span_pieces(spans, 4)) == 4
-    assert len(span_pieces(spans, 99)) == 8
+    assert len(group_spans(spans)) == 1
+    assert len(group_spans(spans, 4)) == 4
+    assert len(group_spans(spans, 99)) == 8
 
 
 @pytest.fixture
 def span(rocketpoll_broker, rocketpoll_topic):
     """Three rows, as they are stored and as a manifest names them."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "one", "two", "three", tags="a")
-    spans = NamedSpans()
+    spans = SpanCollector()
     sent = [SentSpan(queue_of(rocketpoll_topic), 0, 3)]
     spans.add(sent, pa.array([b"one", b"two", b"three"], pa.binary()))
     return spans.spans[0]
 
 
 def offsets(options, *spans):
-    rows = (batch.to_pylist() for batch in read_spans(options, SCHEMA, SpanPiece(spans)))
+    rows = (batch.to_pylist() for batch in read_spans(options, SCHEMA, SpanGroup(spans)))
     return [row["queueOffset"] for some in rows for row in some]
 
 
@@ -122,16 +122,16 @@ def test_bodies_are_decoded_only_when_they_are_those_that_were_committed(
     more = {"bodyFormat": "json", "bodySchema": "id BIGINT", "failOnDataLoss": "false"}
     options = options_for(rocketpoll_broker, rocketpoll_topic, **more)
     with pytest.raises(RecordFault, match="offset 0 of queue 0"):
-        list(read_spans(options, schema, SpanPiece((span,))))
+        list(read_spans(options, schema, SpanGroup((span,))))
     other = span._replace(crc=span.crc ^ 1)
-    assert list(read_spans(options, schema, SpanPiece((other,)))) == []
+    assert list(read_spans(options, schema, SpanGroup((other,)))) == []
     assert "other messages" in caplog.text
 
 
 def test_texts_of_committed_rows_are_columns(rocketpoll_broker, rocketpoll_topic, span):
     schema = pa.schema([("body", pa.string())])
     options = options_for(rocketpoll_broker, rocketpoll_topic, bodyFormat="text")
-    [batch] = read_spans(options, schema, SpanPiece((span,)))
+    [batch] = read_spans(options, schema, SpanGroup((span,)))
     assert batch.schema == schema
     assert batch.column("body").to_pylist() == ["one", "two", "three"]
 

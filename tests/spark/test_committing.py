@@ -7,9 +7,9 @@ import pytest
 from committing_sinks import CommittingSink
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.api.admin_api import AdminCalls
+from rmq_spark.client.api.admin_api import AdminApi
 from rmq_spark.client.errors import ConnectionClosed, NoPermission
-from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic, decoded
+from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic_name, decode_manifest
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.results import SendStatus
 from rmq_spark.spark.errors import WriteError
@@ -34,7 +34,7 @@ def test_a_manifest_names_the_rows_of_the_tasks_that_count(sink, commits, rocket
     sink.commit(0, sent)
     (message,) = commits()
     assert message.keys[:2] == ("query:0", "query")
-    manifest = decoded(message.body)
+    manifest = decode_manifest(message.body)
     assert manifest.topic == rocketpoll_topic
     assert manifest.id == ("query", "", 0, "run-0")
     assert list(manifest.spans) == [span for each in sent for span in each.rows.spans]
@@ -47,7 +47,7 @@ def test_the_commits_topic_has_one_queue_and_is_made_once(
     sink.write(0, sink.rows(1, 1))
     sink.write(0, sink.rows(1, 1))
     with Admin(rocketpoll_broker.address) as admin:
-        assert len(admin.topic_offsets(commits_topic(rocketpoll_topic))) == 1
+        assert len(admin.topic_offsets(commits_topic_name(rocketpoll_topic))) == 1
 
 
 def test_a_broker_that_lets_nobody_make_the_commits_topic_is_named_with_the_line_to_type(
@@ -58,12 +58,12 @@ def test_a_broker_that_lets_nobody_make_the_commits_topic_is_named_with_the_line
         raise NoPermission(code, "topics are made by operators", address, request)
 
     with monkeypatch.context() as patch:
-        patch.setattr(AdminCalls, "create_topic", refuse)
+        patch.setattr(AdminApi, "create_topic", refuse)
         with pytest.raises(WriteError, match=r"by whose .* does not make it: .*operators") as why:
             sink.send(0, sink.rows(1))
-    assert f"-t {commits_topic(rocketpoll_topic)} -r 1 -w 1" in str(why.value)
+    assert f"-t {commits_topic_name(rocketpoll_topic)} -r 1 -w 1" in str(why.value)
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == 0
-    rocketpoll_broker.create_topic(commits_topic(rocketpoll_topic), 1)
+    rocketpoll_broker.create_topic(commits_topic_name(rocketpoll_topic), 1)
     sink.write(0, sink.rows(1))
 
 
@@ -79,7 +79,7 @@ def test_a_manifest_that_does_not_fit_says_which_option_is_to_be_raised(
     said = "batch 1 of query q does not count: .* option maxMessageBytes allows 1000: raise it"
     with pytest.raises(WriteError, match=said):
         commit(options, ManifestId("q", "", 1), spans)
-    counted = [decoded(message.body) for message in commits()]
+    counted = [decode_manifest(message.body) for message in commits()]
     assert [each.id.query_id for each in counted if each is not None] == ["query"]
 
 
@@ -104,7 +104,7 @@ def test_a_commits_topic_that_is_gone_is_not_made_behind_the_first_batch(
     sent = sink.send(5, sink.rows(1))
     with pytest.raises(WriteError, match=r"no name server knows the queue of topic .*_COMMITS"):
         sink.commit(5, sent)
-    rocketpoll_broker.create_topic(commits_topic(rocketpoll_topic), 4)
+    rocketpoll_broker.create_topic(commits_topic_name(rocketpoll_topic), 4)
     with pytest.raises(WriteError, match="batches are in order in one queue only") as why:
         sink.commit(5, sent)
     assert "mqadmin updateTopic" in str(why.value)
@@ -138,7 +138,7 @@ def test_a_batch_write_is_all_or_nothing_and_under_its_name_once(
     sent = [sink.attempt(0, 0, rows, writer) for rows in sink.rows(2, 3)]
     assert commits() == []
     writer.commit(sent)
-    manifest = decoded(commits()[0].body)
+    manifest = decode_manifest(commits()[0].body)
     assert manifest.id.query_id is None
     assert len(manifest.id.write_name) == 36
     assert manifest.row_count == 5
@@ -149,7 +149,7 @@ def test_a_write_within_foreach_batch_counts_by_query_batch_and_name(
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, writeName="paid")
     sink.write_batch(4, sink.rows(2))
-    identity = decoded(commits()[0].body).id
+    identity = decode_manifest(commits()[0].body).id
     assert identity[:3] == ("query", "paid", 4)
     assert re.fullmatch("[0-9a-f]{24}#0", identity.run_id)
     rows = sink.rows(3)

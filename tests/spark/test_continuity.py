@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_parts import queue_of
 
-from rmq_spark.spark.brokers.queue_client import Stored
-from rmq_spark.spark.plan.queue_identity import Bounds, Continuity, Range
+from rmq_spark.spark.brokers.queue_client import MessageFingerprint
+from rmq_spark.spark.plan.queue_identity import OffsetBounds, QueueIdentity, BatchRange
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 
 QUEUE = queue_of("T")
@@ -14,7 +14,7 @@ QUEUE = queue_of("T")
 
 class Held:
     """One queue's messages: when each was stored, from an offset on, and their marks; None is an
-    offset without a message. It answers as `Queues` does."""
+    offset without a message. It answers as `QueueClient` does."""
 
     def __init__(self, first, *times_ms, marks=None):
         self.first = first
@@ -23,12 +23,12 @@ class Held:
 
     @property
     def bounds(self):
-        return Bounds(self.first, self.first + len(self.times_ms))
+        return OffsetBounds(self.first, self.first + len(self.times_ms))
 
     def stored(self, places):
         first, last = self.bounds
         return {
-            place: Stored(
+            place: MessageFingerprint(
                 self.times_ms[place.queue_offset - first],
                 100,
                 self.marks[place.queue_offset - first],
@@ -38,7 +38,7 @@ class Held:
             and self.times_ms[place.queue_offset - first] is not None
         }
 
-    def first_since(self, wanted):
+    def offsets_for_times(self, wanted):
         return {
             queue: next(
                 (at for at in range(start, end) if (self._time_ms(at) or 0) >= timestamp_ms),
@@ -47,10 +47,10 @@ class Held:
             for queue, (timestamp_ms, start, end) in wanted.items()
         }
 
-    def first_at_or_behind(self, places):
+    def first_at_or_after(self, places):
         return {
             place: next(
-                at for at in range(place.queue_offset, self.bounds.next) if self._time_ms(at)
+                at for at in range(place.queue_offset, self.bounds.next_offset) if self._time_ms(at)
             )
             for place in places
         }
@@ -61,7 +61,7 @@ class Held:
 
 def break_of(held, *position):
     position = QueuePosition(*position)
-    return Continuity(held).breaks({QUEUE: position}, {QUEUE: held.bounds}).get(QUEUE)
+    return QueueIdentity(held).discontinuities({QUEUE: position}, {QUEUE: held.bounds}).get(QUEUE)
 
 
 def test_one_that_has_lost_the_message_that_was_read_last_is_no_break():
@@ -72,7 +72,7 @@ def test_one_that_has_lost_the_message_that_was_read_last_is_no_break():
 def test_one_without_the_message_that_was_read_last_is_another_if_there_are_new_ones_before_it():
     """A topic that was made again has rolled-back rows where its messages were read."""
     found = break_of(Held(0, 21, None, None, 30), 3, 20)
-    assert found.go_on == 0
+    assert found.resume_offset == 0
     assert "it has no message at offset 2, and had one of 20 ms when it was read" in found.loss
 
 
@@ -106,11 +106,11 @@ def test_what_is_gone_is_said_and_the_query_goes_on_behind_what_it_has_read(held
     """It has read offsets 0 to 2, stored at 1, 2 and 3."""
     found = break_of(held, 3, 3)
     assert said in found.loss
-    assert found.go_on == go_on
+    assert found.resume_offset == go_on
 
 
 def test_without_a_time_the_query_goes_on_at_the_end():
-    assert break_of(Held(0, 1, 2), 3, None).go_on == 2
+    assert break_of(Held(0, 1, 2), 3, None).resume_offset == 2
 
 
 ascending = st.lists(st.integers(1, 30), max_size=12).map(sorted)
@@ -127,7 +127,7 @@ def test_nothing_is_read_twice_and_nothing_new_is_left_out(before, kept, added, 
     if not before:
         return
     found = break_of(held, len(before), read_ms)
-    go_on = len(before) if found is None else found.go_on
+    go_on = len(before) if found is None else found.resume_offset
     unread = [at for at, time_ms in enumerate(times) if time_ms > read_ms]
     if found is not None or len(left) == len(before):
         assert list(range(go_on, len(times))) == unread
@@ -140,7 +140,7 @@ def test_messages_of_one_time_are_told_apart_by_their_marks():
     found = break_of(same, 3, 9, 7)
     assert "was stored at 9 ms as well, and is not the one that was there" in found.loss
     assert "those stored then or later begin at offset 1: all are read" in found.loss
-    assert found.go_on == 1
+    assert found.resume_offset == 1
 
 
 @given(ascending, st.integers(0, 12), ascending)
@@ -159,7 +159,7 @@ def test_where_the_clock_stands_still_nothing_new_is_left_out(before, kept, adde
         assert found is None
     elif len(times) >= len(before) and times[len(before) - 1] == read_ms:
         unread_before = [at for at in range(len(left)) if times[at] < read_ms]
-        assert len(unread_before) <= found.go_on <= len(left)
+        assert len(unread_before) <= found.resume_offset <= len(left)
 
 
 @given(ascending, st.integers(0, 12), st.lists(st.integers(1, 60), max_size=24).map(sorted))
@@ -173,19 +173,19 @@ def test_a_queue_that_is_as_long_again_is_read_whatever_its_brokers_clock_had_be
         return
     marks = [*range(len(left)), *(100 + at for at in range(len(added)))]
     found = break_of(Held(0, *times, marks=marks), len(before), before[-1], len(before) - 1)
-    assert found.go_on < len(before)  # that message, at least, was not read
+    assert found.resume_offset < len(before)  # that message, at least, was not read
     if times[len(before) - 1] < before[-1]:
-        assert found.go_on == 0
+        assert found.resume_offset == 0
         assert "nothing tells which were read" in found.loss
 
 
 def left_of(held, start, end, began=None):
     """What is left of a batch between two positions, or from where the queue began anew."""
-    ranges = {QUEUE: Range(start[0] if began is None else began, end[0])}
+    ranges = {QUEUE: BatchRange(start[0] if began is None else began, end[0])}
     offsets = [SourceOffset({QUEUE: QueuePosition(*each)}) for each in (start, end)]
     if began is not None:
         offsets[1] = SourceOffset(offsets[1].positions, {QUEUE: began})
-    left, losses = Continuity(held).left_of(*offsets, ranges, {QUEUE: held.bounds})
+    left, losses = QueueIdentity(held).surviving_ranges(*offsets, ranges, {QUEUE: held.bounds})
     return left.get(QUEUE), losses
 
 
@@ -222,7 +222,7 @@ def test_a_planned_batch_leaves_what_is_new_while_the_clock_stands_still_to_the_
     found, losses = left_of(held, (2, 4, 1), (4, 4, 3))
     assert found is None
     assert "was stored at 4 ms as well" in " ".join(losses)
-    assert break_of(held, 4, 4, 3).go_on == 0
+    assert break_of(held, 4, 4, 3).resume_offset == 0
 
 
 @pytest.mark.parametrize(

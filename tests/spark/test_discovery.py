@@ -2,7 +2,7 @@ import pytest
 from name_servers import JoiningNameServer
 from source_parts import queue_of, queues_of
 
-from rmq_spark.client.api.name_server_api import NameServerCalls
+from rmq_spark.client.api.name_server_api import NameServerApi
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance.routes import TopicRoute
 from rmq_spark.spark.errors import OptionError
@@ -19,7 +19,7 @@ def test_new_queues_are_found_when_it_is_time_or_asked_for(rocketpoll_broker, ro
         assert len(queues.discover()) == 4
         rocketpoll_broker.create_topic(rocketpoll_topic, 6)
         assert len(queues.discover()) == 4
-        assert len(queues.discover(now=True)) == 6
+        assert len(queues.discover(is_forced=True)) == 6
 
 
 def test_a_queue_is_withdrawn_where_its_own_broker_does_not_offer_it_any_more():
@@ -58,10 +58,10 @@ def test_a_pattern_is_held_against_the_names_within_a_namespace(rocketpoll_broke
 
 def test_a_topic_that_is_not_there_yet_is_waited_for_if_that_is_wanted(rocketpoll_broker, caplog):
     with queues_of(rocketpoll_broker, "to-come", waitForTopic="true") as queues:
-        assert queues.discover(now=True) == queues.discover(now=True) == frozenset()
+        assert queues.discover(is_forced=True) == queues.discover(is_forced=True) == frozenset()
         assert not queues.is_routed("to-come")
         rocketpoll_broker.create_topic("to-come", 1)
-        assert queues.discover(now=True) == {queue_of("to-come", 0)}
+        assert queues.discover(is_forced=True) == {queue_of("to-come", 0)}
     assert [record.message for record in caplog.records] == [
         (
             "no name server knows topic to-come at the moment; what comes to it is read from its "
@@ -93,8 +93,8 @@ def test_what_a_name_server_that_has_just_started_does_not_list_stays_known(
     with queues_of(rocketpoll_broker, None, subscribePattern="young-.") as queues:
         known = queues.discover()
         rocketpoll_broker.delete_topic("young-2")
-        monkeypatch.setattr(NameServerCalls, "topics", lambda _: ["young-1"])
-        assert queues.discover(now=True) == queues.discover(now=True) == known
+        monkeypatch.setattr(NameServerApi, "topics", lambda _: ["young-1"])
+        assert queues.discover(is_forced=True) == queues.discover(is_forced=True) == known
     assert [record.message for record in caplog.records] == [
         "no name server knows topic young-2 at the moment"
     ]
@@ -106,7 +106,7 @@ def test_assigned_queues_stay_known_while_their_broker_is_not(
     with queues_of(rocketpoll_broker, None, assign=f'{{"{rocketpoll_topic}": [1, 3]}}') as queues:
         known = queues.discover()
         monkeypatch.setattr(TopicRoute, "subscribe_queues", ())
-        assert queues.discover(now=True) == known
+        assert queues.discover(is_forced=True) == known
 
 
 def test_queues_that_are_forgotten_are_asked_for_no_more_until_they_turn_up_again(

@@ -10,7 +10,7 @@ from rmq_spark.spark.errors import (
     RowError,
     SchemaError,
     WriteError,
-    named,
+    describe_queue,
 )
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -41,4 +41,4 @@ def test_each_says_what_to_do():
     assert (
         str(RowError(1, 2, "body", "it is null")) == "row 2 of partition 1, column body: it is null"
     )
-    assert named(MessageQueue("T", "b", 3)) == "queue 3 of T on b"
+    assert describe_queue(MessageQueue("T", "b", 3)) == "queue 3 of T on b"

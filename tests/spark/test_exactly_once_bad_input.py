@@ -17,7 +17,7 @@ from rocketpoll import Admin, EmbeddedBroker
 from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
 from rocketpoll.broker.processor.extensions.negotiation import ExtensionsProcessor
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.store.staging.staging_area import Staging
+from rocketpoll.broker.store.staging.staging_area import StagingArea
 
 pytestmark = pytest.mark.deep
 
@@ -62,7 +62,7 @@ def test_a_topic_that_is_deleted_between_send_and_commit_is_a_loss_that_readers_
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "is_passed_over"),
+    ("changes", "said", "is_ignored_name"),
     [
         ({"spans": 5}, "it has no list of spans", True),
         ({"rows": 1}, "its spans are not those that were written", True),
@@ -224,7 +224,7 @@ def test_a_disk_that_is_full_when_a_batch_is_copied_is_named_and_nobody_sees_a_p
     room, monkeypatch
 ):
     """It fills up behind the look at what is staged."""
-    checked, check, full = Staging.checked, EmbeddedDisk.check, []
+    checked, check, full = StagingArea.check_attempts, EmbeddedDisk.check, []
 
     def checked_and_full(self, *arguments):
         full.append(True)
@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_when_a_batch_is_copied_is_named_and_nobody_sees_a_p
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         check(self, path, needs_room=needs_room)
 
-    monkeypatch.setattr(Staging, "checked", checked_and_full)
+    monkeypatch.setattr(StagingArea, "checked", checked_and_full)
     monkeypatch.setattr(EmbeddedDisk, "check", check_room)
     error = room.refusal(**ALL, retryTimeoutMs="300")
     assert "it is not known whether batch 0 of query" in error

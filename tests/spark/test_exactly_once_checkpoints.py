@@ -64,7 +64,7 @@ def test_a_manifest_that_is_not_seen_in_time_ends_the_query_and_its_batch_counts
 ):
     """The broker shows nothing while it commits a batch of another sink."""
     room.broker.create_topic("others", 1)
-    finish, reached, goes_on = BatchTable.finish, threading.Event(), threading.Event()
+    finish, reached, goes_on = BatchTable.commit, threading.Event(), threading.Event()
 
     def finish_late(self, *arguments):
         found = finish(self, *arguments)

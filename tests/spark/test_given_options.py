@@ -3,23 +3,23 @@
 import pytest
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options.parser import Given, check_names
+from rmq_spark.spark.options.parser import OptionReader, check_names
 from rmq_spark.spark.options.table import Use
 
 READ = frozenset([Use.STREAM, Use.BATCH])
 
 
 def test_an_option_is_known_by_its_right_name_and_called_as_the_user_does():
-    given = Given({"TOPIC": "T", "checkpointLocation": "/c", "tlsverify": "true"}, READ)
+    given = OptionReader({"TOPIC": "T", "checkpointLocation": "/c", "tlsverify": "true"}, READ)
     assert given.names == {"subscribe", "tlsVerify"}
     assert given.text("subscribe") == "T"
-    assert given.written("subscribe") == "topic"
+    assert given.written_name("subscribe") == "topic"
     assert given.text("tags") is None
-    assert given.one_of("subscribe", "assign") == "subscribe"
+    assert given.exclusive("subscribe", "assign") == "subscribe"
 
 
 def test_a_topic_to_write_to_is_another_option_than_one_to_read():
-    assert Given({"topic": "T"}, frozenset([Use.SINK])).names == {"topic"}
+    assert OptionReader({"topic": "T"}, frozenset([Use.SINK])).names == {"topic"}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_topic_to_write_to_is_another_option_than_one_to_read():
 )
 def test_what_is_no_option_here_is_refused(given, uses, said):
     with pytest.raises(OptionError, match=said.replace("?", r"\?")):
-        Given(given, uses)
+        OptionReader(given, uses)
 
 
 def test_for_a_look_at_names_alone_source_and_sink_are_one():
@@ -50,11 +50,11 @@ def test_for_a_look_at_names_alone_source_and_sink_are_one():
 
 
 def test_two_of_which_one_is_to_be_kept_and_a_number():
-    given = Given({"tags": "a", "sql": "a = 1", "minPartitions": "5"}, READ)
+    given = OptionReader({"tags": "a", "sql": "a = 1", "minPartitions": "5"}, READ)
     with pytest.raises(
         OptionError, match="option tags: it cannot be given together with sql: keep one"
     ):
-        given.one_of("tags", "sql")
+        given.exclusive("tags", "sql")
     assert given.number("minPartitions") == 5
     assert given.get("minPartitions", lambda name, text: (name, text)) == ("minPartitions", "5")
     assert given.get("columns", None, "all") == "all"

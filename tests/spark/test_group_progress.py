@@ -5,20 +5,20 @@ from source_parts import Clock, query, queue_of, schema_of, send
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.spark import stream_reader
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 
 
 def told_of(monkeypatch):
     """What brokers are told, as it is told."""
     told = []
-    commit = Queues.commit
+    commit = QueueClient.commit
 
     def heard(queues, group, offsets):
         told.append(dict(offsets))
         return commit(queues, group, offsets)
 
-    monkeypatch.setattr(Queues, "commit", heard)
+    monkeypatch.setattr(QueueClient, "commit", heard)
     return told
 
 
@@ -30,7 +30,7 @@ def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic)
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     given = grouped(rocketpoll_topic)
     with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
-        batches.reached(batches.latest(batches.initial(), NO_LIMITS))
+        batches.commit_progress(batches.latest_offset(batches.initial_offset(), NO_LIMITS))
         rocketpoll_broker.wait_until_consumed(given["consumerGroup"], rocketpoll_topic)
 
 
@@ -40,8 +40,8 @@ def test_a_question_for_the_next_batch_tells_brokers_nothing(
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     told = told_of(monkeypatch)
     with query(rocketpoll_broker, rocketpoll_topic, **grouped(rocketpoll_topic)) as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
-        assert batches.latest(end, NO_LIMITS) is end
+        end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
+        assert batches.latest_offset(end, NO_LIMITS) is end
     assert told == []
 
 
@@ -53,7 +53,7 @@ def test_a_reader_that_is_asked_for_a_batch_tells_what_was_written_before_it(
     told, queue = told_of(monkeypatch), queue_of(rocketpoll_topic, 0)
     options = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     more = {"maxOffsetsPerTrigger": "1"}
-    reader = stream_reader.RememberingStreamReader(
+    reader = stream_reader.Spark40StreamReader(
         {**options, **grouped(rocketpoll_topic), **more}, schema_of("body binary")
     )
     try:
@@ -73,11 +73,11 @@ def test_what_brokers_know_they_are_not_told_again(
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     told = told_of(monkeypatch)
     with query(rocketpoll_broker, rocketpoll_topic, **grouped(rocketpoll_topic)) as batches:
-        start = batches.initial()
-        batches.reached(start)
-        end = batches.latest(start, NO_LIMITS)
-        batches.batch_ended(end)
-        batches.reached(end)
+        start = batches.initial_offset()
+        batches.commit_progress(start)
+        end = batches.latest_offset(start, NO_LIMITS)
+        batches.end_batch(end)
+        batches.commit_progress(end)
     assert [sorted(each.values()) for each in told] == [[0, 0, 0, 0], [1]]
 
 
@@ -88,18 +88,18 @@ def test_a_broker_that_could_not_be_told_is_told_a_second_later(
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     given, clock, told = grouped(rocketpoll_topic), Clock(), told_of(monkeypatch)
     with query(rocketpoll_broker, rocketpoll_topic, clock, **given) as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
+        end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
         with monkeypatch.context() as broken:
             broken.setattr(BrokerApi, "update_consumer_offset", fails)
-            batches.reached(end)
-            batches.reached(end)
+            batches.commit_progress(end)
+            batches.commit_progress(end)
         assert len(told) == 1
         send(rocketpoll_broker, rocketpoll_topic, 1, "b")
-        further = batches.latest(end, NO_LIMITS)
-        batches.reached(further)  # that is news
+        further = batches.latest_offset(end, NO_LIMITS)
+        batches.commit_progress(further)  # that is news
         assert told[-1][queue_of(rocketpoll_topic, 1)] == 1
         clock.now += 1
-        batches.reached(further)
+        batches.commit_progress(further)
         rocketpoll_broker.wait_until_consumed(given["consumerGroup"], rocketpoll_topic)
 
 

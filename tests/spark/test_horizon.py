@@ -3,17 +3,17 @@ from contextlib import contextmanager
 import pytest
 from source_parts import options_for, queue_of, queues_of, send
 
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.plan.latest_offsets import Horizon
-from rmq_spark.spark.plan.queue_identity import StoreTimes
+from rmq_spark.spark.plan.latest_offsets import LatestOffsets
+from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 
 
 @contextmanager
 def horizon_of(broker, topic, **more):
     with queues_of(broker, topic, **more) as queues:
-        yield Horizon(options_for(broker, topic, **more), queues, StoreTimes(queues))
+        yield LatestOffsets(options_for(broker, topic, **more), queues, StoreTimeLookup(queues))
 
 
 def at(topic, *offsets):
@@ -31,7 +31,7 @@ def test_it_says_where_all_queues_end_and_remembers_it_with_times(
     start = at(rocketpoll_topic, 0, 0)
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
         assert horizon.newest is None
-        base, ends = horizon.look_from(start)
+        base, ends = horizon.fetch(start)
         assert base == start
         assert ends == {
             queue_of(rocketpoll_topic, number): 2 if not number else 0 for number in range(4)
@@ -47,15 +47,15 @@ def test_it_forgets_the_times_of_a_topic_that_was_made_again(
     queue, start = queue_of(rocketpoll_topic), at(rocketpoll_topic, 0)
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
-        horizon.look_from(start)
+        horizon.fetch(start)
         old = horizon.newest.positions[queue]
         rocketpoll_broker.delete_topic(rocketpoll_topic)
         rocketpoll_broker.create_topic(rocketpoll_topic, 4)
         send(rocketpoll_broker, rocketpoll_topic, 0, "A", "B")
         if is_told:
-            horizon.look_anew([queue])
+            horizon.refresh_store_times([queue])
         else:
-            horizon.look_from(start)
+            horizon.fetch(start)
         assert horizon.newest.positions[queue].next_offset == old.next_offset
         assert horizon.newest.positions[queue].mark != old.mark
 
@@ -67,14 +67,14 @@ def test_a_broker_that_has_not_counted_all_of_its_messages_yet_is_asked_again(
     queue = queue_of(rocketpoll_topic)
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     counted = [3, 2, 1]
-    ends_of = Queues.ends
+    ends_of = QueueClient.ends
     monkeypatch.setattr(
-        Queues, "ends", lambda *asked, **more: {**ends_of(*asked, **more), queue: counted[-1]}
+        QueueClient, "ends", lambda *asked, **more: {**ends_of(*asked, **more), queue: counted[-1]}
     )
-    monkeypatch.setattr(Queues, "pause", lambda _: counted.pop())
+    monkeypatch.setattr(QueueClient, "pause", lambda _: counted.pop())
     start = at(rocketpoll_topic, 3)
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
-        base, ends = horizon.look_from(start)
+        base, ends = horizon.fetch(start)
         assert base == start
         assert ends[queue] == 3
     assert counted == [3]
@@ -86,7 +86,7 @@ def test_once_closed_nothing_counts_that_arrives_later(rocketpoll_broker, rocket
         horizon.close()
         assert horizon.is_closed
         send(rocketpoll_broker, rocketpoll_topic, 0, "b")
-        assert horizon.look_from(at(rocketpoll_topic, 0))[1][queue_of(rocketpoll_topic)] == 1
+        assert horizon.fetch(at(rocketpoll_topic, 0))[1][queue_of(rocketpoll_topic)] == 1
 
 
 @pytest.mark.parametrize("knows", ["no broker", "the broker"])
@@ -99,10 +99,10 @@ def test_what_a_broker_has_that_nobody_knew_when_it_was_closed_counts_as_it_is_f
     send(rocketpoll_broker, rocketpoll_topic, 1, "a", "b")
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
         with monkeypatch.context() as at_first:
-            at_first.setattr(Queues, "discover", lambda _, **__: found)
+            at_first.setattr(QueueClient, "discover", lambda _, **__: found)
             horizon.close()
         for _ in range(2):
-            ends = horizon.look_from(at(rocketpoll_topic, 0, 1))[1]
+            ends = horizon.fetch(at(rocketpoll_topic, 0, 1))[1]
             assert ends == {first: 0, late: 1 if found else 2}
             send(rocketpoll_broker, rocketpoll_topic, 1, "c")
 
@@ -113,7 +113,7 @@ def test_a_start_behind_the_target_stays_where_it_is(rocketpoll_broker, rocketpo
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
         horizon.close()
         send(rocketpoll_broker, rocketpoll_topic, 0, "c")
-        assert horizon.look_from(at(rocketpoll_topic, 3))[1][queue_of(rocketpoll_topic)] == 3
+        assert horizon.fetch(at(rocketpoll_topic, 3))[1][queue_of(rocketpoll_topic)] == 3
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -127,9 +127,9 @@ def test_queues_that_were_withdrawn_unread_are_a_loss(rocketpoll_broker, rocketp
             with pytest.raises(
                 DataLoss, match="may not be read any more: its offsets from 1 to 1 were not"
             ):
-                horizon.look_from(start)
+                horizon.fetch(start)
         else:
-            assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1
+            assert horizon.fetch(start)[1][queue_of(rocketpoll_topic, 3)] == 1
 
 
 def test_what_is_unread_in_a_withdrawn_queue_is_told_once_and_again_when_there_is_more(
@@ -140,13 +140,13 @@ def test_what_is_unread_in_a_withdrawn_queue_is_told_once_and_again_when_there_i
     with horizon_of(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as horizon:
         rocketpoll_broker.create_topic(rocketpoll_topic, 2)
         for _ in range(3):
-            assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1
+            assert horizon.fetch(start)[1][queue_of(rocketpoll_topic, 3)] == 1
         assert caplog.text.count("may not be read any more: its offsets from 1 to 1") == 1
         rocketpoll_broker.create_topic(rocketpoll_topic, 4)
         send(rocketpoll_broker, rocketpoll_topic, 3, "c")
         rocketpoll_broker.create_topic(rocketpoll_topic, 2)
         for _ in range(3):
-            assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1
+            assert horizon.fetch(start)[1][queue_of(rocketpoll_topic, 3)] == 1
     assert caplog.text.count("may not be read any more: its offsets from 1 to 2") == 1
 
 
@@ -155,9 +155,9 @@ def test_topics_of_a_pattern_that_are_gone_leave_the_start(rocketpoll_broker):
         rocketpoll_broker.create_topic(name, 1)
     start = SourceOffset({queue_of(name): QueuePosition(0) for name in ("seen-1", "seen-2")})
     with horizon_of(rocketpoll_broker, None, subscribePattern="seen-.*") as horizon:
-        assert horizon.look_from(start)[0] == start
+        assert horizon.fetch(start)[0] == start
         rocketpoll_broker.delete_topic("seen-1")
-        base, ends = horizon.look_from(start)
+        base, ends = horizon.fetch(start)
         assert list(base.positions) == list(ends) == [queue_of("seen-2")]
     rocketpoll_broker.delete_topic("seen-2")
 
@@ -171,20 +171,20 @@ def test_a_topic_of_a_pattern_that_is_gone_with_what_was_unread_is_a_loss(
     send(rocketpoll_broker, name, 0, "read", "unread")
     with horizon_of(rocketpoll_broker, None, subscribePattern=name) as horizon:
         if saw_the_end:
-            horizon.look_from(at(name, 1))
+            horizon.fetch(at(name, 1))
         rocketpoll_broker.delete_topic(name)
         unread = "and ended at 2" if saw_the_end else "what came after that is not known"
         with pytest.raises(
             DataLoss,
             match=f"queue 0 of {name} on broker-a is gone: it was read to offset 1, {unread}",
         ):
-            horizon.look_from(at(name, 1))
+            horizon.fetch(at(name, 1))
 
 
 def test_a_topic_of_a_pattern_that_is_gone_and_was_read_is_no_loss(rocketpoll_broker):
     rocketpoll_broker.create_topic("read", 1)
     send(rocketpoll_broker, "read", 0, "a", "b")
     with horizon_of(rocketpoll_broker, None, subscribePattern="read") as horizon:
-        horizon.look_from(at("read", 2))
+        horizon.fetch(at("read", 2))
         rocketpoll_broker.delete_topic("read")
-        assert horizon.look_from(at("read", 2))[0].positions == {}
+        assert horizon.fetch(at("read", 2))[0].positions == {}

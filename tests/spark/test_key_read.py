@@ -17,9 +17,9 @@ SCHEMA = arrow_schema_of(schema_of("body binary, keys string"))
 def bodies(broker, topic, **more):
     options = options_for(broker, topic, **more)
     with queues_of(broker, topic, **more) as queues:
-        found = key_reader.key_pieces(options, queues)
+        found = key_reader.plan_key_lookups(options, queues)
     batches = [
-        batch for piece in found for batch in key_reader.read_key_piece(options, SCHEMA, piece)
+        batch for piece in found for batch in key_reader.read_key_lookup(options, SCHEMA, piece)
     ]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
@@ -42,7 +42,7 @@ def test_only_a_space_is_between_keys(rocketpoll_broker, rocketpoll_topic, key):
 
 
 def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(monkeypatch):
-    monkeypatch.setattr(key_reader, "MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(key_reader, "QUERY_MESSAGES_LIMIT", 8)
     monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
     texts = [f"m{n}" for n in range(12)]
     with EmbeddedBroker() as broker:  # with a clock of its own to move
@@ -64,7 +64,7 @@ def test_what_a_broker_has_stored_by_a_clock_ahead_of_this_machines_is_found():
 def test_more_messages_of_one_time_than_a_broker_gives_at_once_are_an_error(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    monkeypatch.setattr(key_reader, "MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(key_reader, "QUERY_MESSAGES_LIMIT", 8)
     monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
     with rocketpoll_broker.producer() as producer:  # a batch has one time
         producer.send_batch([Message(rocketpoll_topic, b"x", keys="k") for _ in range(40)])
@@ -116,11 +116,11 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(monkeypatch):
         broker.send("orders", "it", keys="k")
         options = options_for(broker, "orders", key="k")
         with queues_of(broker, "orders", key="k") as queues:
-            (piece,) = key_reader.key_pieces(options, queues)
+            (piece,) = key_reader.plan_key_lookups(options, queues)
         away.enter_context(broker.away())
-        (rows,) = key_reader.read_key_piece(options, SCHEMA, piece)
+        (rows,) = key_reader.read_key_lookup(options, SCHEMA, piece)
         assert rows.column("body").to_pylist() == [b"it"]
         away.enter_context(broker.away())
         clock.now = 0.0
         with pytest.raises(BrokersAway, match="broker broker-a has not answered for 60000 ms"):
-            list(key_reader.read_key_piece(options, SCHEMA, piece))
+            list(key_reader.read_key_lookup(options, SCHEMA, piece))

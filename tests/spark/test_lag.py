@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 from source_parts import query, queue_of, send
 
-from rmq_spark.spark.lag import Lag, LagListener, QueueLag, lag_between, lag_now, lag_of
-from rmq_spark.spark.options.options import Limits
+from rmq_spark.spark.lag import QueryLag, LagListener, QueueLag, lag_between, lag_now, lag_of
+from rmq_spark.spark.options.options import BatchLimits
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset, with_sizes
 from rmq_spark.wire.message_queue import MessageQueue
@@ -17,8 +17,8 @@ def half_read(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcd")
     send(rocketpoll_broker, rocketpoll_topic, 1, "e")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        start = batches.initial()
-        end = batches.latest(start, Limits(rows=2))
+        start = batches.initial_offset()
+        end = batches.latest_offset(start, BatchLimits(rows_max=2))
         latest = with_sizes(batches.newest.to_json(), batches.sizes)
     stored = {
         (m.queue.queue_id, m.queue_offset): m.store_timestamp
@@ -73,8 +73,8 @@ def test_brokers_can_be_asked_at_any_time(rocketpoll_broker, rocketpoll_topic, h
     assert [each.messages for each in lag.queues] == [3, 2, 0, 0]
     assert lag_now(end, rocketpoll_broker.address) == lag
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        assert lag_now(batches.latest(end, NO_LIMITS), rocketpoll_broker.address).messages == 0
-    assert lag_now({"v": 1, "offsets": {}}, rocketpoll_broker.address) == Lag(())
+        assert lag_now(batches.latest_offset(end, NO_LIMITS), rocketpoll_broker.address).messages == 0
+    assert lag_now({"v": 1, "offsets": {}}, rocketpoll_broker.address) == QueryLag(())
 
 
 def positions(broker="a", **next_offsets):

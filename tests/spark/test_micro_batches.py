@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from source_parts import Clock, offsets_in, query, queue_of, send
 
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import CheckpointError, DataLoss
-from rmq_spark.spark.options.options import Limits
-from rmq_spark.spark.plan.latest_offsets import Horizon
+from rmq_spark.spark.options.options import BatchLimits
+from rmq_spark.spark.plan.latest_offsets import LatestOffsets
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 from rocketpoll import EmbeddedBroker
@@ -26,47 +26,47 @@ def spans(pieces):
 def test_a_new_query_starts_at_the_end_and_takes_what_comes(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "before")
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
         assert offsets_in(start) == {0: 1, 1: 0, 2: 0, 3: 0}
-        assert batches.latest(start, NO_LIMITS) is start
+        assert batches.latest_offset(start, NO_LIMITS) is start
         send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
         send(rocketpoll_broker, rocketpoll_topic, 3, "c")
-        end = batches.latest(start, NO_LIMITS)
+        end = batches.latest_offset(start, NO_LIMITS)
         assert offsets_in(end) == {0: 3, 1: 0, 2: 0, 3: 1}
-        assert spans(batches.pieces(start, end)) == [(0, 1, 3), (3, 0, 1)]
-        assert batches.latest(end, NO_LIMITS) is end
+        assert spans(batches.plan_ranges(start, end)) == [(0, 1, 3), (3, 0, 1)]
+        assert batches.latest_offset(end, NO_LIMITS) is end
         assert batches.newest.positions == end.positions
 
 
 def test_a_topic_that_is_made_again_while_a_new_query_looks_where_it_begins_is_looked_at_anew(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    stored = Queues.stored
+    stored = QueueClient.fingerprints
 
     def made_again(queues, places):
-        monkeypatch.setattr(Queues, "stored", stored)
+        monkeypatch.setattr(QueueClient, "stored", stored)
         rocketpoll_broker.delete_topic(rocketpoll_topic)
         rocketpoll_broker.create_topic(rocketpoll_topic, 4)
         return stored(queues, places)
 
     send(rocketpoll_broker, rocketpoll_topic, 0, "of the old one")
-    monkeypatch.setattr(Queues, "stored", made_again)
+    monkeypatch.setattr(QueueClient, "stored", made_again)
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
         send(rocketpoll_broker, rocketpoll_topic, 0, "of the new one")
-        end = batches.latest(start, NO_LIMITS)
-        assert spans(batches.pieces(start, end)) == [(0, 0, 1)]
+        end = batches.latest_offset(start, NO_LIMITS)
+        assert spans(batches.plan_ranges(start, end)) == [(0, 0, 1)]
 
 
 def test_offsets_know_when_the_message_before_them_was_stored(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     stored = [message.store_timestamp for message in rocketpoll_broker.messages(rocketpoll_topic)]
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
         assert {position.stored_ms for position in start.positions.values()} == {None}
-        end = batches.latest(start, NO_LIMITS)
+        end = batches.latest_offset(start, NO_LIMITS)
         assert end.positions[queue_of(rocketpoll_topic)].stored_ms == stored[1]
-        one = batches.latest(start, Limits(rows=1))
+        one = batches.latest_offset(start, BatchLimits(rows_max=1))
         assert one.positions[queue_of(rocketpoll_topic)][:2] == (1, stored[0])
 
 
@@ -74,10 +74,10 @@ def test_limits_are_shared_until_all_is_taken(rocketpoll_broker, rocketpoll_topi
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdefgh")
     send(rocketpoll_broker, rocketpoll_topic, 1, *"ab")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        at = batches.initial()
+        at = batches.initial_offset()
         taken = []
-        while (end := batches.latest(at, Limits(rows=5))) != at:
-            assert sum(piece.end - piece.start for piece in batches.pieces(at, end)) <= 5
+        while (end := batches.latest_offset(at, BatchLimits(rows_max=5))) != at:
+            assert sum(piece.end - piece.start for piece in batches.plan_ranges(at, end)) <= 5
             taken.append(offsets_in(end))
             at = end
         assert [(each[0], each[1]) for each in taken] == [(4, 1), (8, 2)]
@@ -86,45 +86,45 @@ def test_limits_are_shared_until_all_is_taken(rocketpoll_broker, rocketpoll_topi
 def test_bytes_limit_a_batch_as_well(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *["x" * 1000] * 20)
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        start = batches.initial()
-        assert offsets_in(batches.latest(start, Limits(bytes=6_000)))[0] in (4, 5)
-        assert offsets_in(batches.latest(start, Limits(bytes=6_000, rows=3)))[0] == 3
-        assert offsets_in(batches.latest(start, Limits(bytes=1)))[0] == 1
-        assert offsets_in(batches.latest(start, Limits(bytes=1 << 20)))[0] == 20
+        start = batches.initial_offset()
+        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=6_000)))[0] in (4, 5)
+        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=6_000, rows_max=3)))[0] == 3
+        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=1)))[0] == 1
+        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=1 << 20)))[0] == 20
 
 
 def test_a_batch_waits_for_enough_but_not_too_long(rocketpoll_broker, rocketpoll_topic):
     clock = Clock()
-    limits = Limits(rows_min=3, delay_ms=60_000)
+    limits = BatchLimits(rows_min=3, delay_ms=60_000)
     with query(
         rocketpoll_broker, rocketpoll_topic, clock, suspendTimeoutMs="1", startingOffsets="earliest"
     ) as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
         send(rocketpoll_broker, rocketpoll_topic, 0, "a")
-        first = batches.latest(start, limits)
+        first = batches.latest_offset(start, limits)
         assert offsets_in(first)[0] == 1  # nothing has been waited for yet
         send(rocketpoll_broker, rocketpoll_topic, 0, "b", "c")
         clock.now += 59
-        assert batches.latest(first, limits) is first
+        assert batches.latest_offset(first, limits) is first
         send(rocketpoll_broker, rocketpoll_topic, 1, "d")
-        second = batches.latest(first, limits)
+        second = batches.latest_offset(first, limits)
         assert offsets_in(second) == {0: 3, 1: 1, 2: 0, 3: 0}
         send(rocketpoll_broker, rocketpoll_topic, 0, "e")
-        assert batches.latest(second, limits) is second
+        assert batches.latest_offset(second, limits) is second
         clock.now += 60
-        assert offsets_in(batches.latest(second, limits))[0] == 4
+        assert offsets_in(batches.latest_offset(second, limits))[0] == 4
 
 
 def test_available_now_ends_with_what_there_was(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
         batches.prepare_available_now()
         send(rocketpoll_broker, rocketpoll_topic, 0, "late")
         rocketpoll_broker.create_topic(rocketpoll_topic, 5)
         send(rocketpoll_broker, rocketpoll_topic, 4, "new")
         at, ends = start, []
-        while (end := batches.latest(at, Limits(rows=2, rows_min=9))) != at:
+        while (end := batches.latest_offset(at, BatchLimits(rows_max=2, rows_min=9))) != at:
             ends.append(offsets_in(end)[0])
             at = end
         assert ends == [2, 3]
@@ -139,21 +139,21 @@ def test_what_comes_before_a_new_query_knows_where_it_begins_is_no_loss(
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         batches.prepare_available_now()
         send(rocketpoll_broker, rocketpoll_topic, 0, "between")
-        start = batches.initial()
+        start = batches.initial_offset()
         assert offsets_in(start)[0] == 4
-        assert batches.latest(start, NO_LIMITS) is start
+        assert batches.latest_offset(start, NO_LIMITS) is start
 
 
 def test_a_queue_that_is_new_is_read_from_its_first_message(rocketpoll_broker, rocketpoll_topic):
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
         rocketpoll_broker.create_topic(rocketpoll_topic, 5)
-        assert batches.latest(start, NO_LIMITS) is start  # no batch for an empty queue
+        assert batches.latest_offset(start, NO_LIMITS) is start  # no batch for an empty queue
         send(rocketpoll_broker, rocketpoll_topic, 4, *"abc")
-        end = batches.latest(start, Limits(rows=2))
-        assert end.began == {queue_of(rocketpoll_topic, number): 0 for number in range(5)}
-        assert spans(batches.pieces(start, again(end))) == [(4, 0, 2)]
-        assert spans(batches.pieces(end, batches.latest(end, NO_LIMITS))) == [(4, 2, 3)]
+        end = batches.latest_offset(start, BatchLimits(rows_max=2))
+        assert end.initial_offsets == {queue_of(rocketpoll_topic, number): 0 for number in range(5)}
+        assert spans(batches.plan_ranges(start, again(end))) == [(4, 0, 2)]
+        assert spans(batches.plan_ranges(end, batches.latest_offset(end, NO_LIMITS))) == [(4, 2, 3)]
 
 
 def test_a_query_that_comes_back_goes_on_and_reads_a_batch_again(
@@ -161,12 +161,12 @@ def test_a_query_that_comes_back_goes_on_and_reads_a_batch_again(
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        start = batches.initial()
-        end = batches.latest(start, Limits(rows=2))
-        planned = batches.pieces(start, end)
+        start = batches.initial_offset()
+        end = batches.latest_offset(start, BatchLimits(rows_max=2))
+        planned = batches.plan_ranges(start, end)
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        assert batches.pieces(again(start), again(end)) == planned
-        assert offsets_in(batches.latest(again(end), NO_LIMITS))[0] == 3
+        assert batches.plan_ranges(again(start), again(end)) == planned
+        assert offsets_in(batches.latest_offset(again(end), NO_LIMITS))[0] == 3
 
 
 # ---- what is gone
@@ -177,7 +177,7 @@ def made_again(rocketpoll_broker, rocketpoll_topic):
     """A topic that was read, then deleted and made again with more messages."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
+        end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     rocketpoll_broker.delete_topic(rocketpoll_topic)
     rocketpoll_broker.create_topic(rocketpoll_topic, 4)
     return end
@@ -194,7 +194,7 @@ def test_a_topic_that_was_made_again_is_no_progress(
             DataLoss, match=rf"queue 0 of {rocketpoll_topic} on broker-a .*failOnDataLoss to false"
         ),
     ):
-        batches.latest(again(made_again), NO_LIMITS)
+        batches.latest_offset(again(made_again), NO_LIMITS)
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])
@@ -204,8 +204,8 @@ def test_or_it_is_read_from_its_beginning_with_a_warning(
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * count)
     with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
         with caplog.at_level(logging.WARNING):
-            end = batches.latest(again(made_again), NO_LIMITS)
-        assert spans(batches.pieces(made_again, end)) == [(0, 0, count)]
+            end = batches.latest_offset(again(made_again), NO_LIMITS)
+        assert spans(batches.plan_ranges(made_again, end)) == [(0, 0, count)]
         assert "messages are gone, and are passed over: queue 0" in caplog.text
 
 
@@ -217,9 +217,9 @@ def test_the_end_that_was_given_is_that_of_a_topic_that_was_made_again_as_well(
     given = {"endingOffsets": '{"*": {"*": 2}}', "failOnDataLoss": "false"}
     with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
         batches.prepare_available_now()
-        end = batches.latest(again(made_again), NO_LIMITS)
-        assert spans(batches.pieces(made_again, end)) == [(0, 0, 2)]
-        assert batches.latest(end, NO_LIMITS) is end
+        end = batches.latest_offset(again(made_again), NO_LIMITS)
+        assert spans(batches.plan_ranges(made_again, end)) == [(0, 0, 2)]
+        assert batches.latest_offset(end, NO_LIMITS) is end
 
 
 def test_a_queue_that_may_not_be_read_for_a_while_is_no_other_one(
@@ -227,15 +227,15 @@ def test_a_queue_that_may_not_be_read_for_a_while_is_no_other_one(
 ):
     send(rocketpoll_broker, rocketpoll_topic, 3, *"abcde")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        read = batches.latest(batches.initial(), NO_LIMITS)
+        read = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     for queues in (2, 4):
         rocketpoll_broker.create_topic(rocketpoll_topic, queues)
         with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
-            assert batches.latest(again(read), NO_LIMITS) == read
+            assert batches.latest_offset(again(read), NO_LIMITS) == read
     assert "is not the one" not in caplog.text
     send(rocketpoll_broker, rocketpoll_topic, 3, "f")
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        assert spans(batches.pieces(read, batches.latest(again(read), NO_LIMITS))) == [(3, 5, 6)]
+        assert spans(batches.plan_ranges(read, batches.latest_offset(again(read), NO_LIMITS))) == [(3, 5, 6)]
 
 
 def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
@@ -243,7 +243,7 @@ def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * 9)
     with query(rocketpoll_broker, rocketpoll_topic) as batches, pytest.raises(DataLoss):
-        batches.pieces(
+        batches.plan_ranges(
             SourceOffset(dict.fromkeys(made_again.positions, QueuePosition(0))), again(made_again)
         )
 
@@ -260,12 +260,12 @@ def test_a_topic_that_was_made_again_and_has_grown_as_long_as_before_is_read(
     more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, suspendTimeoutMs="1", **more) as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
+        end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
         remake(rocketpoll_broker, rocketpoll_topic, [])
-        assert offsets_in(batches.latest(end, NO_LIMITS))[0] == 3  # nothing new yet
+        assert offsets_in(batches.latest_offset(end, NO_LIMITS))[0] == 3  # nothing new yet
         send(rocketpoll_broker, rocketpoll_topic, 0, *"ABC")
-        found = batches.latest(end, NO_LIMITS)
-        assert spans(batches.pieces(end, found)) == [(0, 0, 3)]
+        found = batches.latest_offset(end, NO_LIMITS)
+        assert spans(batches.plan_ranges(end, found)) == [(0, 0, 3)]
 
 
 def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
@@ -274,21 +274,21 @@ def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
     clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, clock, suspendTimeoutMs="1", **more) as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
+        end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
         remake(rocketpoll_broker, rocketpoll_topic, "ABC")
-        assert batches.latest(end, NO_LIMITS) == end
+        assert batches.latest_offset(end, NO_LIMITS) == end
         clock.now += 60
-        found = batches.latest(end, NO_LIMITS)
-        assert spans(batches.pieces(end, found)) == [(0, 0, 3)]
+        found = batches.latest_offset(end, NO_LIMITS)
+        assert spans(batches.plan_ranges(end, found)) == [(0, 0, 3)]
         last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
         position = found.positions[queue_of(rocketpoll_topic)]
         assert position[:2] == (last.queue_offset + 1, last.store_timestamp)
         clock.now += 60
-        assert batches.latest(found, NO_LIMITS) == found
+        assert batches.latest_offset(found, NO_LIMITS) == found
         asked = []
-        monkeypatch.setattr(Queues, "stored", lambda _, places: asked.extend(places) or {})
+        monkeypatch.setattr(QueueClient, "stored", lambda _, places: asked.extend(places) or {})
         clock.now += 59
-        assert batches.latest(found, NO_LIMITS) == found
+        assert batches.latest_offset(found, NO_LIMITS) == found
         assert asked == []
 
 
@@ -300,15 +300,15 @@ def test_what_comes_once_a_clock_that_was_ahead_is_right_again_is_read(tmp_path)
         broker.create_topic("T", queues=1)
         send(broker, "T", 0, *"abcde")
         with query(broker, "T", **more) as batches:
-            end = batches.latest(batches.initial(), NO_LIMITS)
+            end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     with EmbeddedBroker(tmp_path / "now") as broker:
         broker.create_topic("T", queues=1)
         send(broker, "T", 0, *"ABC")
         with query(broker, "T", suspendTimeoutMs="1", **more) as batches:
-            assert batches.latest(again(end), NO_LIMITS) == end  # it may have lost its tail only
+            assert batches.latest_offset(again(end), NO_LIMITS) == end  # it may have lost its tail only
             send(broker, "T", 0, *"DEFGHI")
-            found = batches.latest(end, NO_LIMITS)
-            assert spans(batches.pieces(end, found)) == [(0, 0, 9)]
+            found = batches.latest_offset(end, NO_LIMITS)
+            assert spans(batches.plan_ranges(end, found)) == [(0, 0, 9)]
 
 
 def test_a_topic_that_was_made_again_while_the_brokers_clock_stood_still_is_read(tmp_path):
@@ -319,7 +319,7 @@ def test_a_topic_that_was_made_again_while_the_brokers_clock_stood_still_is_read
         broker.create_topic("T", queues=1)
         send(broker, "T", 0, *"abcde")
         with query(broker, "T", **earliest) as batches:
-            end = batches.latest(batches.initial(), NO_LIMITS)
+            end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     with EmbeddedBroker(tmp_path) as broker:
         before = end.positions[queue_of("T")].stored_ms
         broker.delete_topic("T")
@@ -330,11 +330,11 @@ def test_a_topic_that_was_made_again_while_the_brokers_clock_stood_still_is_read
             query(broker, "T", **earliest) as batches,
             pytest.raises(DataLoss, match="is not the one that was there when it was read"),
         ):
-            batches.latest(again(end), NO_LIMITS)
+            batches.latest_offset(again(end), NO_LIMITS)
         with query(broker, "T", failOnDataLoss="false", **earliest) as batches:
-            found = batches.latest(again(end), NO_LIMITS)
-            assert spans(batches.pieces(end, found)) == [(0, 0, 8)]
-            assert batches.latest(found, NO_LIMITS) == found
+            found = batches.latest_offset(again(end), NO_LIMITS)
+            assert spans(batches.plan_ranges(end, found)) == [(0, 0, 8)]
+            assert batches.latest_offset(found, NO_LIMITS) == found
 
 
 @pytest.mark.parametrize("new", ["ABCDE", "A", ""], ids=["as long", "shorter", "empty"])
@@ -344,12 +344,12 @@ def test_tasks_do_not_take_messages_of_the_new_topic_for_those_that_were_planned
     more = {"startingOffsets": "earliest", "maxRecordsPerPartition": "2"}
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     with query(rocketpoll_broker, rocketpoll_topic, **more) as batches:
-        start = batches.initial()
-        end = batches.latest(start, NO_LIMITS)
-        known = {each.last_stored_ms for each in batches.pieces(start, end)}
+        start = batches.initial_offset()
+        end = batches.latest_offset(start, NO_LIMITS)
+        known = {each.last_stored_ms for each in batches.plan_ranges(start, end)}
         remake(rocketpoll_broker, rocketpoll_topic, new)
         others = {each.store_timestamp for each in rocketpoll_broker.messages(rocketpoll_topic)}
-        cut = batches.pieces(start, end)
+        cut = batches.plan_ranges(start, end)
         assert spans(cut) == [(0, 0, 1), (0, 1, 3), (0, 3, 5)]
         assert {each.last_stored_ms for each in cut} <= known - others
 
@@ -362,10 +362,10 @@ def test_a_topic_that_was_made_again_is_known_beside_one_that_was_not(rocketpoll
         send(rocketpoll_broker, topic, 0, *"abcde")
     before = rocketpoll_broker.messages(names[0])
     with query(rocketpoll_broker, ",".join(names), **more) as batches:
-        start = batches.initial()
-        end = batches.latest(start, NO_LIMITS)
+        start = batches.initial_offset()
+        end = batches.latest_offset(start, NO_LIMITS)
         remake(rocketpoll_broker, names[0], "ABCDE")
-        cut = [each for each in batches.pieces(start, end) if each.queue.topic == names[0]]
+        cut = [each for each in batches.plan_ranges(start, end) if each.queue.topic == names[0]]
     assert len(cut) == 3
     assert {each.last_stored_ms for each in cut} <= {each.store_timestamp for each in before}
 
@@ -375,31 +375,31 @@ def test_a_topic_that_is_made_again_while_a_batch_is_planned_is_no_progress(
 ):
     """An offset of the old one must not get a time of the new one: the next batch would go on."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
-    stored = Queues.stored
+    stored = QueueClient.fingerprints
 
     def made_again_before(queues, places):
         places = list(places)
         if any(place.queue_offset == 2 for place in places):  # the limited end, behind all checks
-            monkeypatch.setattr(Queues, "stored", stored)
+            monkeypatch.setattr(QueueClient, "stored", stored)
             remake(rocketpoll_broker, rocketpoll_topic, "ABCDEF")
         return stored(queues, places)
 
     more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     with query(rocketpoll_broker, rocketpoll_topic, **more) as batches:
-        one = batches.latest(batches.initial(), Limits(rows=1))
-        monkeypatch.setattr(Queues, "stored", made_again_before)
-        end = batches.latest(one, Limits(rows=2))
-        assert spans(batches.pieces(one, end)) == [(0, 0, 2)]
+        one = batches.latest_offset(batches.initial_offset(), BatchLimits(rows_max=1))
+        monkeypatch.setattr(QueueClient, "stored", made_again_before)
+        end = batches.latest_offset(one, BatchLimits(rows_max=2))
+        assert spans(batches.plan_ranges(one, end)) == [(0, 0, 2)]
 
 
 def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_messages(
     rocketpoll_broker, rocketpoll_topic
 ):
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        assert batches.latest(again(start), NO_LIMITS) == start
+        assert batches.latest_offset(again(start), NO_LIMITS) == start
     rocketpoll_broker.create_topic(rocketpoll_topic, 4)
     send(rocketpoll_broker, rocketpoll_topic, 3, "unread")
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)
@@ -409,9 +409,9 @@ def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_mes
             DataLoss, match="may not be read any more: its offsets from 0 to 0 were not read"
         ),
     ):
-        batches.latest(again(start), NO_LIMITS)
+        batches.latest_offset(again(start), NO_LIMITS)
     with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
-        assert batches.latest(again(start), NO_LIMITS) == start
+        assert batches.latest_offset(again(start), NO_LIMITS) == start
 
 
 def test_a_checkpoint_of_none_of_the_topics_of_a_pattern_is_refused(rocketpoll_broker):
@@ -420,44 +420,44 @@ def test_a_checkpoint_of_none_of_the_topics_of_a_pattern_is_refused(rocketpoll_b
         send(rocketpoll_broker, topic, 0, "a")
     more = {"startingOffsets": "earliest"}
     with query(rocketpoll_broker, None, subscribePattern="old-.*", **more) as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
+        end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     refused = "is of old-1, old-2, and option subscribePattern names new-.*: give this query"
     with (
         query(rocketpoll_broker, None, subscribePattern="new-.*") as batches,
         pytest.raises(CheckpointError, match=re.escape(refused)),
     ):
-        batches.latest(again(end), NO_LIMITS)
+        batches.latest_offset(again(end), NO_LIMITS)
     with (
         query(rocketpoll_broker, None, subscribePattern="old-1|new-1") as batches,
         pytest.raises(DataLoss, match="the checkpoint also is of old-2, which option"),
     ):
-        batches.latest(again(end), NO_LIMITS)
+        batches.latest_offset(again(end), NO_LIMITS)
 
 
 def test_a_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.create_topic("another-topic", 1)
     with query(rocketpoll_broker, "another-topic") as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
     with (
         query(rocketpoll_broker, rocketpoll_topic) as batches,
         pytest.raises(
             CheckpointError, match=f"is of another-topic, and option topic names {rocketpoll_topic}"
         ),
     ):
-        batches.latest(again(start), NO_LIMITS)
+        batches.latest_offset(again(start), NO_LIMITS)
 
 
 def test_a_topic_that_is_named_no_more_is_a_loss(rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.create_topic("another-topic", 1)
     with query(rocketpoll_broker, f"another-topic,{rocketpoll_topic}") as batches:
-        start = batches.initial()
+        start = batches.initial_offset()
     with (
         query(rocketpoll_broker, rocketpoll_topic) as batches,
         pytest.raises(
             DataLoss, match="also is of another-topic, which option topic does not name any more"
         ),
     ):
-        batches.latest(again(start), NO_LIMITS)
+        batches.latest_offset(again(start), NO_LIMITS)
 
 
 # ---- beside other sources of the query
@@ -467,26 +467,26 @@ def test_a_source_that_has_nothing_new_makes_no_other_wait_and_asks_nothing(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     waits, looks = [], []
-    wait, look_from = Queues.wait, Horizon.look_from
+    wait, look_from = QueueClient.wait, LatestOffsets.fetch
     monkeypatch.setattr(
-        Queues, "wait", lambda queues, ends, ms: waits.append(ms) or wait(queues, ends, min(ms, 20))
+        QueueClient, "wait", lambda queues, ends, ms: waits.append(ms) or wait(queues, ends, min(ms, 20))
     )
     monkeypatch.setattr(
-        Horizon,
-        "look_from",
+        LatestOffsets,
+        "fetch",
         lambda horizon, start: looks.append(start) or look_from(horizon, start),
     )
     with query(rocketpoll_broker, rocketpoll_topic, suspendTimeoutMs="1000") as batches:
-        start = batches.latest(batches.initial(), NO_LIMITS)
+        start = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
         for _ in range(4):  # batches of another source
-            assert batches.latest(start, NO_LIMITS) == start
-            batches.batch_ended(start)
+            assert batches.latest_offset(start, NO_LIMITS) == start
+            batches.end_batch(start)
         for _ in range(2):  # the other source has nothing new, either
-            assert batches.latest(start, NO_LIMITS) == start
+            assert batches.latest_offset(start, NO_LIMITS) == start
         assert waits == [1_000, 1_000, 1, 1, 1, 50]
         assert len(looks) == 3
         send(rocketpoll_broker, rocketpoll_topic, 0, "a")
-        while (end := batches.latest(start, NO_LIMITS)) == start:
+        while (end := batches.latest_offset(start, NO_LIMITS)) == start:
             pass
-        assert spans(batches.pieces(start, end)) == [(0, 0, 1)]
+        assert spans(batches.plan_ranges(start, end)) == [(0, 0, 1)]
         assert len(looks) == 4

@@ -62,13 +62,13 @@ def test_a_number_below_the_least_is_refused():
 
 @pytest.mark.parametrize(("text", "truth"), [("true", True), (" FALSE ", False)])
 def test_truth_has_two_words(text, truth):
-    assert values.truth("o", text) is truth
+    assert values.boolean("o", text) is truth
 
 
 @pytest.mark.parametrize("text", ["1", "yes", "", "truee"])
 def test_other_words_are_not_guessed_at(text):
     with pytest.raises(OptionError, match="needed true or false"):
-        values.truth("o", text)
+        values.boolean("o", text)
 
 
 @pytest.mark.parametrize(

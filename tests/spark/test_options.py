@@ -7,7 +7,7 @@ from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import Selection, read_options, write_options
 from rmq_spark.spark.options.parser import check_names
-from rmq_spark.spark.options.start_positions import AtOffset, AtTime, BackInTime
+from rmq_spark.spark.options.start_positions import OffsetPosition, TimePosition, RelativeTimePosition
 from rmq_spark.spark.options.table import OPTIONS, Use
 from rmq_spark.spark.options.values import RowIds
 
@@ -29,13 +29,13 @@ def test_what_is_needed_is_an_address_and_a_topic():
     assert options.access.name_servers == ("localhost:9876",)
     assert options.selection == Selection(topics=("orders",))
     assert options.fail_on_data_loss
-    assert options.limits.rows is None
+    assert options.limits.rows_max is None
     assert options.group == "rocketpoll-spark"
 
 
 def test_names_are_found_whatever_their_case():
     assert (
-        read_options({"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}).limits.rows
+        read_options({"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}).limits.rows_max
         == 5
     )
 
@@ -91,11 +91,11 @@ def test_what_spark_itself_hands_to_a_sink_is_let_pass():
 
 def test_streams_and_batches_have_some_options_of_their_own():
     with pytest.raises(OptionError, match="option maxOffsetsPerTrigger: it is for streams only"):
-        read(maxOffsetsPerTrigger="5").check_is_for(Use.BATCH)
+        read(maxOffsetsPerTrigger="5").check_use(Use.BATCH)
     with pytest.raises(OptionError, match="option key: it is for batch reads only"):
-        read(key="a").check_is_for(Use.STREAM)
-    read(minPartitions="5", tags="a").check_is_for(Use.BATCH)
-    read(minPartitions="5", tags="a").check_is_for(Use.STREAM)
+        read(key="a").check_use(Use.STREAM)
+    read(minPartitions="5", tags="a").check_use(Use.BATCH)
+    read(minPartitions="5", tags="a").check_use(Use.STREAM)
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_limits_and_times():
         endingTimestamp="2023-11-14T22:13:20Z",
     )
     limits = options.limits
-    assert (limits.rows, limits.rows_min, limits.delay_ms, limits.bytes) == (
+    assert (limits.rows_max, limits.rows_min, limits.delay_ms, limits.bytes_max) == (
         100,
         10,
         120_000,
         8 << 20,
     )
-    assert options.starting.everywhere == BackInTime(600_000)
-    assert options.ending.everywhere == AtTime(1_700_000_000_000)
+    assert options.starting.common == RelativeTimePosition(600_000)
+    assert options.ending.common == TimePosition(1_700_000_000_000)
 
 
 @pytest.mark.parametrize(("text", "at_end"), [("error", False), ("latest", True)])
@@ -207,7 +207,7 @@ def test_the_strategy_for_times_without_a_message(text, at_end):
 
 def test_positions_by_queue():
     starting = read(startingOffsets='{"orders": {"b": {"0": 5}}}').starting
-    assert starting.of("orders", "b", 0) == AtOffset(5)
+    assert starting.position_of("orders", "b", 0) == OffsetPosition(5)
 
 
 def test_secrets_are_kept_and_never_shown():
@@ -352,4 +352,4 @@ KEYS = {"accessKey": "me", "secretKey": "s3cr3t"}
 )
 def test_local_files_are_read_over_a_secured_connection_only_if_asked_for(given, reads, wants):
     options = read(**given)
-    assert (options.reads_files, options.wants_files) == (reads, wants)
+    assert (options.reads_files, options.warns_without_files) == (reads, wants)

@@ -79,7 +79,7 @@ def test_the_defaults_are_those_of_the_code():
         "isolation": "committed" if READ.is_committed else "uncommitted",
         "delivery": "exactly_once" if WRITE.is_exactly_once else "at_least_once",
         "visibleTo": "committed_readers" if WRITE.sink_name is None else "all",
-        "onBrokerAway": "skip" if READ.skips_away else "wait",
+        "onBrokerAway": "skip" if READ.skips_unavailable else "wait",
         "maxTriggerDelay": f"{READ.limits.delay_ms // 60_000}m",
         "suspendTimeoutMs": READ.suspend_ms,
         "discoveryIntervalMs": READ.discovery_ms,
@@ -130,4 +130,4 @@ def test_the_offset_of_the_checkpoint_can_be_read():
     [document] = re.findall(r"```json\n(.*?)```", section("What lies in the checkpoint"), re.DOTALL)
     found = SourceOffset.from_json(json.loads(document))
     assert found.topics == {"orders"}
-    assert found.began
+    assert found.initial_offsets

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.producer.queue_selector import queue_of_key
+from rmq_spark.client.producer.queue_selector import queue_for_key
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.write.routing import Parcels
+from rmq_spark.spark.write.routing import RowRouter
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
@@ -14,11 +14,11 @@ def queues_of(topic):
 
 
 def parcels(*, to="T", **given):
-    """What becomes of these columns; ``to`` is the option topic."""
+    """What becomes of these columns; ``target_offset`` is the option topic."""
     count = len(next(iter(given.values())))
     numbers = {"row": list(range(100, 100 + count)), "body": [b"%d" % n for n in range(count)]}
     rows = pa.record_batch({**numbers, **given})
-    return list(Parcels(rows.schema.names, 5, to, queues_of).of(rows))
+    return list(RowRouter(rows.schema.names, 5, to, queues_of).route(rows))
 
 
 def where(found):
@@ -69,7 +69,7 @@ def test_rows_with_one_sharding_key_go_to_the_queue_that_java_would_choose():
         if each.queue
     }
     assert queue_of == {
-        b"%d" % row: queue_of_key(queues_of("T"), key)
+        b"%d" % row: queue_for_key(queues_of("T"), key)
         for row, key in enumerate(keys)
         if key is not None
     }

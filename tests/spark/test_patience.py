@@ -1,13 +1,13 @@
 from source_parts import Clock
 
-from rmq_spark.spark.brokers.fan_out import Patience
+from rmq_spark.spark.brokers.fan_out import RetryTimer
 
 
 def patience_of(clock, timeout_ms, **more):
     def sleep(seconds):
         clock.now += seconds
 
-    return Patience(timeout_ms, clock, sleep, **{"pause_seconds": 1.0, **more})
+    return RetryTimer(timeout_ms, clock, sleep, **{"pause_seconds": 1.0, **more})
 
 
 def pauses(patience, clock):
@@ -42,6 +42,6 @@ def test_after_a_success_the_next_failure_is_a_first_one():
 def test_time_between_failures_counts_as_well():
     clock = Clock()
     patience = patience_of(clock, 2_000)
-    assert patience.pause()
+    assert patience.sleep_or_expire()
     clock.now += 5
-    assert not patience.pause()
+    assert not patience.sleep_or_expire()

@@ -5,10 +5,10 @@ from source_parts import options_for, queue_of, send
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
-from rmq_spark.spark.read.record_chunks import MadeAgain, Unreadable, chunks_of
+from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks
 from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 
 
@@ -28,8 +28,8 @@ def test_an_answer_of_megabytes_may_take_its_time(
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false", **given)
     assert (
         list(
-            chunks_of(
-                addresses_of(options.access), options, Piece(queue_of(rocketpoll_topic), 0, 1)
+            pull_chunks(
+                addresses_of(options.access), options, OffsetRange(queue_of(rocketpoll_topic), 0, 1)
             )
         )
         == []
@@ -46,8 +46,8 @@ def chunks_given(
     """What comes of one answer with these records."""
     answer = RawChunk(b"".join(records), np.array([len(record) for record in records]), next_offset)
     monkeypatch.setattr(record_chunks, "BulkPull", lambda **_: [answer])
-    piece = Piece(queue_of(topic), 0, piece_end, stored_ms, mark)
-    return chunks_of(addresses_of(options.access), options, piece)
+    piece = OffsetRange(queue_of(topic), 0, piece_end, stored_ms, mark)
+    return pull_chunks(addresses_of(options.access), options, piece)
 
 
 def record(topic, queue_offset, stored_ms=1):
@@ -72,7 +72,7 @@ def test_a_record_that_cannot_be_read_comes_behind_those_before_it(
     chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 4, *records, next_offset=4)
     before, next_offset = next(chunks)
     assert [len(before), next_offset] == [bad, bad]
-    with pytest.raises(Unreadable, match="magic") as raised:
+    with pytest.raises(UnreadableRecord, match="magic") as raised:
         next(chunks)
     assert raised.value.queue_offset == bad
 
@@ -84,7 +84,7 @@ def test_behind_a_filter_the_record_itself_says_which_it_is(
     options = options_for(rocketpoll_broker, rocketpoll_topic, tags="a")
     chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 9, *records, next_offset=9)
     assert next(chunks)[1] == 7
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableRecord) as raised:
         next(chunks)
     assert raised.value.queue_offset == 7
 
@@ -128,7 +128,7 @@ def test_a_last_message_of_another_time_is_that_of_a_topic_made_again(
         monkeypatch, rocketpoll_topic, options, 3, *records, next_offset=3, stored_ms=90
     )
     with pytest.raises(
-        MadeAgain, match="offset 2 was stored at 102 ms, and was stored at 90 ms then"
+        QueueRecreated, match="offset 2 was stored at 102 ms, and was stored at 90 ms then"
     ):
         next(chunks)
 
@@ -155,7 +155,7 @@ def test_younger_messages_before_the_last_have_the_broker_asked_for_that(
         if is_same:
             assert next(chunks)[1] == 1
         else:
-            with pytest.raises(MadeAgain):
+            with pytest.raises(QueueRecreated):
                 next(chunks)
 
 
@@ -171,7 +171,7 @@ def test_a_last_message_of_the_same_time_is_known_by_its_mark(
     if is_same:
         assert [len(found) for found, _ in chunks] == [3]
     else:
-        with pytest.raises(MadeAgain, match="offset 2 is another, and was stored at 100 ms then"):
+        with pytest.raises(QueueRecreated, match="offset 2 is another, and was stored at 100 ms then"):
             next(chunks)
 
 
@@ -190,5 +190,5 @@ def test_no_row_is_given_of_a_topic_that_was_made_again_while_the_clock_stood_st
     if is_same:
         assert next(chunks)[1] == 1
     else:
-        with pytest.raises(MadeAgain):
+        with pytest.raises(QueueRecreated):
             next(chunks)

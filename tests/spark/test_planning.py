@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.spark.plan.rate_limit import Backlog, Piece, pieces, rows_within_bytes, share_rows
+from rmq_spark.spark.plan.rate_limit import Backlog, OffsetRange, divide_ranges, rows_within_bytes, share_rows
 from rmq_spark.wire.message_queue import MessageQueue
 
 queues = st.builds(MessageQueue, st.sampled_from("TU"), st.sampled_from("ab"), st.integers(0, 5))
@@ -68,7 +68,7 @@ ranges = st.dictionaries(
 
 @given(ranges, st.none() | st.integers(1, 60), st.none() | st.integers(1, 500))
 def test_pieces_cover_each_offset_once(given_ranges, pieces_min, rows_max):
-    found = pieces(given_ranges, pieces_min, rows_max)
+    found = divide_ranges(given_ranges, pieces_min, rows_max)
     for queue, (start, end) in given_ranges.items():
         at = start
         for piece in (piece for piece in found if piece.queue == queue):
@@ -78,18 +78,18 @@ def test_pieces_cover_each_offset_once(given_ranges, pieces_min, rows_max):
     total = sum(end - start for start, end in given_ranges.values())
     assert len(found) >= min(pieces_min or 0, total)
     assert all(piece.end - piece.start <= (rows_max or total) for piece in found)
-    assert found == pieces(dict(reversed(given_ranges.items())), pieces_min, rows_max)
+    assert found == divide_ranges(dict(reversed(given_ranges.items())), pieces_min, rows_max)
 
 
 def test_a_hot_queue_is_cut_and_the_others_are_left():
-    assert pieces({A: (0, 900), B: (5, 15)}, pieces_min=4) == [
-        Piece(A, 0, 225),
-        Piece(A, 225, 450),
-        Piece(A, 450, 675),
-        Piece(A, 675, 900),
-        Piece(B, 5, 15),
+    assert divide_ranges({A: (0, 900), B: (5, 15)}, ranges_min=4) == [
+        OffsetRange(A, 0, 225),
+        OffsetRange(A, 225, 450),
+        OffsetRange(A, 450, 675),
+        OffsetRange(A, 675, 900),
+        OffsetRange(B, 5, 15),
     ]
 
 
 def test_nothing_to_read_is_no_piece():
-    assert pieces({A: (7, 7), B: (9, 3)}, pieces_min=5, rows_max=1) == []
+    assert divide_ranges({A: (7, 7), B: (9, 3)}, ranges_min=5, rows_max=1) == []

@@ -8,33 +8,33 @@ from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.start_positions import (
     EARLIEST,
     LATEST,
-    AtGroup,
-    AtOffset,
-    AtTime,
-    BackByCount,
-    BackInTime,
+    GroupPosition,
+    OffsetPosition,
+    TimePosition,
+    CountPosition,
+    RelativeTimePosition,
     parse_positions,
     parse_times,
 )
 
 
 def everywhere(text):
-    return parse_positions("startingOffsets", text).everywhere
+    return parse_positions("startingOffsets", text).common
 
 
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("earliest", AtOffset(EARLIEST)),
-        ("Latest", AtOffset(LATEST)),
-        ("group", AtGroup(EARLIEST)),
-        ("group:latest", AtGroup(LATEST)),
-        ("-10m", BackInTime(600_000)),
-        ("-2 hours", BackInTime(7_200_000)),
-        ("-100", BackByCount(100)),
-        ("-1 messages", BackByCount(1)),
-        ("-5 rows", BackByCount(5)),
-        ("2023-11-14T22:13:20Z", AtTime(1_700_000_000_000)),
+        ("earliest", OffsetPosition(EARLIEST)),
+        ("Latest", OffsetPosition(LATEST)),
+        ("group", GroupPosition(EARLIEST)),
+        ("group:latest", GroupPosition(LATEST)),
+        ("-10m", RelativeTimePosition(600_000)),
+        ("-2 hours", RelativeTimePosition(7_200_000)),
+        ("-100", CountPosition(100)),
+        ("-1 messages", CountPosition(1)),
+        ("-5 rows", CountPosition(5)),
+        ("2023-11-14T22:13:20Z", TimePosition(1_700_000_000_000)),
     ],
 )
 def test_one_word_is_for_all_queues(text, position):
@@ -65,26 +65,26 @@ def test_kafkas_numbers_outside_of_json_could_be_counts(text, name):
 
 
 def at(tree, topic="T", broker="b", queue=0):
-    return parse_positions("startingOffsets", json.dumps(tree)).of(topic, broker, queue)
+    return parse_positions("startingOffsets", json.dumps(tree)).position_of(topic, broker, queue)
 
 
 def test_json_names_topic_broker_and_queue():
     tree = {"T": {"b": {"0": 23, "1": -1}, "c": {"0": "-10m"}}}
-    assert at(tree) == AtOffset(23)
-    assert at(tree, queue=1) == AtOffset(LATEST)
-    assert at(tree, broker="c") == BackInTime(600_000)
+    assert at(tree) == OffsetPosition(23)
+    assert at(tree, queue=1) == OffsetPosition(LATEST)
+    assert at(tree, broker="c") == RelativeTimePosition(600_000)
     assert at(tree, broker="c", queue=1) is None
     assert at(tree, topic="U") is None
 
 
 def test_the_brokers_may_be_left_out():
     tree = {"T": {"0": 23, "*": "latest"}}
-    assert at(tree) == AtOffset(23)
-    assert at(tree, broker="any", queue=7) == AtOffset(LATEST)
+    assert at(tree) == OffsetPosition(23)
+    assert at(tree, broker="any", queue=7) == OffsetPosition(LATEST)
     positions = parse_positions("startingOffsets", json.dumps(tree))
-    assert not positions.names_brokers("T")
-    assert parse_positions("o", '{"T": {"*": -2}}').names_brokers("T")
-    assert parse_positions("o", '{"T": {"b": {"0": 1}}}').names_brokers("T")
+    assert not positions.has_broker_level("T")
+    assert parse_positions("o", '{"T": {"*": -2}}').has_broker_level("T")
+    assert parse_positions("o", '{"T": {"b": {"0": 1}}}').has_broker_level("T")
 
 
 @pytest.mark.parametrize(
@@ -92,23 +92,23 @@ def test_the_brokers_may_be_left_out():
     [{"*": -2}, {"T": -2}, {"T": {"*": -2}}, {"T": {"b": {"*": -2}}}, {"*": {"*": {"*": -2}}}],
 )
 def test_a_star_or_a_short_path_stands_for_all_others(tree):
-    assert at(tree) == AtOffset(EARLIEST)
+    assert at(tree) == OffsetPosition(EARLIEST)
 
 
 def test_a_topic_may_be_called_as_its_broker():
-    assert at({"b": {"b": {"0": 5}}}, topic="b") == AtOffset(5)
+    assert at({"b": {"b": {"0": 5}}}, topic="b") == OffsetPosition(5)
 
 
 def test_what_lies_in_a_checkpoint_can_be_given_as_it_is():
     tree = {"v": 1, "offsets": {"T": {"b": {"0": 4}}}, "stored": {"T": {"b": {"0": 1}}}}
-    assert at(tree) == AtOffset(4)
+    assert at(tree) == OffsetPosition(4)
 
 
 def test_topics_may_be_called_as_the_parts_of_a_checkpoint():
     tree = {"v": {"b": {"0": 4}}, "offsets": {"b": {"0": 5}}}
-    assert at(tree, topic="v") == AtOffset(4)
-    assert at(tree, topic="offsets") == AtOffset(5)
-    assert at({"v": -2, "offsets": {"0": 5}}, topic="v") == AtOffset(EARLIEST)
+    assert at(tree, topic="v") == OffsetPosition(4)
+    assert at(tree, topic="offsets") == OffsetPosition(5)
+    assert at({"v": -2, "offsets": {"0": 5}}, topic="v") == OffsetPosition(EARLIEST)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_times_by_queue():
     positions = parse_times(
         "startingOffsetsByTimestamp", '{"T": {"b": {"0": 1000, "1": "1970-01-01T00:00:02Z"}}}'
     )
-    assert positions.of("T", "b", 0) == AtTime(1000)
-    assert positions.of("T", "b", 1) == AtTime(2000)
+    assert positions.position_of("T", "b", 0) == TimePosition(1000)
+    assert positions.position_of("T", "b", 1) == TimePosition(2000)
     with pytest.raises(OptionError, match="T > b > 0: needed milliseconds since 1970 or a time as"):
         parse_times("o", '{"T": {"b": {"0": -1}}}')
 
@@ -155,7 +155,7 @@ def test_times_by_queue():
 def test_a_time_of_a_queue_means_what_the_same_time_means_for_all_queues(text):
     by_queue = parse_times("startingOffsetsByTimestamp", json.dumps({"T": {"*": text}}))
     for_all = parse_positions("startingOffsets", text)
-    assert by_queue.of("T", "b", 0) == for_all.of("T", "b", 0)
+    assert by_queue.position_of("T", "b", 0) == for_all.position_of("T", "b", 0)
 
 
 def test_who_asks_for_a_group_is_known():
@@ -182,4 +182,4 @@ def test_each_queue_that_is_named_gets_its_own(tree):
     for topic, brokers in tree.items():
         for broker, queues in brokers.items():
             for queue, offset in queues.items():
-                assert positions.of(topic, broker, int(queue)) == AtOffset(offset)
+                assert positions.position_of(topic, broker, int(queue)) == OffsetPosition(offset)

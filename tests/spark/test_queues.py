@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from source_parts import queue_of, queues_of, send
 
-from rmq_spark.spark.brokers.queue_client import Place, Since
+from rmq_spark.spark.brokers.queue_client import MessagePosition, TimestampQuery
 from rocketpoll import EmbeddedBroker
 
 STORE_TIMESTAMP_AT = 56
@@ -28,11 +28,11 @@ def test_single_messages_have_a_time_and_a_size(rocketpoll_broker, rocketpoll_to
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         queues.discover()
         places = [
-            Place(queue, 1),
-            Place(queue_of(rocketpoll_topic, 1), 5),
-            Place(queue_of(rocketpoll_topic, 2), -1),
+            MessagePosition(queue, 1),
+            MessagePosition(queue_of(rocketpoll_topic, 1), 5),
+            MessagePosition(queue_of(rocketpoll_topic, 2), -1),
         ]
-        found = queues.stored(places)
+        found = queues.fingerprints(places)
         assert list(found) == places[:1]
         assert found[places[0]].timestamp_ms == message.store_timestamp
         assert 190 < found[places[0]].size < 500
@@ -53,7 +53,7 @@ def test_a_time_that_cannot_be_is_none(tmp_path, bit):
             os.pwrite(file.fileno(), struct.pack(">Q", changed), at)
         with queues_of(broker, "T") as queues:
             queues.discover()
-            assert queues.stored([Place(queue_of("T"), 0)]) == {}
+            assert queues.fingerprints([MessagePosition(queue_of("T"), 0)]) == {}
 
 
 def test_the_first_message_since_a_time_is_found_exactly():
@@ -67,8 +67,8 @@ def test_the_first_message_since_a_time_is_found_exactly():
         queues.discover()
         for ms in range(times[0] - 2, times[-1] + 3):
             expected = sum(each < ms for each in times)
-            assert queues.first_since({queue: Since(ms, 0, len(times))}) == {queue: expected}
-        assert queues.first_since({queue: Since(times[-1], 0, 3)}) == {queue: 3}
+            assert queues.offsets_for_times({queue: TimestampQuery(ms, 0, len(times))}) == {queue: expected}
+        assert queues.offsets_for_times({queue: TimestampQuery(times[-1], 0, 3)}) == {queue: 3}
 
 
 def test_a_group_has_its_progress(rocketpoll_broker, rocketpoll_topic):
@@ -76,10 +76,10 @@ def test_a_group_has_its_progress(rocketpoll_broker, rocketpoll_topic):
     queue = queue_of(rocketpoll_topic)
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         queues.discover()
-        assert queues.committed([queue], "unit-group") == {queue: None}
+        assert queues.committed_offsets([queue], "unit-group") == {queue: None}
         queues.commit("unit-group", {queue: 2})
         rocketpoll_broker.wait_until_consumed("unit-group", rocketpoll_topic)
-        assert queues.committed([queue], "unit-group") == {queue: 2}
+        assert queues.committed_offsets([queue], "unit-group") == {queue: 2}
 
 
 def test_a_broker_that_is_away_is_said_once_to_take_no_offset(caplog):

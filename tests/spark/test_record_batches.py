@@ -7,8 +7,8 @@ from source_parts import queue_of, schema_of, send
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading import record_batches
 from rmq_spark.client.reading.bulk_pull import BulkPull
-from rmq_spark.client.reading.record_batches import RecordBatches
-from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.client.reading.record_batches import RecordBatchConverter
+from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.values import OnBadRecord
 from rmq_spark.spark.schemas.columns import DDL_TYPES, arrow_schema_of, ddl_of
@@ -25,7 +25,7 @@ BODIES = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 
 
 def batches_of(schema, how="fail", **more):
-    return RecordBatches(schema, BadRecords(OnBadRecord(how)), **more)
+    return RecordBatchConverter(schema, BadRecordHandler(OnBadRecord(how)), **more)
 
 
 def chunk_of(*bodies, **more):
@@ -67,7 +67,7 @@ def test_record_batches_have_exactly_sparks_types(rocketpoll_broker, rocketpoll_
             instance.api, rocketpoll_broker.address, "G", queue_of(rocketpoll_topic), 0, 2
         )
         [chunk] = pulled
-        [rows] = batches_of(schema).of(RecordChunk(chunk.records, chunk.sizes), "broker-a")
+        [rows] = batches_of(schema).convert(RecordChunk(chunk.records, chunk.sizes), "broker-a")
     finally:
         instance.shutdown()
     assert rows.schema.equals(schema)
@@ -178,18 +178,18 @@ def test_nothing_is_said_of_a_bad_body_whose_tag_nobody_wants():
 )
 def test_times_that_spark_cannot_show_are_null(born_ms, is_time):
     born = arrow_schema_of(schema_of("bornTimestamp timestamp"))
-    [batch] = batches_of(born).of(chunk_of(b"a", born_timestamp=born_ms), "broker-a")
+    [batch] = batches_of(born).convert(chunk_of(b"a", born_timestamp=born_ms), "broker-a")
     [value] = batch.column(0)
     assert value.value == (born_ms * 1000 if is_time else None)
 
 
 def test_of_a_record_that_cannot_be_read_its_place_is_a_row():
     schema = arrow_schema_of(schema_of(ddl_of(tuple(DDL_TYPES))))
-    [batch] = batches_of(schema, "null").of_place(queue_of("T", 3), 17)
+    [batch] = batches_of(schema, "null").convert_unreadable(queue_of("T", 3), 17)
     [row] = batch.to_pylist()
     known = {name: value for name, value in row.items() if value is not None}
     assert known == {"topic": "T", "brokerName": "broker-a", "queueId": 3, "queueOffset": 17}
-    assert list(batches_of(schema, "skip").of_place(queue_of("T"), 17)) == []
+    assert list(batches_of(schema, "skip").convert_unreadable(queue_of("T"), 17)) == []
 
 
 def test_a_queue_that_is_known_is_believed_rather_than_its_records():
@@ -198,11 +198,11 @@ def test_a_queue_that_is_known_is_believed_rather_than_its_records():
         [("topic", pa.string()), ("queueId", pa.int32()), ("brokerName", pa.string())]
     )
     chunk = chunk_of(b"a", b"b", topic="U", queue_id=7)
-    [batch] = batches_of(places).of(chunk, queue_of("T", 3))
+    [batch] = batches_of(places).convert(chunk, queue_of("T", 3))
     assert batch.to_pylist() == [{"topic": "T", "queueId": 3, "brokerName": "broker-a"}] * 2
-    [batch] = batches_of(places, namespace="eu").of(chunk, queue_of("eu%T", 3))
+    [batch] = batches_of(places, namespace="eu").convert(chunk, queue_of("eu%T", 3))
     assert batch.column("topic").to_pylist() == ["T", "T"]
-    [batch] = batches_of(places).of(chunk, queue_of("%LMQ%T"))
+    [batch] = batches_of(places).convert(chunk, queue_of("%LMQ%T"))
     assert batch.column("topic").to_pylist() == ["U", "U"]
 
 
@@ -215,7 +215,7 @@ def test_constants_of_a_queue_fit_chunks_of_any_length():
             queue = MessageQueue("T", f"broker-{queue_id % 5}", queue_id)
             found = [
                 row
-                for batch in batches.of(chunk_of(*[b"a"] * count), queue)
+                for batch in batches.convert(chunk_of(*[b"a"] * count), queue)
                 for row in batch.to_pylist()
             ]
             expected = {"topic": "T", "brokerName": queue.broker_name, "queueId": queue_id}

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.spark.options.options import Selection, is_brokers_own, selects
+from rmq_spark.spark.options.options import Selection, is_broker_topic, selects
 
 
 def test_topics_that_are_named_are_just_these():
@@ -31,5 +31,5 @@ def test_a_pattern_has_to_match_the_name_within_the_namespace(
 
 @pytest.mark.parametrize("topic", ["TBW102", "RMQ_SYS_TRACE_TOPIC", "%DLQ%group", "DefaultCluster"])
 def test_brokers_and_groups_have_topics_of_their_own(topic):
-    assert is_brokers_own(topic)
-    assert not is_brokers_own("orders")
+    assert is_broker_topic(topic)
+    assert not is_broker_topic("orders")

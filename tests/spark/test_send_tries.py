@@ -15,7 +15,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options.options import write_options
-from rmq_spark.spark.write.sender import PAUSE_SECONDS, SendTries
+from rmq_spark.spark.write.sender import PAUSE_SECONDS, SendRetries
 from rmq_spark.wire.codes import ResponseCode
 
 GONE = ConnectionClosed("a:1", "it is gone")
@@ -36,7 +36,7 @@ def made():
 
         def make(**more):
             access = write_options(given).access
-            tries = SendTries(access, producer, "partition 3", clock, sleep, **more)
+            tries = SendRetries(access, producer, "partition 3", clock, sleep, **more)
             tries.clock = clock
             return tries
 
@@ -47,20 +47,20 @@ def test_who_is_away_or_busy_is_waited_for_and_longer_each_time_until_it_answers
     tries = made()
     began = tries.clock.now
     for error in (GONE, NOT_NOW, SendFailed("T", [BUSY, GONE])):
-        tries.wait_after(error, "T")
+        tries.wait_or_raise(error, "T")
     assert tries.clock.now - began == 7 * PAUSE_SECONDS
     tries.reset()
-    tries.wait_after(GONE, "T")
+    tries.wait_or_raise(GONE, "T")
     assert tries.clock.now - began == 8 * PAUSE_SECONDS
 
 
 def test_the_last_try_says_where_it_was_what_to_do_and_what_is_stored(made):
     tries = made()
     tries.stored_rows = 5
-    tries.wait_after(GONE, "T", 7)
+    tries.wait_or_raise(GONE, "T", 7)
     tries.clock.now += 11
     with pytest.raises(WriteError) as raised:
-        tries.wait_after(GONE, "T", 7)
+        tries.wait_or_raise(GONE, "T", 7)
     told = str(raised.value)
     assert told.startswith("partition 3, row 7 or after it: the connection to a:1 is closed")
     assert "raise option retryTimeoutMs. 5 rows of this partition are stored and stay" in told
@@ -69,12 +69,12 @@ def test_the_last_try_says_where_it_was_what_to_do_and_what_is_stored(made):
 def test_a_refusal_is_the_end_at_once_with_the_remedy_of_who_asks(made):
     tries = made(remedies=[(MessageIllegal, "do otherwise")])
     with pytest.raises(WriteError, match=r"(?m)^partition 3: .*; do otherwise$"):
-        tries.wait_after(MessageIllegal(13, "no", "a:1", 10), "T")
+        tries.wait_or_raise(MessageIllegal(13, "no", "a:1", 10), "T")
 
 
 def test_a_route_that_was_known_may_come_back_and_another_does_not(made):
     tries = made()
     assert {queue.broker_name for queue in tries.queues_of("T")} == {"a"}
-    tries.wait_after(RouteNotFound("T"), "T")
+    tries.wait_or_raise(RouteNotFound("T"), "T")
     with pytest.raises(WriteError, match="create the topic, as with mqadmin"):
-        tries.wait_after(RouteNotFound("Other"), "Other")
+        tries.wait_or_raise(RouteNotFound("Other"), "Other")

@@ -15,7 +15,7 @@ from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options.options import write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
 from rmq_spark.spark.write import sender
-from rmq_spark.spark.write.rows import ROW_ID, TaskRows, WriteTask
+from rmq_spark.spark.write.rows import ROW_ID, TaskReport, WriteTask
 from rmq_spark.spark.write.sender import producer_of, send_message, send_rows
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
@@ -81,7 +81,7 @@ def test_all_rows_are_stored_and_told_of(rocketpoll_broker, rocketpoll_topic):
 
 def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
-    assert write(options, {"body": pa.array([], pa.string())}) == TaskRows(0, 0, 0)
+    assert write(options, {"body": pa.array([], pa.string())}) == TaskReport(0, 0, 0)
 
 
 def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
@@ -161,7 +161,7 @@ def test_a_message_of_the_sinks_own_makes_its_topic_with_one_queue(rocketpoll_br
     for topic in ("orders", "orders_COMMITS"):
         rocketpoll_broker.create_topic(topic, 1)
         routes = producer_of(options).instance.routes
-        (queue,) = routes.queues_to_send_to(topic, "TBW102", 1)
+        (queue,) = routes.sendable_queues(topic, "TBW102", 1)
         rocketpoll_broker.delete_topic(topic)
         if topic == "orders":
             write(options, {"body": ["a row"]})

@@ -2,7 +2,7 @@ import pytest
 from source_parts import schema_of
 
 from rmq_spark.spark.errors import SchemaError
-from rmq_spark.spark.options.sink_columns import PASSED_OVER, SINK_COLUMNS, check_sink_columns
+from rmq_spark.spark.options.sink_columns import IGNORED_COLUMNS, SINK_COLUMNS, check_sink_columns
 from rmq_spark.spark.schemas.columns import DDL_TYPES, ddl_of
 
 
@@ -33,7 +33,7 @@ def test_the_option_beats_the_column():
 
 
 def test_what_the_source_gives_can_be_written_again():
-    assert set(DDL_TYPES) <= {*SINK_COLUMNS, *PASSED_OVER}
+    assert set(DDL_TYPES) <= {*SINK_COLUMNS, *IGNORED_COLUMNS}
     everything = ddl_of(DDL_TYPES)
     assert names(everything, has_topic=False) == [
         *("topic", "brokerName", "queueId", "keys", "tags", "body", "properties", "flag")

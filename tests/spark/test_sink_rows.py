@@ -4,7 +4,7 @@ import pytest
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options.sink_columns import SINK_COLUMNS, SinkColumn
 from rmq_spark.spark.options.values import RowIds
-from rmq_spark.spark.write.rows import ROW_ID, SinkRows, WriteTask
+from rmq_spark.spark.write.rows import ROW_ID, RowPreparer, WriteTask
 
 TASK = WriteTask("q", 7, 3)
 MAPS = pa.map_(pa.string(), pa.string())
@@ -21,7 +21,7 @@ def checked(first_row=0, *, ids=RowIds.NONE, task=TASK, **given):
     }
     sent = [SinkColumn(name, at, "?") for at, name in enumerate(arrays)]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-    return SinkRows(sent, task, body_bytes_max=10, ids=ids).checked(batch, first_row)
+    return RowPreparer(sent, task, body_bytes_max=10, row_ids=ids).prepare(batch, first_row)
 
 
 def column(name, values, **more):

@@ -7,9 +7,9 @@ import pytest
 from committing_sinks import CommittingSink
 from spark_engine import Engine, assert_read
 
-from rmq_spark.client.api.admin_api import StagingCalls
+from rmq_spark.client.api.admin_api import StagingApi
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
-from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.client.manifest import commits_topic_name, decode_manifest
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.exactly_once import staged_commit
 from rocketpoll import EmbeddedBroker, read_committed
@@ -49,17 +49,17 @@ def manifests(rocketpoll_broker, rocketpoll_topic):
     """The manifests so far."""
 
     def found():
-        commits = commits_topic(rocketpoll_topic)
+        commits = commits_topic_name(rocketpoll_topic)
         if not rocketpoll_broker.has_topic(commits):
             return []
-        return [decoded(message.body) for message in rocketpoll_broker.messages(commits)]
+        return [decode_manifest(message.body) for message in rocketpoll_broker.messages(commits)]
 
     return found
 
 
 def failing_once(monkeypatch, name, error, *, behind=True):
     """Have a request fail once, before or behind its work."""
-    real, errors = getattr(StagingCalls, name), [error]
+    real, errors = getattr(StagingApi, name), [error]
 
     def call(self, *arguments):
         if errors and not behind:
@@ -69,7 +69,7 @@ def failing_once(monkeypatch, name, error, *, behind=True):
             raise errors.pop()
         return answer
 
-    monkeypatch.setattr(StagingCalls, name, call)
+    monkeypatch.setattr(StagingApi, name, call)
 
 
 def test_readers_of_what_counts_have_the_rows_that_all_see(
@@ -200,7 +200,7 @@ def test_a_broker_that_has_forgotten_a_commit_shows_no_part_of_it(monkeypatch, s
     rows = sink.rows(2, 2)
     sink.write(0, rows)
     again = sink.send(0, rows)
-    monkeypatch.setattr(StagingCalls, "last_batch", lambda *_: None)
+    monkeypatch.setattr(StagingApi, "last_batch", lambda *_: None)
     with pytest.raises(WriteError, match=r"told tasks that batch 0 .* knows nothing of it now"):
         sink.commit(0, again)
     assert len(seen()) == 4
@@ -212,7 +212,7 @@ def test_manifests_are_left_out_where_there_can_be_no_commits_topic(
     topic = "t" * 124
     rocketpoll_broker.create_topic(topic, 1)
     sink = CommittingSink(monkeypatch, rocketpoll_broker, None, visibleTo="all", sinkName="long")
-    sink.topic_of = lambda _: topic
+    sink.require_topic = lambda _: topic
     sink.write(0, sink.rows(2))
     assert len(rocketpoll_broker.messages(topic)) == 2
     assert "has no manifests, as it has no commits topic" in caplog.text
@@ -347,7 +347,7 @@ def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
     sink = made(sinkName="several")
     del sink.options["topic"]
     sink.is_batch_write, topics = True, ["several-left", "several-right"]
-    sink.topic_of = lambda number: topics[number % 2]
+    sink.require_topic = lambda number: topics[number % 2]
     rows = sink.rows(4)
     sink.write_batch(0, rows)
     sink.write_batch(0, rows)

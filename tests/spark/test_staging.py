@@ -7,7 +7,7 @@ from client_clusters import FakeCluster
 from committing_sinks import CommittingSink, behind_look
 
 from rmq_spark.cli.main import main
-from rmq_spark.client.api.admin_api import StagingCalls
+from rmq_spark.client.api.admin_api import StagingApi
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once import staged_commit
@@ -38,7 +38,7 @@ def staged(rocketpoll_broker, rocketpoll_topic):
 @pytest.fixture
 def chunks(monkeypatch):
     """What tasks have sent to be staged; the story fails what it likes, before or behind that."""
-    sent, stage = [], StagingCalls.stage_chunk
+    sent, stage = [], StagingApi.stage_chunk
 
     class Chunks(list):
         story = staticmethod(lambda _: None)
@@ -54,7 +54,7 @@ def chunks(monkeypatch):
             raise error
         return answer
 
-    monkeypatch.setattr(StagingCalls, "stage_chunk", stage_chunk)
+    monkeypatch.setattr(StagingApi, "stage_chunk", stage_chunk)
     return sent
 
 
@@ -130,12 +130,12 @@ def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
     """It looked before another driver committed, which has stored no manifest yet."""
     monkeypatch.setattr(staged_commit, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))
-    look = StagingCalls.last_batch
+    look = StagingApi.last_batch
     behind_look(monkeypatch, 2, lambda: sink.commit(0, sent))
     late = sink.attempt(0, 0, ["late"])
     assert late.rows.staged.is_committed
     assert late.rows.staged.attempt is None
-    monkeypatch.setattr(StagingCalls, "last_batch", look)
+    monkeypatch.setattr(StagingApi, "last_batch", look)
     sink.commit(0, [late])
     assert len(seen()) == 2
 
@@ -148,13 +148,13 @@ def test_a_task_that_fails_takes_back_what_it_has_staged_and_nothing_of_others(
     )  # rows go out as they come
     rows = sink.rows(2, 2)
     sent = sink.send(0, rows)
-    before, answers, stage = staged(), [], StagingCalls.stage_chunk
+    before, answers, stage = staged(), [], StagingApi.stage_chunk
 
     def stage_chunk(*given):
         answers.append(stage(*given))
         return answers[-1]
 
-    monkeypatch.setattr(StagingCalls, "stage_chunk", stage_chunk)
+    monkeypatch.setattr(StagingApi, "stage_chunk", stage_chunk)
     sink.fails = True
     with pytest.raises(RuntimeError, match="a step before"):
         sink.attempt(0, 0, rows[0])
@@ -217,7 +217,7 @@ def test_rows_may_name_topics_and_all_of_one_broker_are_seen_at_once(
     topics = ["staged-left", "staged-right"]
     for topic in topics:
         rocketpoll_broker.create_topic(topic, 2)
-    sink.topic_of = lambda number: topics[number % 2]
+    sink.require_topic = lambda number: topics[number % 2]
     sent = sink.send(0, sink.rows(6, 5))
     assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [0, 0]
     sink.commit(0, sent)

@@ -4,10 +4,10 @@ import pytest
 from broker_kinds import wait_until
 from source_parts import options_for, queue_of, queues_of, send
 
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.start_positions import EARLIEST, LATEST
-from rmq_spark.spark.plan.resolve_positions import Span
+from rmq_spark.spark.plan.resolve_positions import PositionResolver
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def topic(rocketpoll_broker, rocketpoll_topic):
 def resolved(broker, topic, *, ending=False, default=EARLIEST, **more):
     options = options_for(broker, topic, **more)
     with queues_of(broker, topic, **more) as queues:
-        span = Span(options, queues, queues.discover())
-        found = span.ending() if ending else span.starting(default)
+        span = PositionResolver(options, queues, queues.discover())
+        found = span.ending_offsets() if ending else span.starting_offsets(default)
     return [found[queue_of(topic, number)] for number in range(4)]
 
 
@@ -87,7 +87,7 @@ def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
         queues.commit(group, {queue_of(topic, 3): 2})
         wait_until(
             "an offset",
-            lambda: None not in queues.committed([queue_of(topic, 3)], group).values(),
+            lambda: None not in queues.committed_offsets([queue_of(topic, 3)], group).values(),
         )
     more = {"consumerGroup": group}
     assert resolved(rocketpoll_broker, topic, startingOffsets="group", **more) == [0, 0, 0, 2]
@@ -102,13 +102,13 @@ def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
 def test_what_a_group_has_not_read_and_retention_has_taken_is_said(
     rocketpoll_broker, topic, monkeypatch
 ):
-    starts = Queues.starts
+    starts = QueueClient.starts
 
     def first_is_gone(queues, which):
         return {queue: min(queue.queue_id, 1) for queue in starts(queues, which)}
 
-    monkeypatch.setattr(Queues, "starts", first_is_gone)
-    monkeypatch.setattr(Queues, "committed", lambda _, which, __: dict.fromkeys(which, 0))
+    monkeypatch.setattr(QueueClient, "starts", first_is_gone)
+    monkeypatch.setattr(QueueClient, "committed", lambda _, which, __: dict.fromkeys(which, 0))
     of_group = {"startingOffsets": "group", "consumerGroup": "G"}
     with pytest.raises(
         OptionError, match=r"queue 1 of .* has the offsets from 1 to 1, not 0; corr"
@@ -147,7 +147,7 @@ def test_the_nearest_offset_is_taken_if_loss_is_no_failure(rocketpoll_broker, to
 def starts_of_a_topic_to_come(broker, text, **more):
     more = {"waitForTopic": "true", "startingOffsets": text, **more}
     with queues_of(broker, "never-made", **more) as queues:
-        return Span(options_for(broker, "never-made", **more), queues, queues.discover()).starting(
+        return PositionResolver(options_for(broker, "never-made", **more), queues, queues.discover()).starting_offsets(
             -1
         )
 

@@ -1,7 +1,7 @@
 from source_parts import queue_of, queues_of, send
 
 from rmq_spark.spark.brokers.queue_client import mark_of
-from rmq_spark.spark.plan.queue_identity import StoreTimes
+from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 from rmq_spark.wire.record import body_crc_of
 
@@ -13,8 +13,8 @@ def test_positions_have_the_time_at_which_the_message_before_them_was_stored(
     queue, empty = queue_of(rocketpoll_topic), queue_of(rocketpoll_topic, 1)
     last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
-        times = StoreTimes(queues)
-        found = times.of({queue: 2, empty: 0})
+        times = StoreTimeLookup(queues)
+        found = times.positions_at({queue: 2, empty: 0})
         assert found.positions == {
             queue: QueuePosition(
                 2, last.store_timestamp, mark_of(body_crc_of(last.body), last.born_timestamp)
@@ -33,10 +33,10 @@ def test_what_is_known_is_not_asked_for_unless_it_does_not_count(
     known = SourceOffset({queue: QueuePosition(1, 5)})
     other = SourceOffset({queue: QueuePosition(7, 6)})
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
-        times = StoreTimes(queues)
-        assert times.of({queue: 1}, known, other).positions[queue].stored_ms == 5
+        times = StoreTimeLookup(queues)
+        assert times.positions_at({queue: 1}, known, other).positions[queue].stored_ms == 5
         assert (
-            times.of({queue: 1}, None, known, but=[queue]).positions[queue].stored_ms == stored_ms
+            times.positions_at({queue: 1}, None, known, excluding=[queue]).positions[queue].stored_ms == stored_ms
         )
 
 
@@ -44,7 +44,7 @@ def test_sizes_are_a_mean_that_follows_those_last_seen(rocketpoll_broker, rocket
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b" * 1000)
     queue = queue_of(rocketpoll_topic)
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
-        times = StoreTimes(queues)
+        times = StoreTimeLookup(queues)
         times.measure({queue: 0})
         first = times.sizes[queue]
         times.measure({queue: 1})

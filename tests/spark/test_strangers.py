@@ -8,7 +8,7 @@ import pytest
 from forgetful_pairs import A0, B0, B1, forgetful_pair, places
 from source_parts import options_for, schema_of
 
-from rmq_spark.client.api.name_server_api import NameServerCalls
+from rmq_spark.client.api.name_server_api import NameServerApi
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.errors import DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
@@ -56,7 +56,7 @@ def test_a_query_that_starts_waits_for_it(pair, selected, starting):
     pair.forget_b(comes_back_in_pause=3)
     at = 0 if "startingOffsetsByTimestamp" in starting else 1
     with pair.query(**selected, **starting) as batches:
-        assert places(batches.initial()) == dict.fromkeys(EVERY, at)
+        assert places(batches.initial_offset()) == dict.fromkeys(EVERY, at)
     assert pair.pauses == 3
 
 
@@ -67,7 +67,7 @@ def test_also_where_its_topic_is_on_no_other_broker(pair):
             pair.forget_b(comes_back_in_pause=3)
             positions = json.dumps({"T": starting})
             with pair.query(**selected, startingOffsets=positions) as batches:
-                assert places(batches.initial()) == {B0: 1, B1: 1}
+                assert places(batches.initial_offset()) == {B0: 1, B1: 1}
 
 
 def test_or_one_that_a_pattern_has_yet_to_find(pair):
@@ -75,7 +75,7 @@ def test_or_one_that_a_pattern_has_yet_to_find(pair):
     pair.forget_b(comes_back_in_pause=1)
     positions = json.dumps({"T2": {"b": {"0": 0}}, "*": {"*": {"*": -1}}})
     with pair.query(subscribePattern="T.*", startingOffsets=positions) as batches:
-        found = places(batches.initial())
+        found = places(batches.initial_offset())
     assert found == {**dict.fromkeys(EVERY, 2), MessageQueue("T2", "b", 0): 0}
 
 
@@ -83,7 +83,7 @@ def test_assigned_queues_of_a_topic_on_no_other_broker_are_waited_for(pair):
     pair.a.delete_topic("T")
     pair.forget_b(comes_back_in_pause=2)
     with pair.query(assign=json.dumps({"T": {"b": [0, 1]}})) as batches:
-        assert places(batches.initial()) == {B0: 0, B1: 0}
+        assert places(batches.initial_offset()) == {B0: 0, B1: 0}
 
 
 def test_load_says_so_and_lets_it_pass(pair, caplog):
@@ -109,7 +109,7 @@ def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(
 ):
     options = {"subscribe": "T", option: by_broker(name_of_b=name, topic=topic)}
     with pair.query(**options) as batches:
-        begin = batches.prepare_available_now if option == "endingOffsets" else batches.initial
+        begin = batches.prepare_available_now if option == "endingOffsets" else batches.initial_offset
         with pytest.raises(OptionError) as raised:
             begin()
     assert str(raised.value) == (
@@ -129,18 +129,18 @@ def test_what_known_brokers_do_not_have_is_refused_at_once(pair):
             pair.query(**selected, startingOffsets=by_broker()) as batches,
             pytest.raises(OptionError, match="it names broker b of T, but the brokers read are a"),
         ):
-            batches.initial()
+            batches.initial_offset()
     pair.forget_b()
     with (  # what is not assigned is not read, whether it is there or not
         pair.query(assign=a_alone, startingOffsets=by_broker()) as batches,
         pytest.raises(OptionError, match="it names broker b of T, but the brokers read are a"),
     ):
-        batches.initial()
+        batches.initial_offset()
     with (
         pair.query(subscribePattern="T.*", startingOffsets=by_broker(topic="U")) as batches,
         pytest.raises(OptionError, match="it names U, but the topics read are T"),
     ):
-        batches.initial()
+        batches.initial_offset()
     assert pair.pauses == 0
 
 
@@ -155,38 +155,38 @@ def test_the_numbers_of_any_broker_are_checked_when_it_is_back(pair):
     given = {"startingOffsets": by_broker(), "assign": json.dumps({"T": [3]})}
     pair.forget_b(comes_back_in_pause=2)
     with pair.query(**{**given, "startingOffsets": by_broker(topic="*")}) as batches:
-        assert places(batches.initial()) == {MessageQueue("T", "b", 3): 0}
+        assert places(batches.initial_offset()) == {MessageQueue("T", "b", 3): 0}
     pair.forget_b(comes_back_in_pause=2)
     with (
         pair.query(**{**given, "assign": json.dumps({"T": [0, 7]})}) as batches,
         pytest.raises(OptionError, match=r"(?m)option assign: topic T has no queue 7$"),
     ):
-        batches.initial()
+        batches.initial_offset()
     assert pair.pauses == 2
 
 
 def test_a_broker_that_comes_between_two_questions_is_seen(pair, monkeypatch):
-    cluster_info = NameServerCalls.cluster_info
+    cluster_info = NameServerApi.cluster_info
 
     def comes_first(calls):
         if pair.b not in pair.names.brokers:
             pair.names.brokers.append(pair.b)
         return cluster_info(calls)
 
-    monkeypatch.setattr(NameServerCalls, "cluster_info", comes_first)
+    monkeypatch.setattr(NameServerApi, "cluster_info", comes_first)
     for selected in (*SELECTIONS, {"assign": json.dumps({"T": [0, 3]})}):
         pair.b.create_topic("T", 4 if "3" in str(selected) else 2)
         pair.forget_b()
         hourly = {"discoveryIntervalMs": "3600000"}
         with pair.query(**selected, **hourly, startingOffsets=by_broker()) as batches:
-            assert {queue.broker_name for queue in places(batches.initial())} == {"a", "b"}
+            assert {queue.broker_name for queue in places(batches.initial_offset())} == {"a", "b"}
     pair.a.delete_topic("T")
     pair.forget_b()
     with (
         pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
         pytest.raises(OptionError, match="it names broker a of T, but the brokers read are b"),
     ):
-        batches.initial()
+        batches.initial_offset()
     assert pair.pauses == 0
 
 
@@ -194,7 +194,7 @@ def test_a_topic_that_is_waited_for_may_name_any(pair):
     positions = json.dumps({"U": {"prod-7": {"*": 0}}, "*": {"*": {"*": -2}}})
     more = {"waitForTopic": "true", "startingOffsets": positions}
     with pair.query(subscribe="T,U", **more) as batches:
-        assert places(batches.initial()) == dict.fromkeys(EVERY, 0)
+        assert places(batches.initial_offset()) == dict.fromkeys(EVERY, 0)
     assert pair.pauses == 0
 
 
@@ -205,7 +205,7 @@ def test_a_topic_that_is_waited_for_may_name_any(pair):
 def checkpoint(pair):
     """Where a query has come that has read two messages of each queue."""
     with pair.query(subscribe="T") as batches:
-        found = batches.latest(batches.initial(), NO_LIMITS)
+        found = batches.latest(batches.initial_offset(), NO_LIMITS)
         assert places(found) == dict.fromkeys(EVERY, 2)
         yield SourceOffset.from_json(found.to_json())
 
@@ -220,7 +220,7 @@ def test_a_run_up_to_an_end_waits_for_it(pair, checkpoint, selected, away):
         pair.forget_b(comes_back_in_pause=3)
         with pair.query(**options) as batches:
             batches.prepare_available_now()
-            start = checkpoint if goes_on else batches.initial()
+            start = checkpoint if goes_on else batches.initial_offset()
             assert places(start) == dict.fromkeys(EVERY, 2 if goes_on else 0)
             end = batches.latest(start, NO_LIMITS)
             assert places(end) == dict.fromkeys(EVERY, 3)
@@ -237,7 +237,7 @@ def test_start_and_end_may_each_name_it(pair):
         pair.forget_b(comes_back_in_pause=2)
         with pair.query(**{**given, "startingOffsets": positions}) as batches:
             batches.prepare_available_now()
-            end = batches.latest(batches.initial(), NO_LIMITS)
+            end = batches.latest(batches.initial_offset(), NO_LIMITS)
         assert places(end) == dict.fromkeys(EVERY if topic_of_a else (B0, B1), 1)
 
 
@@ -252,14 +252,14 @@ def test_where_a_query_started_is_of_no_account_once_it_has(pair, checkpoint):
                 batches.prepare_available_now()
             end = batches.latest(checkpoint, NO_LIMITS)
             assert places(end) == {A0: 3, A1: 2, B0: 2, B1: 2}
-            assert end.gone == ("b",)
+            assert end.missing_brokers == ("b",)
 
 
 def test_a_query_that_goes_on_is_not_held_up_by_a_topic_that_nobody_knows(pair):
     pair.a.delete_topic("T")
     options = {"subscribe": "T", "startingOffsets": json.dumps({"T": {"b": {"*": 0}}})}
     with pair.query(**options) as batches:
-        start = batches.latest(batches.initial(), NO_LIMITS)
+        start = batches.latest(batches.initial_offset(), NO_LIMITS)
     pair.send(B0)
     for available_now in (False, True):
         pair.forget_b(comes_back_in_pause=3)

@@ -38,7 +38,7 @@ def old_reader(rocketpoll_broker, rocketpoll_topic):
 
     def make(**more):
         readers.append(
-            module.RememberingStreamReader(
+            module.Spark40StreamReader(
                 given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA
             )
         )
@@ -145,7 +145,7 @@ def test_tasks_get_the_options_as_the_driver_reads_them(
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     options = given(rocketpoll_broker, rocketpoll_topic)
     monkeypatch.setenv("NAMESRV_ADDR", options.pop("namesrvAddr"))
-    reader = module.RememberingStreamReader(options, SCHEMA)
+    reader = module.Spark40StreamReader(options, SCHEMA)
     pieces = reader.partitions(reader.initialOffset(), reader.latestOffset())
     pickled = pickle.dumps(reader)
     reader.stop()

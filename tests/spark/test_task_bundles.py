@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.spark.plan.partitions import bundled
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.partitions import group_ranges
+from rmq_spark.spark.plan.rate_limit import OffsetRange
 from rmq_spark.wire.message_queue import MessageQueue
 
 
 def pieces_of(*sizes):
-    return [Piece(MessageQueue("T", "b", at), 7, 7 + size) for at, size in enumerate(sizes)]
+    return [OffsetRange(MessageQueue("T", "b", at), 7, 7 + size) for at, size in enumerate(sizes)]
 
 
 @given(st.lists(st.integers(1, 1_000_000)), st.none() | st.integers(1, 40))
 def test_each_piece_is_in_one_bundle_and_in_order(sizes, bundles_max):
     pieces = pieces_of(*sizes)
-    found = bundled(pieces, bundles_max)
+    found = group_ranges(pieces, bundles_max)
     assert [piece for bundle in found for piece in bundle] == pieces
     assert all(found)
     assert len(found) <= (bundles_max or len(pieces))
@@ -27,7 +27,7 @@ def test_each_piece_is_in_one_bundle_and_in_order(sizes, bundles_max):
 def test_no_bundle_is_larger_than_its_share_and_a_piece(sizes, bundles_max):
     pieces = pieces_of(*sizes)
     if len(pieces) > bundles_max:
-        rows = [sum(piece.row_count for piece in each) for each in bundled(pieces, bundles_max)]
+        rows = [sum(piece.row_count for piece in each) for each in group_ranges(pieces, bundles_max)]
         assert max(rows) <= sum(sizes) / bundles_max + max(sizes)
 
 
@@ -43,7 +43,7 @@ def test_no_bundle_is_larger_than_its_share_and_a_piece(sizes, bundles_max):
     ],
 )
 def test_neighbours_share_a_task(sizes, bundles_max, shares):
-    found = bundled(pieces_of(*sizes), bundles_max)
+    found = group_ranges(pieces_of(*sizes), bundles_max)
     assert [[piece.row_count for piece in bundle] for bundle in found] == shares
 
 

@@ -10,13 +10,13 @@ import pytest
 from middle_boxes import Nat
 from source_parts import Clock, options_for, queue_of, schema_of, send
 
-from rmq_spark.client.api.name_server_api import NameServerCalls
+from rmq_spark.client.api.name_server_api import NameServerApi
 from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
 from rmq_spark.spark.errors import BrokersAway, DataLoss
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
 from rmq_spark.spark.read import partition_reader, record_chunks
-from rmq_spark.spark.read.partition_reader import addresses_of, read_piece
+from rmq_spark.spark.read.partition_reader import addresses_of, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData
@@ -26,7 +26,7 @@ SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 
 
 def bodies(options, topic, start, end):
-    batches = read_piece(options, SCHEMA, Piece(queue_of(topic), start, end))
+    batches = read_range(options, SCHEMA, OffsetRange(queue_of(topic), start, end))
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
@@ -41,7 +41,7 @@ def test_rows_are_the_same_whether_pulled_or_read_from_files(
     monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
     found, read = {}, []
-    real = LogFiles.records
+    real = LogFiles.read_records
     monkeypatch.setattr(LogFiles, "records", lambda *args: read.append(1) or real(*args))
     dice = random.Random(1)  # what can be compressed is too short for files
     sent = [dice.randbytes(9_000).hex() for _ in range(9)]
@@ -132,7 +132,7 @@ def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         send(broker, "T", 0, *"abc")
-        rows = read_piece(options_for(broker, "T"), SCHEMA, Piece(queue_of("T"), 0, 5))
+        rows = read_range(options_for(broker, "T"), SCHEMA, OffsetRange(queue_of("T"), 0, 5))
         assert next(rows).column("body").to_pylist() == [b"a", b"b", b"c"]
         broker.restart()
         send(broker, "T", 0, *"de")
@@ -154,7 +154,7 @@ def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_aga
         broker.create_topic("T", 1)
         options = options_for(broker, "T", retryTimeoutMs="600000")
         send(broker, "T", 0, "a")
-        rows = read_piece(options, SCHEMA, Piece(queue_of("T"), 0, 3))
+        rows = read_range(options, SCHEMA, OffsetRange(queue_of("T"), 0, 3))
         assert next(rows).column("body").to_pylist() == [b"a"]
         for left in (2, 1):
             away.enter_context(broker.away())
@@ -174,20 +174,20 @@ def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypat
         for broker, sent in ((before, "a"), (now, "ab")):
             broker.create_topic("T", 1)
             send(broker, "T", 0, *sent)
-        rows = read_piece(
-            options_for(before, "T", retryTimeoutMs="5000"), SCHEMA, Piece(queue_of("T"), 0, 2)
+        rows = read_range(
+            options_for(before, "T", retryTimeoutMs="5000"), SCHEMA, OffsetRange(queue_of("T"), 0, 2)
         )
         assert next(rows).column("body").to_pylist() == [b"a"]
         place = BrokerData(broker_name="broker-a", broker_addrs={0: now.address})
         told = ClusterInfo(broker_addr_table={"broker-a": place})
-        monkeypatch.setattr(NameServerCalls, "cluster_info", lambda _: told)
+        monkeypatch.setattr(NameServerApi, "cluster_info", lambda _: told)
         with before.away():
             assert next(rows).column("body").to_pylist() == [b"b"]
 
 
 @pytest.mark.timeout(20)  # a pull's own time is 30 s
 def test_a_connection_that_a_nat_forgot_between_two_tasks_costs_a_small_requests_time(monkeypatch):
-    monkeypatch.setattr(record_chunks, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(record_chunks, "IDLE_CONNECTION_SECONDS", 0.0)
     with EmbeddedBroker() as broker, Nat(broker.address) as nat:
         broker.create_topic("T", 1)
         send(broker, "T", 0, *"abc")
@@ -205,7 +205,7 @@ def test_a_broker_that_stays_away_fails_the_task():
         broker.create_topic("T", 1)
         options = options_for(broker, "T", retryTimeoutMs="0", requestTimeoutMs="200")
     with pytest.raises(BrokersAway, match="broker broker-a has not answered for 0 ms"):
-        list(read_piece(options, SCHEMA, Piece(queue_of("T"), 0, 5)))
+        list(read_range(options, SCHEMA, OffsetRange(queue_of("T"), 0, 5)))
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -227,14 +227,14 @@ def test_tasks_say_once_that_a_broker_is_away_and_once_that_it_is_back(caplog):
         for number in range(3):
             send(broker, "T", number, "a")
         options = options_for(broker, "T", retryTimeoutMs="0")
-        pieces = [Piece(queue_of("T", number), 0, 1) for number in range(3)]
+        pieces = [OffsetRange(queue_of("T", number), 0, 1) for number in range(3)]
         for _ in range(2):
             caplog.clear()
             with broker.away():
                 for piece in pieces:
                     with pytest.raises(BrokersAway):
-                        list(read_piece(options, SCHEMA, piece))
-            again = [each for piece in pieces for each in read_piece(options, SCHEMA, piece)]
+                        list(read_range(options, SCHEMA, piece))
+            again = [each for piece in pieces for each in read_range(options, SCHEMA, piece)]
             assert sum(batch.num_rows for batch in again) == 3
             said = [each for each in caplog.messages if "cannot be read on yet" in each]
             assert len(said) == 2

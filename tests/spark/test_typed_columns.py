@@ -3,7 +3,7 @@
 import pytest
 from body_rows import options_of
 
-from rmq_spark.spark.bodies.columns import check_schema, is_of_body, source_schema, with_body_schema
+from rmq_spark.spark.bodies.columns import check_schema, is_body_column, source_schema, with_body_schema
 from rmq_spark.spark.errors import OptionError, SchemaError
 from rmq_spark.spark.schemas.schema_text import parse_schema
 
@@ -91,6 +91,6 @@ def test_what_bodies_hold_may_be_told_by_the_schema_alone():
     options = options_of("json", bodyColumn="v")
     schema = parse_schema("v STRUCT<id: INT>, topic STRING")
     assert with_body_schema(options, schema).body.schema == parse_schema("id INT")
-    assert is_of_body("v", options.body)
-    assert not is_of_body("topic", options.body)
-    assert not is_of_body("id", options_of("binary").body)
+    assert is_body_column("v", options.body)
+    assert not is_body_column("topic", options.body)
+    assert not is_body_column("id", options_of("binary").body)

@@ -33,7 +33,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 def test_python3_of_path_that_has_nothing_is_refused_with_the_line_to_type(tmp_path, monkeypatch):
     bare_python(tmp_path / "bare")
-    monkeypatch.setenv("PATH", str(tmp_path / "bare" / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(tmp_path / "without_content" / "bin"), prepend=os.pathsep)
     with pytest.raises(SetUpError) as raised:
         check_worker_python()
     assert str(raised.value) == (

@@ -15,8 +15,8 @@ from rmq_spark.client.producer.tables.arrow_sends import SentSpan
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.rows import ROW_ID, TaskRows, WriteTask
-from rmq_spark.spark.writer import BatchWriter, TaskSent, record_batches
+from rmq_spark.spark.write.rows import ROW_ID, TaskReport, WriteTask
+from rmq_spark.spark.writer import BatchWriter, TaskCommitMessage, to_record_batches
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -32,18 +32,18 @@ def test_rows_become_columns_of_the_kinds_that_they_have():
         Row(bytearray(b"a"), 0, {"x": "1", "y": None}, 0, ["k"], 0, 5),
         Row(b"b", 0, None, 0, None, 0, None),
     ]
-    (batch,) = record_batches(iter(rows), sent)
+    (batch,) = to_record_batches(iter(rows), sent)
     assert [batch.column(2 * at).to_pylist() for at in range(4)] == [
         [b"a", b"b"],
         [[("x", "1"), ("y", None)], None],
         [["k"], None],
         [5, None],
     ]
-    assert not list(record_batches(iter([]), sent))
+    assert not list(to_record_batches(iter([]), sent))
 
 
-SENT = TaskSent(
-    WriteTask("w", 0, 1), 0, TaskRows(3, 50, 0, (SentSpan(MessageQueue("T", "a", 2), 7, 3),))
+SENT = TaskCommitMessage(
+    WriteTask("w", 0, 1), 0, TaskReport(3, 50, 0, (SentSpan(MessageQueue("T", "a", 2), 7, 3),))
 )
 
 
@@ -51,7 +51,7 @@ def test_a_task_reports_which_rows_it_sent_and_where():
     again = pickle.loads(pickle.dumps(SENT))  # noqa: S301  # what Spark does
     assert again == SENT
     assert again.row_ids == ("w:0:1:0", "w:0:1:2")
-    assert TaskSent(WriteTask("w", 0, 1), 0, TaskRows(0, 0, 0)).row_ids is None
+    assert TaskCommitMessage(WriteTask("w", 0, 1), 0, TaskReport(0, 0, 0)).row_ids is None
 
 
 def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketpoll_topic, caplog):

@@ -14,8 +14,8 @@ from spark_engine import send as send_some
 from wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNames
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.chunk import placed
 
@@ -29,7 +29,7 @@ def rows_of(options, topic):
     """The rows that a task gives before its error, and that."""
     rows = []
     try:
-        for batch in read_piece(options, SCHEMA, Piece(queue_of(topic), 0, ROWS)):
+        for batch in read_range(options, SCHEMA, OffsetRange(queue_of(topic), 0, ROWS)):
             rows += [tuple(row.values()) for row in batch.to_pylist()]
     except RocketPollError as error:
         return rows, error
@@ -37,7 +37,7 @@ def rows_of(options, topic):
 
 
 @pytest.mark.parametrize("more", [{}, TOLERANT], ids=["fails", "goes on"])
-@pytest.mark.parametrize("is_ours", [False, True], ids=["RocketMQ's", "ours"])
+@pytest.mark.parametrize("is_local", [False, True], ids=["RocketMQ's", "ours"])
 @pytest.mark.parametrize("lie", LIES)
 def test_rows_are_right_and_there_once_or_it_is_told(
     rocketpoll_broker, rocketpoll_topic, caplog, lie, is_ours, more

@@ -76,10 +76,10 @@ def test_each_window_forgets_in_its_own_time_and_then_so_does_memory(clocked):
 
 
 def test_groups_are_counted_for_each_topic(clocked):
-    clocked.stats.got("T", "G", 4, 40, 0)
-    clocked.stats.got("U", "G", 6, 60, 0)
-    clocked.stats.got("T", "H", 8, 80, 0)
-    clocked.stats.sent_back("T", "G")
+    clocked.stats.record_get("T", "G", 4, 40, 0)
+    clocked.stats.record_get("U", "G", 6, 60, 0)
+    clocked.stats.record_get("T", "H", 8, 80, 0)
+    clocked.stats.record_send_back("T", "G")
     clocked.pass_ms(10 * SECOND)
     assert clocked.sums("GROUP_GET_NUMS", "T@G")[0] == 4
     assert clocked.sums("GROUP_GET_SIZE", "T@H")[0] == 80
@@ -92,7 +92,7 @@ def test_groups_are_counted_for_each_topic(clocked):
 def test_the_broker_as_a_whole_goes_by_its_clusters_name(clocked):
     clocked.stats.put("T", 4, 40)
     clocked.stats.put("U", 5, 50)
-    clocked.stats.got("T", "G", 2, 20, 0)
+    clocked.stats.record_get("T", "G", 2, 20, 0)
     clocked.pass_ms(10 * SECOND)
     assert clocked.sums("BROKER_PUT_NUMS", "DefaultCluster")[0] == 9
     assert clocked.sums("BROKER_GET_NUMS", "DefaultCluster")[0] == 2
@@ -109,7 +109,7 @@ def test_a_counter_of_another_name_is_none(clocked, name):
 def test_a_deleted_topic_begins_at_zero_again_and_its_groups_with_it(clocked):
     for topic in ("T", "TT"):
         clocked.stats.put(topic, 1, 1)
-        clocked.stats.got(topic, "G", 1, 1, 0)
+        clocked.stats.record_get(topic, "G", 1, 1, 0)
     clocked.pass_ms(10 * SECOND)
     clocked.stats.put("T", 1, 1)
     finished(clocked.stats.forget_topic("T"))
@@ -122,8 +122,8 @@ def test_a_deleted_topic_begins_at_zero_again_and_its_groups_with_it(clocked):
 
 def test_a_deleted_group_begins_at_zero_again(clocked):
     for group in ("G", "GG"):
-        clocked.stats.got("T", group, 1, 1, 0)
-        clocked.stats.sent_back("T", group)
+        clocked.stats.record_get("T", group, 1, 1, 0)
+        clocked.stats.record_send_back("T", group)
     clocked.pass_ms(10 * SECOND)
     finished(clocked.stats.forget_group("G"))
     assert clocked.stats.data("GROUP_GET_NUMS", "T@G") is None
@@ -134,8 +134,8 @@ def test_a_deleted_group_begins_at_zero_again(clocked):
 def test_rates_cover_ten_seconds_a_minute_and_ten_minutes(clocked):
     clocked.pass_ms(10 * MINUTE, lambda: clocked.stats.put("T", 10, 100))
     clocked.stats.put("T", 600, 6000)
-    clocked.stats.got("T", "G", 40, 400, 0)
-    clocked.stats.got("T", "G", 0, 0, 0)
+    clocked.stats.record_get("T", "G", 40, 400, 0)
+    clocked.stats.record_get("T", "G", 0, 0, 0)
     clocked.pass_ms(10 * SECOND)
     rates = clocked.stats.rates()
     assert str(rates.puts) == "60.0 10.83 1.98"
@@ -168,7 +168,7 @@ def test_a_clock_that_jumps_spoils_nothing(clocked, jump_ms):
 
 def test_each_morning_closes_a_day(clocked):
     clocked.stats.put("T", 5, 50)
-    clocked.stats.got("T", "G", 2, 20, 0)
+    clocked.stats.record_get("T", "G", 2, 20, 0)
     clocked.pass_ms(10 * SECOND)
     assert clocked.stats.put_totals == (0, 0)
     clocked.pass_ms(DAY)
@@ -183,10 +183,10 @@ def test_each_morning_closes_a_day(clocked):
 def test_totals_count_what_was_stored_and_what_was_not(clocked):
     stats = clocked.stats
     stats.put("T", 3, 300)
-    stats.put_failed()
-    stats.got("T", "G", 2, 200, took_ms=4)
+    stats.record_put_failure()
+    stats.record_get("T", "G", 2, 200, took_ms=4)
     assert (stats.put_messages, stats.put_bytes, stats.put_failures) == (3, 300, 1)
-    assert (stats.got_messages, stats.get_took_ms_max) == (2, 4)
+    assert (stats.got_messages, stats.get_latency_ms_max) == (2, 4)
 
 
 def test_however_many_pairs_of_topics_and_groups_move_so_many_are_counted(monkeypatch):
@@ -195,7 +195,7 @@ def test_however_many_pairs_of_topics_and_groups_move_so_many_are_counted(monkey
     stats = BrokerStats("C", 0)
     for round_number in range(1, 4):
         for number in range(20):
-            stats.got("T", f"{round_number}g{number}", 1, 100, 0)
+            stats.record_get("T", f"{round_number}g{number}", 1, 100, 0)
         assert len(stats._sums) == 10
         finished(stats.sample(10_000 * round_number))
     ((_, bucket),) = stats._day._buckets
@@ -213,8 +213,8 @@ def totals(stats):
 
 def test_totals_count_at_once_and_never_forget(clocked):
     clocked.stats.put("T", 3, 300)
-    clocked.stats.got("T", "G", 2, 200, 0)
-    clocked.stats.sent_back("T", "G")
+    clocked.stats.record_get("T", "G", 2, 200, 0)
+    clocked.stats.record_send_back("T", "G")
     expected = {("topic put", "T"): (3, 300), ("group get", "T@G"): (2, 200)}
     assert totals(clocked.stats) == {**expected, ("send back", "T@G"): (1, 0)}
     clocked.pass_ms(2 * DAY, step_ms=MINUTE)
@@ -240,7 +240,7 @@ def test_totals_do_not_go_back_at_any_step_of_a_sample_nor_when_two_overlap(cloc
 def test_totals_of_what_is_deleted_begin_at_zero_again(clocked):
     for topic in ("T", "U"):
         clocked.stats.put(topic, 1, 1)
-        clocked.stats.got(topic, "G", 1, 1, 0)
+        clocked.stats.record_get(topic, "G", 1, 1, 0)
     clocked.pass_ms(10 * SECOND)
     finished(clocked.stats.forget_topic("T"))
     assert set(totals(clocked.stats)) == {("topic put", "U"), ("group get", "U@G")}

@@ -197,13 +197,13 @@ class OffsetMachine(RuleBasedStateMachine):
     @rule(group=groups, topic=topics, queue_id=queue_ids, number=numbers)
     def commit(self, group, topic, queue_id, number):
         after = {**self.model, (group, topic, queue_id): number}
-        self.change(after, lambda: self.offsets.commit(group, topic, queue_id, number))
+        self.compare_and_set(after, lambda: self.offsets.commit(group, topic, queue_id, number))
 
     @rule(group=groups, topic=topics, queue_id=queue_ids, number=st.integers(-2, 5))
     def advance(self, group, topic, queue_id, number):
         key = (group, topic, queue_id)
         more = {key: max(number, self.model.get(key, 0))} if number >= 0 else {}
-        self.change(
+        self.compare_and_set(
             {**self.model, **more}, lambda: self.offsets.advance(group, topic, queue_id, number)
         )
 
@@ -214,9 +214,9 @@ class OffsetMachine(RuleBasedStateMachine):
         if found:
             after = {key: number for key, number in self.model.items() if key[:2] != (group, topic)}
             after |= {(group, topic, queue_id): number for queue_id, number in found.items()}
-        self.change(after, lambda: self.offsets.clone(source, group, topic))
+        self.compare_and_set(after, lambda: self.offsets.clone(source, group, topic))
 
-    def change(self, after, act):
+    def compare_and_set(self, after, act):
         """Do something, for which there may be no room: then nothing changes."""
         if len(self.model) < len(after) > self.offsets_max:
             with pytest.raises(
@@ -278,12 +278,12 @@ def test_offsets_behind_the_ends_of_their_queues_are_taken_back_to_these_and_no_
         offsets.commit(group, topic, queue_id, queue_offset)
     offsets.save()
     ends = {("T", 0): 5, ("T", 1): 7, ("U", 0): 0}
-    assert offsets.limit(lambda *queue: ends[queue]) == {"T": 1, "U": 1}
+    assert offsets.clamp(lambda *queue: ends[queue]) == {"T": 1, "U": 1}
     assert dict(offsets.queues("G", "T")) == {0: 5, 1: 7}
     assert offsets.query("H", "U", 0) == 0
     assert offsets.is_dirty
     offsets.save()
-    assert offsets.limit(lambda *queue: ends[queue]) == {}
+    assert offsets.clamp(lambda *queue: ends[queue]) == {}
     assert not offsets.is_dirty
 
 

@@ -13,14 +13,14 @@ from rmq_spark.wire.bodies.clients import (
     SubscriptionData,
 )
 from rocketpoll.broker.state.members import membership_limits
-from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.clients import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.members.membership_limits import subscription_bytes
 from rocketpoll.broker.state.tables.limits import TooMany
 
 
 def channel(connection, now_ms=0):
-    return ClientChannel(connection, connection.client_id, "JAVA", 409, now_ms)
+    return ClientChannelInfo(connection, connection.client_id, "JAVA", 409, now_ms)
 
 
 def data(group, *topics, version=1, **more):
@@ -225,9 +225,9 @@ class MemberMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.told = []
-        self.patch.setattr(membership_limits, "SHARE", 1)
-        self.room = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
-        self.consumers = ConsumerManager(lambda group: self.told.append(group.name), self.room)
+        self.patch.setattr(membership_limits, "CLIENT_SHARE", 1)
+        self.get_buffer = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
+        self.consumers = ConsumerManager(lambda group: self.told.append(group.name), self.get_buffer)
         self.model = {}
         self.said = {}
         self.topics_of = {}
@@ -294,7 +294,7 @@ class MemberMachine(RuleBasedStateMachine):
         """Who has gone leaves all room that there was."""
         for connection in self.connections:
             finished(self.consumers.connection_closed(connection))
-        assert vars(self.room) == vars(room(4, self.room._bytes_max))
+        assert vars(self.get_buffer) == vars(room(4, self.get_buffer._bytes_max))
         self.patch.undo()
 
     def has_members(self, group):

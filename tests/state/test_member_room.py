@@ -8,7 +8,7 @@ from members import room
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
-from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.clients import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.tables.limits import TooMany
 
@@ -17,25 +17,25 @@ ONE, TWO = FakeConnection("one"), FakeConnection("two")
 
 def test_what_does_not_fit_is_not_counted_at_all():
     members = room(members_max=2, subscription_bytes_max=1_600)
-    members.take(ONE, members=1, said=100, kept=100)
+    members.reserve(ONE, members=1, client_bytes=100, group_bytes=100)
     for more in ({"members": 2}, {"members": 1, "said": 1}, {"members": 1, "kept": 1_501}):
         with pytest.raises(TooMany):
-            members.take(ONE, **more)
-    members.take(ONE, members=1, kept=1_500)
+            members.reserve(ONE, **more)
+    members.reserve(ONE, members=1, group_bytes=1_500)
     with pytest.raises(
         TooMany, match=r"take 1601 bytes; those of all clients may take 1600 \(maxSubscr"
     ):
-        members.take(TWO, said=1, kept=1)
-    members.take(ONE, members=-2, said=-100, kept=-1_600)
+        members.reserve(TWO, client_bytes=1, group_bytes=1)
+    members.reserve(ONE, members=-2, client_bytes=-100, group_bytes=-1_600)
     assert vars(members) == vars(room(2, 1_600))
 
 
 def test_who_gives_back_is_never_refused_even_if_the_limit_is_exceeded_now():
     members = room(subscription_bytes_max=1_600)
-    members.take(ONE, members=1, said=100, kept=1_600)
+    members.reserve(ONE, members=1, client_bytes=100, group_bytes=1_600)
     members._bytes_max = members._members_max = 0
-    members.take(ONE, said=-10, kept=-10)
-    members.take(ONE, members=-1, said=-90, kept=-1_590)
+    members.reserve(ONE, client_bytes=-10, group_bytes=-10)
+    members.reserve(ONE, members=-1, client_bytes=-90, group_bytes=-1_590)
     assert vars(members) == vars(room(0, 0))
 
 
@@ -59,7 +59,7 @@ def test_what_subscriptions_take_is_not_underestimated():
             tracemalloc.start()
             try:
                 consumers.register(
-                    ClientChannel(ONE, "one", "JAVA", 409, 0), decode_body(ConsumerData, body)
+                    ClientChannelInfo(ONE, "one", "JAVA", 409, 0), decode_body(ConsumerData, body)
                 )
                 taken.append(tracemalloc.get_traced_memory()[0])
             finally:

@@ -2,13 +2,13 @@ import pytest
 from broker_connections import FakeConnection, finished
 from members import expelled, room
 
-from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.clients import ClientChannelInfo
 from rocketpoll.broker.state.members.producers import ProducerManager
 from rocketpoll.broker.state.tables.limits import TooMany
 
 
 def channel(connection, now_ms=0):
-    return ClientChannel(connection, connection.client_id, "JAVA", 409, now_ms)
+    return ClientChannelInfo(connection, connection.client_id, "JAVA", 409, now_ms)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_client_that_changes_its_id_leaves_the_old_one_when_no_group_has_it_an
     producers, one
 ):
     def named(client_id):
-        return ClientChannel(one, client_id, "JAVA", 409, 0)
+        return ClientChannelInfo(one, client_id, "JAVA", 409, 0)
 
     producers.register("p", named("old"))
     producers.register("q", named("old"))

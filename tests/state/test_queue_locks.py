@@ -48,7 +48,7 @@ def small_room(monkeypatch):
     """Room for the locks of 64 queues, 4 of each member and 2 of each stranger."""
     one = 512 + 2 * getsizeof("x")  # a lock, a group and a client's id of one letter each
     monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.LOCK_BYTES_MAX", 64 * one)
-    monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.STRANGER_SHARE", 32)
+    monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.NON_MEMBER_SHARE", 32)
 
 
 def test_a_queue_has_one_owner_who_may_lock_it_again(locks):
@@ -226,7 +226,7 @@ class LockMachine(RuleBasedStateMachine):
 
     @rule(by=clients)
     def join(self, by):
-        self.locks.joined(CONNECTIONS[by], "g")
+        self.locks.mark_member(CONNECTIONS[by], "g")
         for queue, (client, at_ms, holder, is_members) in self.model.items():
             self.model[queue] = client, at_ms, holder, is_members or holder == by
 
@@ -253,8 +253,8 @@ class LockMachine(RuleBasedStateMachine):
     @invariant()
     def it_keeps_no_more_than_it_has_to(self):
         assert len(self.locks) <= len(self.model)
-        held = self.locks._held.values()
-        assert sum(len(one.keys) for one in held) + len(self.locks._left) == len(self.locks)
+        held = self.locks._by_connection.values()
+        assert sum(len(one.keys) for one in held) + len(self.locks._orphaned) == len(self.locks)
         assert self.locks.bytes == sum(lock.size for lock in self.locks._locks.values())
         assert sum(one.bytes for one in held) <= self.locks.bytes
         assert all(one.keys for one in held)

@@ -185,7 +185,7 @@ def test_a_group_that_is_taken_back_before_it_was_saved_is_not_saved_by_others(t
     with groups.changes.begin() as change:
         groups.put(SubscriptionGroupConfig(group_name="refused"), change)
     groups.save()
-    change.refused()
+    change.rollback()
     assert groups.is_dirty
     groups.save()
     assert "refused" not in groups_in(tmp_path, clock).groups

@@ -225,7 +225,7 @@ def test_what_is_put_later_has_its_place_at_once_and_is_written_by_one_write(tmp
     assert later(store, "a", "b") == [None, None]
     assert later(store, "c", queue_id=1) == [None]
     assert (bodies(store), len(disk.operations)) == (["before"], before)
-    results = store.write_out()
+    results = store.write_buffered()
     assert [each.kind for each in disk.operations[before:] if "commitlog" in each.path.parts] == [
         "write"
     ]
@@ -238,7 +238,7 @@ def test_what_is_put_later_has_its_place_at_once_and_is_written_by_one_write(tmp
         each.end_offset for each in results[:-1]
     ]
     assert bodies(store) == ["before", "a", "b"]
-    assert store.write_out() == ()
+    assert store.write_buffered() == ()
     store.shutdown()
 
 
@@ -249,7 +249,7 @@ def test_whatever_else_is_put_comes_behind_what_was_put_before(store):
     assert store.put_chunk(*chunk_of(["d", "e"])).queue_offset == 3
     later(store, "f")
     assert put_batch(store, message("g")).queue_offset == 6
-    assert [each.queue_offset for each in store.write_out()] == [0, 2, 5]
+    assert [each.queue_offset for each in store.write_buffered()] == [0, 2, 5]
     assert bodies(store) == list("abcdefg")
 
 
@@ -258,7 +258,7 @@ def test_more_than_a_file_or_than_may_wait_is_written_in_several_pieces(tmp_path
     texts = [f"{number} " + "x" * (number * 37 % 3000) for number in range(150)]
     later(store, *texts)
     assert 0 < store.state().written_offset < store._log.end_offset
-    assert [each.queue_offset for each in store.write_out()] == list(range(150))
+    assert [each.queue_offset for each in store.write_buffered()] == list(range(150))
     assert len(store._log.files.files) > 2
     assert bodies(store) == texts
     store.shutdown()
@@ -270,14 +270,14 @@ def test_what_cannot_be_put_later_is_told_at_once(store):
     (fault,) = later(store, "x" * LOG_FILE_BYTES)
     assert (fault.status, "does not fit" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
     template = RecordTemplate(draft_of(message("x")))
-    fault = store.put_later(template, b"x", b"", 1 << 63)
+    fault = store.put_buffered(template, b"x", b"", 1 << 63)
     assert (fault.status, "64 bits" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
     later(store, "good")
-    assert [each.queue_offset for each in store.write_out()] == [0]
+    assert [each.queue_offset for each in store.write_buffered()] == [0]
     store._refusal = "the disk is nearly full"
     (fault,) = later(store, "refused")
     assert fault.remark == "the disk is nearly full"
-    assert store.write_out() == ()
+    assert store.write_buffered() == ()
 
 
 @pytest.mark.parametrize("prefix", [0, 40, 200])
@@ -292,13 +292,13 @@ def test_a_full_disk_takes_back_the_offsets_of_all_that_waits(tmp_path, prefix):
         f"the disk is full: [Errno {errno.ENOSPC}] No space left on device: "
         f"'{tmp_path}/commitlog/00000000000000000000'"
     )
-    assert [(each.status, each.remark) for each in store.write_out()] == [
+    assert [(each.status, each.remark) for each in store.write_buffered()] == [
         (Status.SERVICE_NOT_AVAILABLE, refusal)
     ] * 3
     disk.plan = ()
     later(store, "a")
     later(store, "b", queue_id=1)
-    assert [each.queue_offset for each in store.write_out()] == [1, 0]
+    assert [each.queue_offset for each in store.write_buffered()] == [1, 0]
     assert (bodies(store), bodies(store, "T", 1)) == (["before", "a"], ["b"])
     store.shutdown()
     again = open_store(tmp_path)
@@ -313,7 +313,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_turn_refuses_the_rest_alone(tmp
     assert 3000 < store.state().written_offset < 4000
     disk.plan = (Fault(0, persistent=True, kinds={"create"}, error=errno.ENOSPC),)
     refused = Status.SERVICE_NOT_AVAILABLE
-    assert [each.status for each in store.write_out()] == [Status.PUT_OK] * 3 + [refused]
+    assert [each.status for each in store.write_buffered()] == [Status.PUT_OK] * 3 + [refused]
     disk.plan = ()
     assert store.put_message(message("y" * 1000)).queue_offset == 3
     assert len(bodies(store)) == 4
@@ -326,17 +326,17 @@ def test_a_write_that_fails_is_undone_and_the_next_one_is_taken(tmp_path, error)
     store = open_store(tmp_path, disk)
     disk.plan = (Fault(0, persistent=True, kinds={"write", "create"}, error=error, prefix=100),)
     later(store, "a", "b")
-    refused = store.write_out()
+    refused = store.write_buffered()
     assert [each.status for each in refused] == [Status.SERVICE_NOT_AVAILABLE] * 2
     assert all(
         os.strerror(error) in each.remark and str(tmp_path) in each.remark for each in refused
     )
-    assert os.strerror(error) in store.state().hindrance
+    assert os.strerror(error) in store.state().degradation
     disk.plan = ()
     later(store, "c")
-    assert [each.queue_offset for each in store.write_out()] == [0]
+    assert [each.queue_offset for each in store.write_buffered()] == [0]
     assert store.put_message(message("d")).status is Status.PUT_OK
-    assert (bodies(store), store.state().failure, store.state().hindrance) == (
+    assert (bodies(store), store.state().failure, store.state().degradation) == (
         ["c", "d"],
         None,
         None,
@@ -351,13 +351,13 @@ def test_a_write_that_cannot_be_undone_ends_the_log_for_what_waits_and_for_what_
     torn = Fault(len(disk.operations), kinds={"write"}, error=errno.EIO, prefix=100)
     disk.plan = (torn, Fault(0, persistent=True, kinds={"write"}, error=errno.EIO))
     later(store, "a")
-    (undoable,) = store.write_out()
+    (undoable,) = store.write_buffered()
     assert "restart the broker" not in undoable.remark
     later(store, "b")
-    results = list(store.write_out())
+    results = list(store.write_buffered())
     disk.plan = ()
     results += later(store, "c")
-    assert store.write_out() == ()
+    assert store.write_buffered() == ()
     assert [each.status for each in results] == [Status.SERVICE_NOT_AVAILABLE] * 2
     assert all(each.remark.count("restart the broker") == 1 for each in results)
     assert store.put_message(message("d")).status is Status.SERVICE_NOT_AVAILABLE
@@ -368,7 +368,7 @@ def test_a_topic_that_is_deleted_while_its_messages_wait_begins_anew(store):
     later(store, "old", "older")
     store.delete_topic("T")
     later(store, "new")
-    assert [each.queue_offset for each in store.write_out()] == [0, 1, 0]
+    assert [each.queue_offset for each in store.write_buffered()] == [0, 1, 0]
     assert bodies(store) == ["new"]
 
 
@@ -385,12 +385,12 @@ def test_whatever_comes_of_what_waits_when_its_topic_is_deleted_the_next_one_is_
     disk.plan = (full,) if is_refused else ()
     store.delete_topic("T")
     later(store, "of the next topic")
-    waited = [each.queue_offset for each in store.write_out() if each.status is Status.PUT_OK]
+    waited = [each.queue_offset for each in store.write_buffered() if each.status is Status.PUT_OK]
     disk.plan = ()
     assert waited == ([] if is_refused else [3, 4, 0])
     first = waited.count(0)
     later(store, "new", "newer")
-    assert [each.queue_offset for each in store.write_out()] == [first, first + 1]
+    assert [each.queue_offset for each in store.write_buffered()] == [first, first + 1]
     assert bodies(store) == [*["of the next topic"] * first, "new", "newer"]
     store.shutdown()
 
@@ -435,7 +435,7 @@ def test_the_longest_record_of_a_client_leaves_room_for_its_dead_letter(tmp_path
 
 def put_together(store, *messages):
     assert put_later(store, *messages) == [None] * len(messages)
-    return store.write_out()
+    return store.write_buffered()
 
 
 def put_chunk(store, *messages):

@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpoll.broker.store.steps import begun, beside
+from rocketpoll.broker.store.steps import start_in_thread, run_in_thread
 
 
 class Threads:
@@ -36,7 +36,7 @@ def fail():
 
 def test_a_job_that_was_begun_is_under_way_before_anybody_waits_for_it():
     threads = Threads()
-    steps = begun(lambda: 7, threads)
+    steps = start_in_thread(lambda: 7, threads)
     assert len(threads.jobs) == 1
     threads.run()
     assert next(steps).done()
@@ -45,7 +45,7 @@ def test_a_job_that_was_begun_is_under_way_before_anybody_waits_for_it():
 
 def test_a_job_beside_begins_with_the_first_step():
     threads = Threads()
-    steps = beside(lambda: 7, threads)
+    steps = run_in_thread(lambda: 7, threads)
     assert threads.jobs == []
     end = next(steps)
     assert not end.done()
@@ -56,7 +56,7 @@ def test_a_job_beside_begins_with_the_first_step():
 
 def test_what_a_job_raises_is_raised_where_it_is_waited_for():
     threads = Threads()
-    first, second = begun(fail, threads), begun(lambda: "read", threads)
+    first, second = start_in_thread(fail, threads), start_in_thread(lambda: "read", threads)
     next(first), next(second)
     threads.run()
     threads.run()

@@ -28,8 +28,8 @@ def path(tmp_path):
 def journal_at(path, *notes, generation=1):
     """A journal in which this is noted."""
     journal = BatchJournal(LocalDisk(), path)
-    journal.make()
-    journal.begin(generation)
+    journal.create()
+    journal.start_generation(generation)
     for each in notes:
         journal.append(each)
     return journal
@@ -61,7 +61,7 @@ def test_a_new_table_has_no_journal_and_an_older_one_must_have_it(path):
 
 def test_another_generation_begins_anew_and_what_is_left_of_earlier_ones_means_nothing(path):
     journal = journal_at(path, *NOTES)
-    journal.begin(2)
+    journal.start_generation(2)
     assert noted(path, generation=2) == []
     journal.append(b"of the second")
     journal.close()
@@ -120,6 +120,6 @@ def test_room_that_was_made_by_a_broker_that_was_killed_then_is_made_anew_and_fl
     again, flush, flushes = BatchJournal(LocalDisk(), path), LocalFile.flush, []
     assert again.load(0) == []
     monkeypatch.setattr(LocalFile, "flush", lambda self: flushes.append(flush(self)))
-    again.make()
+    again.create()
     again.close()
     assert flushes

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
-from rocketpoll.broker.store.batch_commit.coordinator import joined
+from rocketpoll.broker.store.batch_commit.coordinator import merge_spans
 
 ROWS_MAX, BYTES_MAX = 50_000, 4 << 20
 
@@ -47,7 +47,7 @@ appends = st.lists(
 @given(appends)
 def test_spans_that_are_joined_have_the_same_rows_and_sums_and_stay_small(appends):
     put = spans_of(appends)
-    found = joined(put)
+    found = merge_spans(put)
     assert all(each.count <= ROWS_MAX and each.body_bytes <= BYTES_MAX for each in found)
     for queue_id in {each.queue_id for each in put}:
         before = [each for each in put if each.queue_id == queue_id]
@@ -59,7 +59,7 @@ def test_spans_that_are_joined_have_the_same_rows_and_sums_and_stay_small(append
 
 def test_rows_of_a_queue_that_follow_each_other_are_one_span_also_with_others_between():
     put = spans_of([(0, 0, 10, 100, 1), (1, 0, 5, 50, 7), (0, 0, 20, 200, 2)])
-    assert [(each.queue_id, each.count, each.crc) for each in joined(put)] == [
+    assert [(each.queue_id, each.count, each.crc) for each in merge_spans(put)] == [
         (0, 30, 3),
         (1, 5, 7),
     ]
@@ -67,7 +67,7 @@ def test_rows_of_a_queue_that_follow_each_other_are_one_span_also_with_others_be
 
 def test_rows_of_others_between_keep_spans_apart():
     put = spans_of([(0, 0, 10, 100, 1), (0, 1, 20, 200, 2)])
-    assert joined(put) == tuple(put)
+    assert merge_spans(put) == tuple(put)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_rows_of_others_between_keep_spans_apart():
 )
 def test_a_span_has_so_many_rows_and_bytes_at_most(rows, body_bytes, is_one):
     put = spans_of([(0, 0, 25_000, 1 << 21, 1), (0, 0, rows, body_bytes, 1)])
-    assert len(joined(put)) == (1 if is_one else 2)
+    assert len(merge_spans(put)) == (1 if is_one else 2)
 
 
 def test_a_sum_of_sums_has_32_bits():
-    (found,) = joined(spans_of([(0, 0, 1, 1, 0xFFFF_FFFF), (0, 0, 1, 1, 3)]))
+    (found,) = merge_spans(spans_of([(0, 0, 1, 1, 0xFFFF_FFFF), (0, 0, 1, 1, 3)]))
     assert found.crc == 2

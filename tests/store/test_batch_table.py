@@ -56,7 +56,7 @@ def test_a_commit_is_found_with_all_that_it_was(tmp_path, clock):
     table = opened(tmp_path, clock=clock)
     table.begin(OPEN, 1)
     assert opened(tmp_path).under_way == OPEN
-    first = table.finish("s", FIRST)
+    first = table.commit("s", FIRST)
     assert first == replace(FIRST, committed_ms=clock.now_ms)
     found = opened(tmp_path)
     assert (found.under_way, found.last("s"), found.last("t")) == (None, first, None)
@@ -64,9 +64,9 @@ def test_a_commit_is_found_with_all_that_it_was(tmp_path, clock):
 
 def test_what_is_given_up_leaves_the_last_batch(tmp_path):
     table = opened(tmp_path)
-    first = table.finish("s", FIRST)
+    first = table.commit("s", FIRST)
     table.begin(OPEN, 1)
-    table.give_up()
+    table.rollback()
     assert (opened(tmp_path).under_way, opened(tmp_path).last("s")) == (None, first)
 
 
@@ -132,7 +132,7 @@ def test_a_full_disk_does_not_come_between_begin_and_end(tmp_path):
     for number in range(400):  # over the end of the journal, which is when the table is saved
         table.begin(OpenBatch(sink="s", batch_id=number, log_offset=number), 1)
         disk.capacity = disk.used
-        first = table.finish("s", replace(FIRST, batch_id=number))
+        first = table.commit("s", replace(FIRST, batch_id=number))
         disk.capacity = None
     assert opened(tmp_path).last("s") == first
 
@@ -152,9 +152,9 @@ def test_what_a_power_loss_leaves_is_the_last_that_was_said_or_what_was_being_no
         table.begin(OpenBatch(sink="s", batch_id=number, log_offset=number), 1)
         note()
         if number % 3 == 2:
-            table.give_up()
+            table.rollback()
         else:
-            table.finish("s", replace(FIRST, batch_id=number))
+            table.commit("s", replace(FIRST, batch_id=number))
         note()
     dice = random.Random(7)
     for point in range(len(disk.operations) + 1):

@@ -37,10 +37,10 @@ from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import (
     BatchRefused,
     FlushFailed,
-    Lacking,
+    TransientFailure,
     StoreError,
     StoreFailed,
-    is_lack,
+    is_transient,
 )
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
@@ -113,7 +113,7 @@ def test_spans_that_adjoin_are_one_up_to_what_a_reader_can_hold(store, monkeypat
 def many_rows(monkeypatch):
     """Rows of a few queues, of which a step appends or carries at most five."""
     monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
-    monkeypatch.setattr(chunk_appender, "RECORDS_TOGETHER", 5)
+    monkeypatch.setattr(chunk_appender, "RECORDS_PER_STEP", 5)
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 5)
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 5)
     return {("T", n % 2): [f"{n} {row}" for row in range(17)] for n in range(2)}
@@ -123,7 +123,7 @@ def test_a_step_of_a_commit_appends_few_rows_and_a_step_of_reput_writes_few_entr
     tmp_path, many_rows, monkeypatch
 ):
     appended, entries, listener = [], [], Listener()
-    append, write = MessageAppender.in_turn, ConsumeQueue._write
+    append, write = MessageAppender.append_in_order, ConsumeQueue._write
 
     def counting(appender, queue, put, rows):
         appended.append(rows)
@@ -135,7 +135,7 @@ def test_a_step_of_a_commit_appends_few_rows_and_a_step_of_reput_writes_few_entr
 
     store = open_store(tmp_path, listener=listener)
     store._wake_reput = lambda: None
-    monkeypatch.setattr(MessageAppender, "in_turn", counting)
+    monkeypatch.setattr(MessageAppender, "append_in_order", counting)
     monkeypatch.setattr(ConsumeQueue, "_write", counting_write)
     sink = Sink(store)
     committed = sink.commit(0, sink.stage(0, [(*key, rows) for key, rows in many_rows.items()]))
@@ -178,13 +178,13 @@ def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_other
     texts = [str(row) for row in range(rows)]
     sink.commit(1, sink.stage(1, [("T", queue_id, texts) for queue_id in range(3)]))
     for spared in range(4):
-        disk.lack(errno.ENOSPC, spared)
+        disk.descriptor_shortage(errno.ENOSPC, spared)
         store.reput()
         if not disk.is_lacking:
             break
         assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [[]] * 3
         assert not listener.arrivals
-    disk.lack(None)
+    disk.descriptor_shortage(None)
     store.reput()
     assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [texts] * 3
     assert [each[:3] for each in listener.arrivals] == [("T", n, rows) for n in range(3)]
@@ -310,7 +310,7 @@ class BatchMachine(RuleBasedStateMachine):
         self.reput_some(steps)
 
     @rule(sizes=batches, chunks=st.integers(0, 3), steps=steps)
-    def roll_back(self, sizes, chunks, steps):
+    def rollback_rows(self, sizes, chunks, steps):
         sink, attempt, rows = self.staged(sizes)
         with pytest.raises(BatchRefused):
             sink.commit(self.batch_id, attempt, admit=refuse_after(min(chunks, len(rows))))
@@ -397,7 +397,7 @@ def test_rows_are_found_where_they_are_though_what_waited_before_them_was_refuse
             disk.plan = (full,)
             put_later(store, *[message("refused" + "x" * 300, "T", 1)] * 4)
         elif at == step + 1:
-            store.write_out()
+            store.write_buffered()
             disk.plan = ()
         store.reput()
         seen.append(rows_seen(store))
@@ -494,7 +494,7 @@ def at_the_same_time(dice, *requests):
 
 def where_nothing_goes(job, then):
     """Do a job at once; on this disk, what was staged cannot be deleted behind a commit."""
-    if then is not batches._drop:
+    if then is not batches._ignore_result:
         at_once(job, then)
 
 
@@ -744,7 +744,7 @@ def test_what_another_appends_with_the_mark_of_a_commit_is_not_rolled_back_with_
     sent = []
 
     def look():
-        under_way = store._parts.batches.under_way
+        under_way = store._components.batch_table.under_way
         if under_way is not None:
             text = f"other {len(sent)}"
             record = encoded(
@@ -873,7 +873,7 @@ def refuse_topic_u(queue):
 def test_what_may_be_staged_is_limited(tmp_path):
     store = open_store(tmp_path, staged_bytes_max=2_000)
     sink = Sink(store)
-    with pytest.raises(Lacking, match="maxStagedBytes"):
+    with pytest.raises(TransientFailure, match="maxStagedBytes"):
         sink.stage(0, [*CHUNKS, *CHUNKS])
     sink.abort(0)
     sink.commit(0, sink.stage(0, CHUNKS[1:2]))
@@ -1011,7 +1011,7 @@ def test_a_disk_that_refuses_one_operation_leaves_all_rows_or_none(tmp_path, err
         store, told = open_store(tmp_path / str(at), disk), []
         try:
             commit_once(store, lambda *what, told=told: told.append(what))
-        except (OSError, Lacking, StoreError):
+        except (OSError, TransientFailure, StoreError):
             assert rows_seen(store) in ({}, ROWS)
         failed = store.state().failure is not None
         if failed:
@@ -1047,7 +1047,7 @@ class Refusing:
             ]
 
     def _pause(self):
-        self.hindrances.append(self.store.state().hindrance)
+        self.hindrances.append(self.store.state().degradation)
         if len(self.hindrances) == 1:
             put(self.store, "other meanwhile", "U", 0)
         assert rows_seen(self.store) == {}
@@ -1068,18 +1068,18 @@ def test_a_commit_that_cannot_be_noted_is_tried_again_a_few_times(tmp_path):
     assert len(refusing.hindrances) == 3
     told = "a batch is neither committed nor given up: the disk is full"
     assert told in refusing.hindrances[0]
-    assert refusing.store.state().hindrance is None
+    assert refusing.store.state().degradation is None
     assert rows_seen(refusing.store) == ROWS
     assert of_others(refusing.store) == ["other meanwhile"]
     refusing.store.shutdown()
 
 
 def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_again(tmp_path):
-    refusing = Refusing(tmp_path, batches.ATTEMPTS + 1)
+    refusing = Refusing(tmp_path, batches.COMMIT_ATTEMPTS_MAX + 1)
     with pytest.raises(OSError, match="No space left"):
         refusing.commit()
     store = refusing.store
-    assert len(refusing.hindrances) == batches.ATTEMPTS + 1  # the last while it is rolled back
+    assert len(refusing.hindrances) == batches.COMMIT_ATTEMPTS_MAX + 1  # the last while it is rolled back
     assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
     assert store.state().failure is None
     put(store, "other behind", "U", 0)
@@ -1092,7 +1092,7 @@ def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_aga
     store.shutdown()
 
 
-MANY = 4 * batches.ATTEMPTS
+MANY = 4 * batches.COMMIT_ATTEMPTS_MAX
 
 
 def test_while_a_batch_can_neither_be_committed_nor_taken_back_nothing_is_taken(tmp_path, caplog):
@@ -1117,7 +1117,7 @@ def test_while_a_batch_can_neither_be_committed_nor_taken_back_nothing_is_taken(
         "a batch is neither committed nor given up",
         "it is over that a batch is neither committed nor given up",
     ]
-    assert (store.state().failure, store.state().hindrance) == (None, None)
+    assert (store.state().failure, store.state().degradation) == (None, None)
     assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
     put(store, "other behind", "U", 0)
     sink.commit(1, refusing.attempt)
@@ -1175,9 +1175,9 @@ def test_a_flush_that_fails_while_a_commit_is_noted_is_for_a_restart(tmp_path, c
         sink.commit(1, attempt, admit=fail)
     with pytest.raises(StoreError, match=r"(?m)restart the broker$") as refused:
         sink.commit(1, attempt)
-    assert not is_lack(refused.value)  # or it would be said to be tried again
+    assert not is_transient(refused.value)  # or it would be said to be tried again
     assert "neither committed nor given up" in store.state().failure
-    assert store.state().hindrance is None
+    assert store.state().degradation is None
     assert lines_of(caplog, "rocketpoll.broker.store.errors") == []
     crash(store)
     store = open_store(tmp_path)

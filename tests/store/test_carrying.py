@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpoll.broker.store.dispatch.reput import Carrying
+from rocketpoll.broker.store.dispatch.reput import ReputSupervisor
 from rocketpoll.broker.store.errors import StoreFailed
 
 
@@ -32,7 +32,7 @@ def failures():
 
 @pytest.fixture
 def carrying(reput, failures):
-    return Carrying(reput, failures.append)
+    return ReputSupervisor(reput, failures.append)
 
 
 def test_it_says_whether_that_was_all(carrying, reput, failures):
@@ -40,15 +40,15 @@ def test_it_says_whether_that_was_all(carrying, reput, failures):
     assert carrying.run(lambda: False)
     assert not carrying.run(lambda: True)
     assert not carrying.run(lambda: False)
-    assert (carrying.hindrance.text, failures) == (None, [])
+    assert (carrying.degradation.text, failures) == (None, [])
 
 
 def test_what_lacks_hinders_it_until_it_is_there(carrying, reput, failures):
     reput.outcomes = [MemoryError(), True]
     assert not carrying.run(lambda: False)
-    assert "not carried to their consume queues" in carrying.hindrance.text
+    assert "not carried to their consume queues" in carrying.degradation.text
     assert carrying.run(lambda: False)
-    assert (carrying.hindrance.text, failures) == (None, [])
+    assert (carrying.degradation.text, failures) == (None, [])
 
 
 def test_what_hinders_to_the_end_is_not_said_to_be_over(carrying, reput, failures):
@@ -56,7 +56,7 @@ def test_what_hinders_to_the_end_is_not_said_to_be_over(carrying, reput, failure
     carrying.run(lambda: False)
     reput.has_ended = True
     carrying.run(lambda: False)
-    assert "not carried to their consume queues" in carrying.hindrance.text
+    assert "not carried to their consume queues" in carrying.degradation.text
 
 
 @pytest.mark.parametrize("error", [StoreFailed("the disk"), ValueError("a mistake of ours")])
@@ -66,4 +66,4 @@ def test_any_other_failure_is_told_and_nothing_waits_for_it(carrying, reput, fai
     (failure,) = failures
     assert isinstance(failure, StoreFailed)
     assert str(error) in str(failure)
-    assert carrying.hindrance.text is None
+    assert carrying.degradation.text is None

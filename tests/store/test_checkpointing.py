@@ -145,7 +145,7 @@ def test_what_comes_where_a_power_loss_has_taken_the_end_of_the_log_is_found_by_
     for key in ("lost 1", "lost 2"):
         store.put_message(message(key, keys=key.replace(" ", "")))
     assert store.query_message("T", "lost2", 1, 0, 1 << 60)
-    store._parts.index.flush()
+    store._components.index.flush()
     crash(store)
     path = tmp_path / "commitlog" / ("0" * 20)
     path.write_bytes(path.read_bytes()[:end].ljust(1 << 20, b"\0"))
@@ -160,7 +160,7 @@ def expire(store, files):
     """Delete the first files of the log, as `clean` does when their time has come."""
     log = store._log.files
     log.delete_before(log.files[files].from_offset)
-    store._checkpointing.expire_entries()
+    store._checkpointer.expire_entries()
     store._parts.index.delete_before(store._log.min_offset)
 
 
@@ -196,7 +196,7 @@ class Story:
             self._delete: 1,
             self._expire: 1,
             self._checkpoint: 1,
-            self._restart: 1,
+            self._restart_queue: 1,
             self._begin_anew: 4,
         }
         for _ in range(steps):
@@ -240,7 +240,7 @@ class Story:
     def _checkpoint(self):
         self._store.save_checkpoint()
 
-    def _restart(self):
+    def _restart_queue(self):
         if self._dice.random() < 0.5:
             self._store.shutdown()
         else:

@@ -19,7 +19,7 @@ from staged_rows import roll_back
 from stores import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.files.disk import _DOERS as DOERS
+from rocketpoll.broker.store.files.disk import _JOB_THREADS_MAX as DOERS
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.maintenance import checkpointer
 from rocketpoll.broker.testing import wait_until
@@ -116,13 +116,13 @@ def test_nor_does_it_note_rows_of_that_topic_that_were_rolled_back(tmp_path, dis
     roll_back(store)
     put(store, "kept", topic="U")
     with UnderWay(store, disk) as checkpoint:
-        assert store._checkpointing.manifest().taken_back == {}
+        assert store._checkpointer.load_manifest().taken_back == {}
         store.delete_topic("T")
     assert checkpoint.noted
-    assert store._checkpointing.manifest().taken_back == {}
+    assert store._checkpointer.load_manifest().taken_back == {}
     roll_back(store)
     assert store.save_checkpoint()
-    assert list(store._checkpointing.manifest().taken_back) == ["T"]
+    assert list(store._checkpointer.load_manifest().taken_back) == ["T"]
     store.shutdown()
 
 
@@ -153,7 +153,7 @@ def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
         low, high = store.queue_offsets("T", 0)
         assert 0 < low < high == 41
     assert checkpoint.noted
-    assert store._checkpointing.manifest().spans == {"T": (0, low, high)}
+    assert store._checkpointer.load_manifest().spans == {"T": (0, low, high)}
     crash(store)
     again = open_store(tmp_path, disk, **SYNC)
     assert again.queue_offsets("T", 0) == (low, high)
@@ -192,14 +192,14 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(
     with UnderWay(store, disk) as checkpoint:
         store.shutdown()
         assert "are flushed after" in caplog.text
-        before = store._checkpointing.manifest()
+        before = store._checkpointer.load_manifest()
         again = open_store(tmp_path, **SYNC)
         assert again.state().recovered_from_crash
         assert bodies(again) == list("abc")
-        assert store._checkpointing.manifest() == before
+        assert store._checkpointer.load_manifest() == before
     assert checkpoint.noted is False
     assert (
-        again._checkpointing.manifest() == before
+        again._checkpointer.load_manifest() == before
     )  # it notes nothing once another has the directory
     again.shutdown()
 
@@ -209,7 +209,7 @@ def test_a_stop_ends_a_checkpoint_early_and_takes_one_of_its_own(tmp_path, disk)
     for queue_id in range(9):
         put(store, "a", queue_id=queue_id)
     with UnderWay(store, disk) as checkpoint:
-        store.take_no_more("the end has come")
+        store.stop_accepting("the end has come")
     assert checkpoint.noted is False
     store.shutdown()
     again = open_store(tmp_path, **SYNC)
@@ -281,7 +281,7 @@ def test_many_flushes_at_a_time_are_all_waited_for(slow):
         done.append(number)
 
     jobs = [partial(flush, number) for number in range(100)]
-    all_of_them = threading.Thread(target=LocalDisk().do_all, args=(jobs,))
+    all_of_them = threading.Thread(target=LocalDisk().run_all, args=(jobs,))
     all_of_them.start()
     wait_until(lambda: len(done) == 99, 10, "all but one")
     all_of_them.join(0.2)
@@ -297,7 +297,7 @@ def test_of_many_flushes_the_one_that_fails_is_told():
 
     for count in (1, 100):
         with pytest.raises(OSError, match="this one"):
-            LocalDisk().do_all([*[lambda: None] * count, fail])
+            LocalDisk().run_all([*[lambda: None] * count, fail])
 
 
 @pytest.mark.parametrize("after", range(16))
@@ -310,7 +310,7 @@ def test_one_that_is_to_end_notes_nothing_from_then_on(tmp_path, after):
         if not queue_id:
             store.save_checkpoint()
     begun = len(disk.operations)
-    is_noted = store._checkpointing.save(lambda: len(disk.operations) - begun > after)
+    is_noted = store._checkpointer.save(lambda: len(disk.operations) - begun > after)
     done = disk.operations[begun:]
     notes = [at for at, each in enumerate(done) if each.path.name.startswith("manifest")]
     assert is_noted == bool(notes)

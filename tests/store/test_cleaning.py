@@ -20,7 +20,7 @@ from unreadable_disks import HesitantDisk, Refusal
 
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.files.disk import LocalDisk
-from rocketpoll.broker.store.maintenance.cleaner import Cleaning
+from rocketpoll.broker.store.maintenance.cleaner import Cleaner
 
 
 class Disk(FaultyDisk):
@@ -44,9 +44,9 @@ def room(tmp_path):
         room.saved += 1
         return store.save_checkpoint()
 
-    room.cleaning = Cleaning(
-        store._parts,
-        store._checkpointing,
+    room.cleaning = Cleaner(
+        store._components,
+        store._checkpointer,
         lambda: 0,
         save_checkpoint,
         room.said.append,
@@ -64,7 +64,7 @@ def test_before_files_go_a_checkpoint_is_taken_and_behind_them_their_entries_are
     room.disk.used = 95
     assert room.cleaning.clean() > 0
     assert room.saved == 2
-    assert room.store._checkpointing.expired_offset == room.store._log.min_offset > 0
+    assert room.store._checkpointer.expired_offset == room.store._log.min_offset > 0
 
 
 def test_a_disk_that_is_full_is_told_of_and_so_is_one_that_is_not_any_more(room):
@@ -149,12 +149,12 @@ def test_a_queue_that_could_not_be_read_begins_where_the_log_does_once_it_can(tm
     assert store.queue_offsets("T", 1).first == 0
     assert sum("cannot be read" in text for text in caplog.messages) == 1
     disk.refusals.clear()
-    saved = store._checkpointing._serial
+    saved = store._checkpointer._serial
     store.clean()
     first = store.queue_offsets("T", 1).first
     assert bodies(store, queue_id=1)[0] == f"body {2 * first + 1}"
-    assert not store._checkpointing.keeps_expired
-    assert store._checkpointing._serial > saved
+    assert not store._checkpointer.keeps_expired
+    assert store._checkpointer._serial > saved
     assert first > 0
     store.shutdown()
 
@@ -185,10 +185,10 @@ def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
     store = with_messages(tmp_path)
     for files, is_noted in [(2, True), (4, False)]:
         store._log.files.delete_before(files * LOG_FILE_BYTES)
-        store._checkpointing.expire_entries()
+        store._checkpointer.expire_entries()
         if is_noted:
             store.save_checkpoint()
-    store._checkpointing.delete_expired()
+    store._checkpointer.delete_expired()
     crash(store)
     disk = FaultyDisk(LocalDisk())
     again = open_store(tmp_path, disk)
@@ -208,10 +208,10 @@ class NearlyFullDisk(LocalDisk):
 def test_a_start_on_a_disk_that_is_too_full_refuses_messages_from_the_first_on(tmp_path):
     """Not only after the first cleaning, which would make the length of a program decide."""
     store = open_store(tmp_path, NearlyFullDisk())
-    assert store.why_nothing_is_taken() == "the disk is 95% full, over 90%"
+    assert store.unavailable_reason() == "the disk is 95% full, over 90%"
     store.shutdown()
     store = open_store(tmp_path, NearlyFullDisk(), disk_space_warning_level_ratio=0.96)
-    assert store.why_nothing_is_taken() is None
+    assert store.unavailable_reason() is None
     store.shutdown()
 
 
@@ -219,14 +219,14 @@ def test_delete_expired_keeps_queue_files_of_a_topic_recreated_after_the_checkpo
     """The checkpoint noted expired entries of the deleted topic of that name."""
     store = with_messages(tmp_path)
     store._log.files.delete_before(3 * LOG_FILE_BYTES)
-    store._checkpointing.expire_entries()
+    store._checkpointer.expire_entries()
     store.save_checkpoint()
     assert store.queue_offsets("T", 0).first > 16
     store.delete_topic("T")
     new = [f"new {number}" for number in range(40)]
     for text in new:
         store.put_message(message(text))
-    store._checkpointing.delete_expired()
+    store._checkpointer.delete_expired()
     assert bodies(store) == new
     crash(store)
     again = open_store(tmp_path)
@@ -258,12 +258,12 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @rule()
     def files_of_the_log_expire(self):
-        noted_offset = self.store._checkpointing.noted_offset  # as in a clean
+        noted_offset = self.store._checkpointer.saved_offset  # as in a clean
         self.store._log.files.delete_before(noted_offset)
 
     @rule()
     def entries_expire(self):
-        self.store._checkpointing.expire_entries()
+        self.store._checkpointer.expire_entries()
 
     @rule()
     def save_checkpoint(self):
@@ -271,7 +271,7 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @rule()
     def files_of_queues_are_deleted(self):
-        self.store._checkpointing.delete_expired()
+        self.store._checkpointer.delete_expired()
 
     @rule()
     def clean_up_to_the_files_of_queues(self):

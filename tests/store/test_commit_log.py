@@ -9,10 +9,10 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, encoded, message
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
-from rocketpoll.broker.store.errors import Lacking, StoreFailed
+from rocketpoll.broker.store.errors import TransientFailure, StoreFailed
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool
-from rocketpoll.broker.store.log.commit_log import BLANK_BYTES, CommitLog, ManyRecords
+from rocketpoll.broker.store.log.commit_log import BLANK_BYTES, CommitLog, EncodedRecords
 from rocketpoll.broker.store.records.clock_steps import STEPS_MAX
 from rocketpoll.broker.store.records.encoding import RecordTemplate, draft_of
 
@@ -90,7 +90,7 @@ def test_a_clock_that_goes_to_and_fro_makes_so_many_steps_and_no_more(tmp_path, 
     log = log_on(tmp_path, clock)
     to_and_fro = [START_MS + at + DAY_MS * (at % 2) for at in range(2 * STEPS_MAX + 4)]
     found = times_of(log, clock, *to_and_fro)
-    assert len(log.times.steps) == STEPS_MAX
+    assert len(log.timeline.steps) == STEPS_MAX
     assert found[2 * STEPS_MAX] == 2 * STEPS_MAX
     assert found[2 * STEPS_MAX + 2] == found[2 * STEPS_MAX + 1]
 
@@ -152,7 +152,7 @@ def test_many_records_are_given_their_places_at_once(tmp_path, clock):
     def seal():
         sealed.extend(each.queue_offset for each in decode_records(data.data))
 
-    many = ManyRecords(data, sizes, np.arange(40, 45), timestamps_at, seal)
+    many = EncodedRecords(data, sizes, np.arange(40, 45), timestamps_at, seal)
     appended = Appended(*log.append_many([many]))
     assert sealed == [40, 41, 42, 43, 44]
     position = appended.physical_offset
@@ -181,7 +181,7 @@ def test_after_a_failed_flush_or_a_write_that_stays_nothing_is_appended_and_read
     torn = Fault(len(disk.operations), kinds={kind}, prefix=50 if kind == "write" else 0)
     disk.plan = (torn, Fault(0, persistent=True, kinds={kind}))
     if kind == "write":
-        with pytest.raises(Lacking, match="Input/output error"):
+        with pytest.raises(TransientFailure, match="Input/output error"):
             append(log, "two")
     with pytest.raises(StoreFailed, match="restart the broker"):
         log.flush() if kind == "flush" else append(log, "two")
@@ -201,7 +201,7 @@ def test_a_full_disk_is_no_failure(tmp_path, clock):
     end = append(log, "one").end_offset
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
     for _ in range(2):
-        with pytest.raises(Lacking):
+        with pytest.raises(TransientFailure):
             append(log, "two")
     assert log.written_offset == end
     disk.plan = ()
@@ -213,16 +213,16 @@ def test_a_disk_that_is_full_for_large_messages_is_said_to_be_once(tmp_path, clo
     disk = FaultyDisk(LocalDisk(), capacity=4_096)
     log = CommitLog(FilePool(disk), tmp_path / "commitlog", 1 << 20, clock)
     for _ in range(5):
-        with pytest.raises(Lacking):
+        with pytest.raises(TransientFailure):
             append(log, "x" * 5_000)
         append(log, "small")
-        assert "the disk is full" in log.writing.text
+        assert "the disk is full" in log.write_degradation.text
     assert [line.split(":")[0] for line in lines_of(caplog, "rocketpoll.broker.store")] == [
         "the commit log is not written to"
     ]
     disk.capacity = None
     append(log, "x" * 5_000)
-    assert log.writing.text is None
+    assert log.write_degradation.text is None
     assert lines_of(caplog, "rocketpoll.broker.store")[1:] == [
         "it is over that the commit log is not written to"
     ]
@@ -231,20 +231,20 @@ def test_a_disk_that_is_full_for_large_messages_is_said_to_be_once(tmp_path, clo
 def test_a_disk_that_refuses_nothing_for_a_while_is_full_no_more(tmp_path, clock):
     disk = FaultyDisk(LocalDisk(), capacity=4_096)
     log = CommitLog(FilePool(disk), tmp_path / "commitlog", 1 << 20, clock)
-    with pytest.raises(Lacking):
+    with pytest.raises(TransientFailure):
         append(log, "x" * 5_000)
     append(log, "small")
-    assert "the disk is full" in log.writing.text
+    assert "the disk is full" in log.write_degradation.text
     clock.now_ms += 10_000
     append(log, "small")
-    assert log.writing.text is None
+    assert log.write_degradation.text is None
 
 
 def many_records(records, seal=lambda: None):
     """Encoded records that lie back to back, to be appended."""
     sizes = np.array([len(record) for record in records])
     data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
-    return ManyRecords(data, sizes, np.arange(len(sizes)), np.cumsum(sizes) - sizes + 56, seal)
+    return EncodedRecords(data, sizes, np.arange(len(sizes)), np.cumsum(sizes) - sizes + 56, seal)
 
 
 def test_records_in_several_parts_lie_behind_each_other(tmp_path, clock):
@@ -272,7 +272,7 @@ def test_of_records_in_several_parts_all_are_appended_or_none(tmp_path, clock, l
         disk.plan = [Fault(len(disk.operations) + 1, error=errno.ENOSPC)]
     else:
         parts[1] = parts[1]._replace(seal=fail)
-    with pytest.raises((Lacking, MemoryError)):
+    with pytest.raises((TransientFailure, MemoryError)):
         log.append_many(parts)
     assert log.written_offset == before
     assert not any(log.read(before, LOG_FILE_BYTES - before))
@@ -287,7 +287,7 @@ def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp
     disk.plan = (
         Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),
     )
-    with pytest.raises(Lacking):
+    with pytest.raises(TransientFailure):
         log.append_many([many_records(records)])
     assert not any(log.read(0, LOG_FILE_BYTES))
     disk.plan = ()
@@ -344,9 +344,9 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
         draft = draft_of(message(body))
         template = RecordTemplate(draft)
         size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-        place = log.place_later(size, no_room)
-        log.append_later(place, size, template.seal, 0, draft.body, draft.properties, 5, 0)
-        return Appended(place, place + size, log.later_timestamp)
+        place = log.reserve_buffered(size, no_room)
+        log.append_buffered(place, size, template.seal, 0, draft.body, draft.properties, 5, 0)
+        return Appended(place, place + size, log.buffered_timestamp)
 
     first, second = later("one"), later("two")
     assert (first.physical_offset, second.physical_offset) == (0, first.end_offset)
@@ -354,7 +354,7 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     assert disk.operations == []
     with pytest.raises(RuntimeError, match="must be written first"):
         append(log, "another way")
-    log.write_out()
+    log.write_buffered()
     assert (log.written_offset, log.end_offset) == (second.end_offset, second.end_offset)
     assert decode_record(log.read(second.physical_offset, 200)).body == b"two"
 
@@ -362,8 +362,8 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     with pytest.raises(BufferError):
         later("y" * 3000)  # it would begin another file
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
-    with pytest.raises(Lacking):
-        log.write_out()
+    with pytest.raises(TransientFailure):
+        log.write_buffered()
     disk.plan = ()
     assert log.end_offset == log.written_offset == second.end_offset
     third = append(log, "three")
@@ -378,13 +378,13 @@ def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, cl
         raise ValueError("no such number")
 
     with pytest.raises(ValueError, match="no such number"):
-        log.append_later(log.place_later(100, log.write_out), 100, fail)
+        log.append_buffered(log.reserve_buffered(100, log.write_buffered), 100, fail)
     clock.now_ms = 9_000
     draft = draft_of(message("one"))
     template = RecordTemplate(draft)
     size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-    log.append_later(
-        log.place_later(size, log.write_out),
+    log.append_buffered(
+        log.reserve_buffered(size, log.write_buffered),
         size,
         template.seal,
         0,
@@ -393,25 +393,25 @@ def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, cl
         5,
         0,
     )
-    log.write_out()
-    assert decode_record(log.read(0, 500)).store_timestamp == log.later_timestamp == 9_000
+    log.write_buffered()
+    assert decode_record(log.read(0, 500)).store_timestamp == log.buffered_timestamp == 9_000
 
 
 def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_path, clock):
-    log = CommitLog(FilePool(LocalDisk()), tmp_path / "log", LOG_FILE_BYTES, clock, look_ms=10)
+    log = CommitLog(FilePool(LocalDisk()), tmp_path / "log", LOG_FILE_BYTES, clock, file_check_interval_ms=10)
     append(log, "looked for")
     (tmp_path / "log").rename(tmp_path / "aside")
     clock.now_ms += 9
     end = append(log, "not yet").end_offset
     clock.now_ms += 1
     for _ in range(2):
-        with pytest.raises(Lacking, match="No such file or directory"):
+        with pytest.raises(TransientFailure, match="No such file or directory"):
             append(log, "gone")
-    assert log.flushing.text is not None
+    assert log.flush_degradation.text is not None
     assert log.written_offset == end
     (tmp_path / "aside").rename(tmp_path / "log")
     assert log.flush() == end
-    assert log.flushing.text is None
+    assert log.flush_degradation.text is None
     assert append(log, "back").physical_offset == end
 
 
@@ -422,12 +422,12 @@ def test_a_try_whether_a_disk_takes_messages_wipes_what_it_took_of_the_last_ones
     end = append(log, "first").end_offset
     torn = Fault(len(disk.operations), kinds={"write"}, error=errno.EROFS, prefix=LOG_FILE_BYTES)
     disk.plan = (torn, Fault(0, persistent=True, kinds={"write"}, error=errno.EROFS))
-    with pytest.raises(Lacking):
+    with pytest.raises(TransientFailure):
         append(log, "refused")
-    log.try_again()
-    assert log.why_unwritten is not None
+    log.probe_writable()
+    assert log.unwritable_reason is not None
     assert any(log.read(end, 100))
     disk.plan = ()
-    log.try_again()
-    assert log.why_unwritten is None
+    log.probe_writable()
+    assert log.unwritable_reason is None
     assert not any(log.read(end, LOG_FILE_BYTES - end))

@@ -115,10 +115,10 @@ def test_a_queue_ends_where_it_ended_when_it_is_opened_again(tmp_path_factory, c
 def test_a_queue_stands_where_it_stood_and_what_came_behind_is_gone(queue, tmp_path, kept):
     queue.append(0, entries(0, 20))
     again = ConsumeQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "T" / "0", FILE_BYTES)
-    assert again.adopt(LocalDisk().look_into([tmp_path / "T" / "0"])[0]) == []
-    assert again.resume(min(2, kept), kept)
+    assert again.adopt(LocalDisk().list_directories([tmp_path / "T" / "0"])[0]) == []
+    assert again.restore(min(2, kept), kept)
     assert (again.min_offset, again.max_offset) == (min(2, kept), kept)
-    again.wipe_behind()
+    again.wipe_after_end()
     again.append(kept, entries(100, 1))
     assert physical_offsets(again, kept, 5) == [100_000]
     found = queue_in(tmp_path / "T" / "0")
@@ -140,8 +140,8 @@ def test_a_queue_cannot_stand_where_it_has_no_files(queue, tmp_path, span, can):
     queue.append(0, entries(0, 20))
     (tmp_path / "T" / "0" / ("0" * 20)).unlink()
     again = ConsumeQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "T" / "0", FILE_BYTES)
-    again.adopt(LocalDisk().look_into([tmp_path / "T" / "0"])[0])
-    assert again.resume(*span) is can
+    again.adopt(LocalDisk().list_directories([tmp_path / "T" / "0"])[0])
+    assert again.restore(*span) is can
 
 
 def test_the_last_entry_is_the_last_that_is_not_blank(queue):
@@ -150,7 +150,7 @@ def test_the_last_entry_is_the_last_that_is_not_blank(queue):
     assert queue.last_entry() == (19, 19_000, 100)
     queue.skip_to(40)
     assert queue.last_entry() == (19, 19_000, 100)
-    queue.forget_before(20_000)
+    queue.expire_before(20_000)
     assert queue.last_entry() is None
 
 
@@ -168,14 +168,14 @@ def test_a_queue_that_was_cleared_begins_wherever_it_is_told_to(queue, tmp_path,
 
 def test_entries_before_the_start_of_the_log_are_not_offered(queue, tmp_path):
     queue.append(0, entries(0, 20))
-    queue.forget_before(9500)
+    queue.expire_before(9500)
     assert (queue.min_offset, queue.max_offset) == (10, 20)
     assert len(list((tmp_path / "T" / "0").iterdir())) == 3
     assert queue.has_files_before(queue.min_offset)
     queue.delete_before(queue.min_offset)
     assert not queue.has_files_before(queue.min_offset)
     assert len(list((tmp_path / "T" / "0").iterdir())) == 2
-    queue.forget_before(10**9)
+    queue.expire_before(10**9)
     assert (queue.min_offset, queue.max_offset) == (20, 20)
 
 

@@ -94,7 +94,7 @@ class Story:
                 texts.append((*queue, [text]))
             else:
                 self.note(*queue, [text], fault)
-        for noted, result in zip(texts, self.store.write_out(), strict=True):
+        for noted, result in zip(texts, self.store.write_buffered(), strict=True):
             self.note(*noted, result)
 
     def put_chunk(self, topic="U", queue_id=0):
@@ -263,7 +263,7 @@ def test_a_consumer_has_never_seen_what_a_power_loss_takes_back(tmp_path, dice):
     for number in range(12):
         store.put_message(message(number))
         if number % 3 == 2:
-            store.flushed(store.state().written_offset).result(10)
+            store.flush_future(store.state().written_offset).result(10)
         seen.append((len(disk.operations), store.queue_offsets("T", 0).next))
     crash_log = disk.log()
     for point, visible in seen:
@@ -329,7 +329,7 @@ def test_what_a_failed_flush_has_left_and_a_start_has_found_survives_a_power_los
     Story(store).put()
     faulty.plan = (FaultIn(persistent=True, kinds={"flush"}, directory="commitlog"),)
     put_later(store, message("written, and not flushed"))
-    (result,) = store.write_out()
+    (result,) = store.write_buffered()
     assert store.wait_until_stored(result).status.name != "PUT_OK"
     crash(store)
     faulty.plan = ()
@@ -361,7 +361,7 @@ def test_a_disk_that_fills_up_and_is_freed_again(tmp_path, dice):
         refused = [store.put_message(message("refused " + "x" * 200))]
         for number in range(3):
             put_later(store, message(f"refused {number}" + "x" * 200))
-        refused += store.write_out()
+        refused += store.write_buffered()
         assert [each.status.name for each in refused] == ["SERVICE_NOT_AVAILABLE"] * 4
         assert all("full" in each.remark for each in refused)
         assert len(bodies(store)) == before
@@ -502,7 +502,7 @@ def truncate_at_first(monkeypatch):
 
 
 def recover_without_a_flush(monkeypatch):
-    monkeypatch.setattr(MappedFileQueue, "flush_found", lambda _: None)
+    monkeypatch.setattr(MappedFileQueue, "flush_loaded", lambda _: None)
 
 
 def no_fault(_):

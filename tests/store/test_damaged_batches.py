@@ -257,14 +257,14 @@ def test_a_table_of_an_earlier_release_is_believed(tmp_path):
     assert seen(store) == whole
     store.shutdown()
     one_more(tmp_path, 2)
-    assert store._parts.batches.newest_mark is None
+    assert store._components.batch_table.newest_mark is None
     assert open_newest_mark(tmp_path) is not None
 
 
 def open_newest_mark(root):
     store = open_store(root, **SYNC)
     store.shutdown()
-    return store._parts.batches.newest_mark
+    return store._components.batch_table.newest_mark
 
 
 def test_a_row_whose_commit_is_not_noted_any_more_is_not_shown(tmp_path):
@@ -281,7 +281,7 @@ def test_a_row_whose_commit_is_not_noted_any_more_is_not_shown(tmp_path):
 
     with suppress(Killed):
         sink.commit(1, attempt, between=look)
-    store.flushed(store.state().written_offset).result(5)
+    store.flush_future(store.state().written_offset).result(5)
     crash(store)
     journal = tmp_path / BOTH[1]
     data = bytearray(journal.read_bytes())

@@ -199,9 +199,9 @@ def test_rocketmq_4_that_has_found_our_sign_is_known_by_what_it_writes_to_the_lo
     (tmp_path / "lock").write_bytes(b"lock")
     with locked(tmp_path):
         abort = AbortFile(LocalDisk(), tmp_path)
-        assert abort.is_of_another()
+        assert abort.is_foreign()
         abort.create()
-        assert not abort.is_of_another()
+        assert not abort.is_foreign()
         as_java = [sys.executable, "-c", AS_JAVA_LOCKS, str(tmp_path)]
         other = subprocess.run(as_java, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         assert b"BlockingIOError" in other.stderr
@@ -235,7 +235,7 @@ def test_each_start_leaves_a_sign_of_its_own(tmp_path):
     for _ in range(3):
         abort = AbortFile(LocalDisk(), tmp_path)
         abort.create()
-        assert not abort.is_of_another()
+        assert not abort.is_foreign()
         signs.add((tmp_path / "abort").read_bytes())
         assert abort.sign in signs
     assert len(signs) == 3
@@ -243,7 +243,7 @@ def test_each_start_leaves_a_sign_of_its_own(tmp_path):
 
 def test_the_sign_of_an_earlier_build_is_ours(tmp_path):
     (tmp_path / "abort").write_bytes(OUR_SIGN)
-    assert not AbortFile(LocalDisk(), tmp_path).is_of_another()
+    assert not AbortFile(LocalDisk(), tmp_path).is_foreign()
 
 
 @pytest.mark.parametrize("theirs", [b"", b"4711"])
@@ -251,10 +251,10 @@ def test_the_sign_tells_whose_crash_it_was(tmp_path, theirs):
     (tmp_path / "abort").write_bytes(theirs)  # RocketMQ 5 writes its process id
     abort = AbortFile(LocalDisk(), tmp_path)
     assert abort.exists()
-    assert abort.is_of_another()
+    assert abort.is_foreign()
     abort.create()
     assert abort.exists()
-    assert not abort.is_of_another()
+    assert not abort.is_foreign()
 
 
 def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp_path):
@@ -294,7 +294,7 @@ def test_no_power_loss_makes_the_sign_that_of_another_program(tmp_path):
     AbortFile(disk, root).create()
     for point in range(len(disk.operations) + 1):
         for state in power_loss_states(disk.log(point), random.Random(1), 20, tmp_path):
-            assert not AbortFile(LocalDisk(), state).is_of_another()
+            assert not AbortFile(LocalDisk(), state).is_foreign()
 
 
 @pytest.mark.parametrize("number", range(3))

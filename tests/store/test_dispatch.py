@@ -14,8 +14,8 @@ from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
-from rocketpoll.broker.store.records.fields import glance
-from rocketpoll.broker.store.records.recent_writes import FreshRecord, FreshRun
+from rocketpoll.broker.store.records.fields import read_fields
+from rocketpoll.broker.store.records.recent_writes import RecentRecord, RecentRun
 from rocketpoll.broker.store.records.scanning import record_sizes
 
 DELAYS = StoreConfig.message_delay_level_ms
@@ -56,7 +56,7 @@ def both_ways(records, start=1000, deleted=None):
     assert few == many
     fresh = fresh_run(records, start)
     if fresh is not None:
-        assert as_table(dispatcher.entries_of_fresh([fresh])) == few
+        assert as_table(dispatcher.entries_of_recent([fresh])) == few
     return few
 
 
@@ -64,14 +64,14 @@ def fresh_run(records, start):
     """What an appender knows of records that it has written; None if some of them get no entry."""
     fresh, place = [], start
     for record in records:
-        topic, queue_id, queue_offset, sys_flag, _, properties = glance(record, 0, len(record))
+        topic, queue_id, queue_offset, sys_flag, _, properties = read_fields(record, 0, len(record))
         if sys_flag & 0xC in (0x4, 0xC):
             return None
         fresh.append(
-            FreshRecord((topic.decode(), queue_id), queue_offset, place, len(record), properties)
+            RecentRecord((topic.decode(), queue_id), queue_offset, place, len(record), properties)
         )
         place += len(record)
-    return FreshRun(fresh, TIME, place) if fresh else None
+    return RecentRun(fresh, TIME, place) if fresh else None
 
 
 messages = st.lists(

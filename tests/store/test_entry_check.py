@@ -15,10 +15,10 @@ from rocketpoll.broker.store.queues.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
-    are_ends_right,
+    run_ends_match,
     first_wrong,
     first_wrong_of_few,
-    is_of_entry,
+    matches_entry,
 )
 
 FIRST = (1 << 33) + 5
@@ -76,7 +76,7 @@ def test_a_message_of_the_same_queue_that_lies_elsewhere_is_found(run, data):
 @pytest.mark.parametrize("other", [(80, 7, 500), (81, 8, 500), (80, 7, 501)])
 def test_one_record_is_of_an_entry_if_size_offset_and_place_are(other):
     is_the_same = other == (80, 7, 500)
-    assert is_of_entry(b"??" + record(*other), 2, 500, 80, range(7, 8)) is is_the_same
+    assert matches_entry(b"??" + record(*other), 2, 500, 80, range(7, 8)) is is_the_same
 
 
 def seen(entries, *, has_codes=True, expired_before=0, pieces=1):
@@ -124,7 +124,7 @@ def test_of_each_run_the_first_and_the_last_record_are_looked_at_in_their_order(
     cut = next(n for n in range(len(sizes) + 1) if sum(sizes[:n]) == counts[0])
     slices = [each for each in (slice(0, cut), slice(cut, len(sizes))) if each.stop > each.start]
     given = slices, places, sizes, queue_offsets
-    assert are_ends_right(pieces, *given)
+    assert run_ends_match(pieces, *given)
     ends = sorted({end for each in slices for end in (each.start, each.stop - 1)})
     number = dice.choice(ends)
     for at, changed in ((3, sizes), (35, places)):  # the last bytes of size and place
@@ -133,9 +133,9 @@ def test_of_each_run_the_first_and_the_last_record_are_looked_at_in_their_order(
         data[start + at] ^= 1
         damaged = [*pieces]
         damaged[number >= cut] = bytes(data)
-        assert not are_ends_right(damaged, *given), changed
+        assert not run_ends_match(damaged, *given), changed
     if len(slices) == 2:
-        assert not are_ends_right(pieces[::-1], slices[::-1], *given[1:])
+        assert not run_ends_match(pieces[::-1], slices[::-1], *given[1:])
 
 
 @pytest.mark.parametrize("second", [4, 5, 6, 9])
@@ -147,4 +147,4 @@ def test_offsets_ascend_within_a_run_and_from_one_to_the_next(pieces, second):
     given = [100, 140], [40, 40], range(5, 9)
     is_right = second == 6
     assert both(found, *given) == ((None, None) if is_right else (1, 1))
-    assert are_ends_right(found, runs, *given) is is_right
+    assert run_ends_match(found, runs, *given) is is_right

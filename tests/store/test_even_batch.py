@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from stored_messages import int32s, int64s, plain_messages
 from stores import message, open_store
 
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries, split_batch
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries, split_batch
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.store.records.encoding import (
-    EvenBatch,
+    FixedSizeBatch,
     RecordTemplate,
     UniformBatch,
     UniformParts,
     draft_of,
-    own_properties,
+    properties_of_batch,
 )
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
@@ -59,9 +59,9 @@ def have_one_end(each, ending):
 
 
 def even_of(template, each, ending, born_timestamp):
-    entries = even_entries(encode_batch(each))
+    entries = fixed_size_entries(encode_batch(each))
     assert entries.rows == len(each)
-    return EvenBatch(template, entries, own_properties(entries), ending, born_timestamp)
+    return FixedSizeBatch(template, entries, properties_of_batch(entries), ending, born_timestamp)
 
 
 @given(plain_messages, even_batches(), st.sampled_from(ENDINGS), int64s, st.tuples(*[int64s] * 3))
@@ -74,7 +74,7 @@ def test_records_made_by_columns_are_those_of_each_message_by_itself(
     even = even_of(template, each, ending, born_timestamp)
     uniform = UniformBatch(template, as_parts(each, ending), born_timestamp)
     assert (even.size, even.sizes) == (uniform.size, uniform.sizes)
-    assert even.sealed(*place) == uniform.sealed(*place)
+    assert even.encode(*place) == uniform.encode(*place)
 
 
 class Listener:
@@ -123,7 +123,7 @@ def test_a_store_comes_to_the_same_by_columns_as_one_by_one(tmp_path_factory, to
     template = RecordTemplate(draft_of(message("", topic=topic, queue_id=1)))
     for each, ending, is_followed in batches:
         results = (
-            stores[0].put_even(even_of(template, each, ending, 5)),
+            stores[0].put_fixed_size(even_of(template, each, ending, 5)),
             stores[1].put_uniform(template, as_parts(each, ending), 5)[0],
         )
         assert results[0] == results[1]
@@ -145,12 +145,12 @@ def test_a_batch_that_cannot_be_stored_is_refused_as_one_by_one(tmp_path):
     long_properties = [BatchedMessage(b"x", "k\x01" + "v" * 32_750 + "\x02", 0)] * 2
     whole_file = [BatchedMessage(b"x" * 900, "", 0)] * 20
     for each in (long_body, long_properties, whole_file):
-        result = store.put_even(even_of(template, each, b"", 5))
+        result = store.put_fixed_size(even_of(template, each, b"", 5))
         assert result == store.put_uniform(template, as_parts(each, b""), 5)[0]
         assert result.status is not Status.PUT_OK
     assert store.state().written_offset == 0
-    store.take_no_more("it is told to")
-    refused = store.put_even(even_of(template, [BatchedMessage(b"x", "", 0)], b"", 5))
+    store.stop_accepting("it is told to")
+    refused = store.put_fixed_size(even_of(template, [BatchedMessage(b"x", "", 0)], b"", 5))
     assert (refused.status, refused.remark) == (Status.SERVICE_NOT_AVAILABLE, "it is told to")
     store.shutdown()
 
@@ -158,14 +158,14 @@ def test_a_batch_that_cannot_be_stored_is_refused_as_one_by_one(tmp_path):
 @given(even_batches(), st.randoms())
 def test_what_is_a_table_is_what_it_would_be_taken_apart(each, dice):
     data = encode_batch(each)
-    entries = even_entries(memoryview(data))
+    entries = fixed_size_entries(memoryview(data))
     apart = split_batch(data)
     assert (entries.rows, entries.first) == (len(apart), apart[0])
-    assert own_properties(entries) == b"".join(one.properties for one in apart)
+    assert properties_of_batch(entries) == b"".join(one.properties for one in apart)
     assert {len(one.body) for one in apart} == {len(entries.first.body)}
     damaged = bytearray(data)
     damaged[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-    entries = even_entries(damaged)
+    entries = fixed_size_entries(damaged)
     if entries is not None:  # then the bit was in a body, a flag or what is ignored
         assert [(len(one.body), len(one.properties)) for one in split_batch(damaged)] == [
             (len(apart[0].body), len(apart[0].properties))
@@ -183,4 +183,4 @@ def test_what_is_a_table_is_what_it_would_be_taken_apart(each, dice):
     ],
 )
 def test_uneven_messages_and_those_without_body_are_no_table(each):
-    assert even_entries(encode_batch(each)) is None
+    assert fixed_size_entries(encode_batch(each)) is None

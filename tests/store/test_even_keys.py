@@ -8,18 +8,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stores import message, open_store
 
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
 from rocketpoll.broker.store.bulk.index_key import hash_keys
-from rocketpoll.broker.store.dispatch.precomputed import hash_even, keys_of_rows
+from rocketpoll.broker.store.dispatch.precomputed import hash_fixed_size, keys_of_runs
 from rocketpoll.broker.store.records.encoding import (
-    EvenBatch,
+    FixedSizeBatch,
     RecordTemplate,
     draft_of,
-    own_properties,
+    properties_of_batch,
 )
 from rocketpoll.broker.store.records.fields import pattern_of, property_of
-from rocketpoll.broker.store.records.recent_writes import FreshRows
+from rocketpoll.broker.store.records.recent_writes import FixedSizeRun
 
 PIECES = ("UNIQ_KEY\x01", "KEYS\x01", "XUNIQ_KEY\x01", "\x01", "\x02", "a", "b", "\u00e9", " ")
 
@@ -58,7 +58,7 @@ def rows_of_one_width(draw):
 @example("T", [b"UNIQ_KEY\x01ab", b"a\x02UNIQ_KEYb"])
 @example("T", [b"UNIQ_KEY\x01abc\x02zzzzzzzzzzzz", b"kkkkkkkkkkkk\x01v\x02UNIQ_KEY\x01a"])
 def test_keys_hashed_by_columns_are_those_of_each_message(topic, rows):
-    hashes = hash_even(topic, b"".join(rows), len(rows))
+    hashes = hash_fixed_size(topic, b"".join(rows), len(rows))
     if hashes is not None:
         assert hashes.tolist() == looked_for(topic, rows)
 
@@ -78,12 +78,12 @@ ids = st.text("0123456789ABCDEF", min_size=32, max_size=32)
 @given(st.lists(ids, min_size=1, max_size=5))
 def test_what_producers_send_is_hashed_by_columns(form, keys):
     rows = [form.format(key).encode() for key in keys]
-    hashes = hash_even("orders", b"".join(rows), len(rows))
+    hashes = hash_fixed_size("orders", b"".join(rows), len(rows))
     assert hashes.tolist() == looked_for("orders", rows)
 
 
 def rows_at(start, own, ending=b"", topic="T"):
-    return FreshRows((topic, 0), 0, start, 100, len(own), b"".join(own), ending, start)
+    return FixedSizeRun((topic, 0), 0, start, 100, len(own), b"".join(own), ending, start)
 
 
 def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
@@ -93,17 +93,17 @@ def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
         rows_at(300, [b"k\x01v"]),
         rows_at(400, [b"UNIQ_KEY\x01d"], topic="U"),
     ]
-    hashes, places, times = keys_of_rows(batches)
+    hashes, places, times = keys_of_runs(batches)
     keys = [("T", "a"), ("T", "b"), ("T", "c"), ("U", "d")]
     assert hashes.tolist() == [hash_keys(topic, key, None)[0] for topic, key in keys]
     assert places.tolist() == [0, 100, 200, 400]
     assert times.tolist() == [0, 0, 200, 400]
-    assert [part.dtype for part in keys_of_rows(batches[2:3])] == [np.int32, np.int64, np.int64]
+    assert [part.dtype for part in keys_of_runs(batches[2:3])] == [np.int32, np.int64, np.int64]
 
 
 @pytest.mark.parametrize("ending", [b"KEYS\x01k\x02", b"\x02UNIQ_KEY\x01k\x02"])
 def test_keys_that_a_batch_has_for_all_of_its_messages_are_looked_for(ending):
-    assert keys_of_rows([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)]) is None
+    assert keys_of_runs([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)]) is None
 
 
 def test_the_keys_of_a_batch_are_not_read_from_the_log(tmp_path):
@@ -113,14 +113,14 @@ def test_the_keys_of_a_batch_are_not_read_from_the_log(tmp_path):
     for batch in range(3):
         keys = [f"{batch}-{number:02d}" for number in range(20)]
         each = [BatchedMessage(b"x" * 9, f"UNIQ_KEY\x01{key}\x02WAIT\x01true") for key in keys]
-        entries = even_entries(encode_batch(each))
-        even = EvenBatch(template, entries, own_properties(entries), b"\x02C\x01c\x02", 5)
-        start = store.put_even(even).physical_offset
+        entries = fixed_size_entries(encode_batch(each))
+        even = FixedSizeBatch(template, entries, properties_of_batch(entries), b"\x02C\x01c\x02", 5)
+        start = store.put_fixed_size(even).physical_offset
         places |= {key: start + number * even.record_bytes for number, key in enumerate(keys)}
     end = store.state().written_offset
     store._log.files.write(0, bytes(end))
     assert store._reput.catch_up_index()
-    assert {key: store._parts.index.query("T", key, 0, 1 << 60, 9) for key in places} == {
+    assert {key: store._components.index.query("T", key, 0, 1 << 60, 9) for key in places} == {
         key: [place] for key, place in places.items()
     }
     assert store.state().holes == ()

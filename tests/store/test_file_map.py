@@ -47,30 +47,30 @@ def test_a_part_that_lies_in_memory_is_given(path):
     found = mapped(path)
     for position, size in ((0, SIZE), (1, SIZE - 1), (4095, 2), (SIZE - 1, 1), (4096, 4096)):
         assert (
-            bytes(found.in_memory(position, size)) == path.read_bytes()[position : position + size]
+            bytes(found.resident_view(position, size)) == path.read_bytes()[position : position + size]
         )
 
 
 def test_a_part_that_has_to_come_from_the_disk_is_not(path):
     found = mapped(path)
     forget(path)
-    if found.in_memory(SIZE // 2, 1) is not None:
+    if found.resident_view(SIZE // 2, 1) is not None:
         pytest.skip("this file system keeps all files in memory")
-    assert found.in_memory(0, SIZE) is None
+    assert found.resident_view(0, SIZE) is None
     descriptor = os.open(path, os.O_RDWR)
     os.posix_fadvise(descriptor, 0, SIZE, os.POSIX_FADV_RANDOM)
     os.pread(descriptor, 1, SIZE // 2)
     os.close(descriptor)
-    assert found.in_memory(SIZE // 2, 4096) is not None
-    assert found.in_memory(0, SIZE) is None
-    last = max(at for at in range(0, SIZE, 4096) if found.in_memory(at, 1) is not None)
-    assert found.in_memory(last, 4097) is None
+    assert found.resident_view(SIZE // 2, 4096) is not None
+    assert found.resident_view(0, SIZE) is None
+    last = max(at for at in range(0, SIZE, 4096) if found.resident_view(at, 1) is not None)
+    assert found.resident_view(last, 4097) is None
 
 
 def test_a_map_takes_no_descriptor_and_goes_with_its_last_slice(path):
     found = mapped(path)
     assert path not in open_files()
-    part = found.in_memory(5, 10)
+    part = found.resident_view(5, 10)
     del found
     gc.collect()
     assert maps_of(path) == 1

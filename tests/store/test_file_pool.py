@@ -223,10 +223,10 @@ def test_names_that_change_while_they_are_flushed_are_flushed_again(tmp_path):
         def flush_directory(self, path):
             flushed.append(path)
             if len(flushed) == 1:
-                group.names_changed(path)
+                group.mark_names_changed(path)
 
     group = FileGroup(FilePool(Disk()))
-    group.names_changed(tmp_path)
+    group.mark_names_changed(tmp_path)
     for _ in range(3):
         group.flush()
     assert flushed == [tmp_path, tmp_path]
@@ -250,7 +250,7 @@ def first_flush_of_names(directory):
     """A group whose first flush of names is under way, in a thread, and its disk."""
     disk = GatedNames()
     group = FileGroup(FilePool(disk))
-    group.names_changed(directory)
+    group.mark_names_changed(directory)
     flush = threading.Thread(target=group.flush)
     flush.start()
     assert disk.entered.wait(10)
@@ -271,7 +271,7 @@ def test_a_flush_of_names_that_ends_late_vouches_for_none_that_came_behind_the_f
 ):
     group, first, disk = first_flush_of_names(tmp_path)
     group.flush_names(tmp_path)
-    group.names_changed(tmp_path)  # as often as when the first flush began
+    group.mark_names_changed(tmp_path)  # as often as when the first flush began
     disk.gate.set()
     first.join(10)
     group.flush()

@@ -15,14 +15,14 @@ class Log:
     """A log whose flush waits until it is let go."""
 
     def __init__(self):
-        self.written = 0
+        self.written_name = 0
         self.flushes = []
         self.gate = threading.Semaphore(0)
         self.entered = threading.Semaphore(0)
         self.error = None
 
     def flush(self):
-        end = self.written
+        end = self.written_name
         self.entered.release()
         assert self.gate.acquire(timeout=SECONDS_MAX)
         if self.error:
@@ -51,11 +51,11 @@ def service(log, failures):
 
 
 def test_one_flush_serves_all_that_wait(service, log):
-    log.written = 1
-    first = service.flushed(1)
+    log.written_name = 1
+    first = service.flush_future(1)
     assert log.entered.acquire(timeout=SECONDS_MAX)
-    log.written = 10
-    others = [service.flushed(end) for end in range(2, 11)]
+    log.written_name = 10
+    others = [service.flush_future(end) for end in range(2, 11)]
     log.gate.release()
     first.result(SECONDS_MAX)
     assert not any(future.done() for future in others)  # written after that flush had begun
@@ -66,7 +66,7 @@ def test_one_flush_serves_all_that_wait(service, log):
 
 
 def test_who_settles_waits_for_a_slow_disk(service, log):
-    log.written = 5
+    log.written_name = 5
     settling = threading.Thread(target=service.settle, args=(5,))
     settling.start()
     assert log.entered.acquire(timeout=SECONDS_MAX)
@@ -79,22 +79,22 @@ def test_who_settles_waits_for_a_slow_disk(service, log):
 def test_who_settles_does_not_wait_for_what_is_lacking(service, log):
     """Else a broker could not be stopped while its disk is full."""
     log.error = OSError(errno.ENOSPC, "full")
-    log.written = 5
+    log.written_name = 5
     log.gate.release(100)
     service.settle(5)
     assert log.flushes == []
 
 
 def test_who_settles_waits_again_when_nothing_is_lacking_any_more(service, log):
-    log.written, log.error = 5, OSError(errno.ENOSPC, "no room")
-    first = service.flushed(5)
+    log.written_name, log.error = 5, OSError(errno.ENOSPC, "no room")
+    first = service.flush_future(5)
     log.gate.release()
-    while not service._is_hindered:
+    while not service._is_degraded:
         assert log.entered.acquire(timeout=SECONDS_MAX)
     log.error = None
     log.gate.release()
     first.result(SECONDS_MAX)
-    log.written = 9
+    log.written_name = 9
     settling = threading.Thread(target=service.settle, args=(9,))
     settling.start()
     assert log.entered.acquire(timeout=SECONDS_MAX)
@@ -106,8 +106,8 @@ def test_who_settles_waits_again_when_nothing_is_lacking_any_more(service, log):
 
 def test_whoever_waits_when_a_flush_fails_is_told_so_and_the_owner_before(service, log, failures):
     log.error = StoreFailed("no disk")
-    log.written = 5
-    future = service.flushed(5)
+    log.written_name = 5
+    future = service.flush_future(5)
     known = []
     future.add_done_callback(lambda _: known.extend(failures))
     log.gate.release()
@@ -122,13 +122,13 @@ def test_whatever_goes_wrong_nobody_waits_for_ever(log, failures, place):
     told = (lambda: None) if place == "flush" else (lambda: {}["gone"])
     service = FlushService(log.flush, told, failures.append, None)
     service.start()
-    log.written = 5
+    log.written_name = 5
     log.error = KeyError("gone") if place == "flush" else None
-    first = service.flushed(5)
+    first = service.flush_future(5)
     assert log.entered.acquire(timeout=SECONDS_MAX)
-    second = service.flushed(5)
+    second = service.flush_future(5)
     log.gate.release()
-    for future in (first, second, service.flushed(6)):
+    for future in (first, second, service.flush_future(6)):
         with pytest.raises(StoreFailed, match="KeyError"):
             future.result(SECONDS_MAX)
     assert len(failures) == 1
@@ -137,17 +137,17 @@ def test_whatever_goes_wrong_nobody_waits_for_ever(log, failures, place):
 
 
 def test_what_is_on_the_disk_already_needs_no_flush(service, log):
-    log.written = 5
+    log.written_name = 5
     log.gate.release()
-    service.flushed(5).result(SECONDS_MAX)
-    assert service.flushed(3).done()
-    assert service.flushed(5).done()
+    service.flush_future(5).result(SECONDS_MAX)
+    assert service.flush_future(3).done()
+    assert service.flush_future(5).done()
     assert log.flushes == [5]
 
 
 def test_a_waiter_that_gives_up_does_not_take_the_others_along(service, log):
-    log.written = 5
-    given_up, other = service.flushed(5), service.flushed(5)
+    log.written_name = 5
+    given_up, other = service.flush_future(5), service.flush_future(5)
     given_up.cancel()
     log.gate.release(2)
     other.result(SECONDS_MAX)
@@ -162,7 +162,7 @@ def test_a_store_whose_flush_fails_in_an_unknown_way_says_so_and_takes_nothing_m
         (store._log.files._group, "flush") if broken == "files" else (store._flusher, "_on_flushed")
     )
     with monkeypatch.context() as patched:
-        patched.setattr(owner, name, lambda: {}["gone"])
+        patched.setattr(owner, name, lambda: {}["missing_brokers"])
         assert (
             store.wait_until_stored(store.put_message(message("x"))).status.name
             == "SERVICE_NOT_AVAILABLE"
@@ -175,13 +175,13 @@ def test_a_store_whose_flush_fails_in_an_unknown_way_says_so_and_takes_nothing_m
 def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log, failures):
     service = FlushService(log.flush, lambda: None, failures.append, None)
     service.start()
-    log.written = 3
-    future = service.flushed(3)
+    log.written_name = 3
+    future = service.flush_future(3)
     log.gate.release(10)
     service.stop()
     future.result(0)
     with pytest.raises(StoreClosed):
-        service.flushed(4).result(0)
+        service.flush_future(4).result(0)
 
 
 def test_an_interval_flushes_without_anybody_waiting(log, failures):
@@ -198,8 +198,8 @@ def test_finished_flushes_are_told_of(log):
     service = FlushService(log.flush, told.set, [].append, None)
     service.start()
     log.gate.release(10)
-    log.written = 1
-    service.flushed(1)
+    log.written_name = 1
+    service.flush_future(1)
     assert told.wait(SECONDS_MAX)
     service.stop()
 

@@ -131,7 +131,7 @@ def a_flush_counts_for_what_was_written_before_it_ended(monkeypatch):
 
 def a_write_is_marked_only_before_it_comes_about(monkeypatch):
     def write(self, data, position):
-        self.group.keep_open(self)
+        self.group.mark_unflushed(self)
         self.open_file.write(data, position)
 
     monkeypatch.setattr(PooledFile, "write", write)

@@ -217,11 +217,11 @@ def is_served(directory, name):
 class LockedDirectories(LocalDisk):
     """Does not give the content of lost+found, as it belongs to another user."""
 
-    def look_into(self, paths):
+    def list_directories(self, paths):
         for path in paths:
             if path.name == LOST_AND_FOUND:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return super().look_into(paths)
+        return super().list_directories(paths)
 
     def names(self, path):
         assert path.name != LOST_AND_FOUND
@@ -253,7 +253,7 @@ def test_a_store_with_another_name_in_it_is_served_or_refused_with_that_name(
         store.put_message(message("more", keys="k"))
         assert len(read_all(store, "T", 0)) == 2 + number
         assert len(store.query_message("T", "k", 9, 0, 1 << 62)) == 2 + number
-        store.left_topics.delete_some()
+        store.deleted_topic_files.delete_some()
         store.clean()
         store.shutdown()
         assert list(findings(root)) == []

@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpoll.broker.store.errors import EndUnknown
-from rocketpoll.broker.store.queues.queue_table import FoundEnds, end_unknown
+from rocketpoll.broker.store.queues.queue_table import RecoveredEnds, end_unknown_error
 
 
 class Reput:
@@ -15,33 +15,33 @@ def reput():
 
 @pytest.fixture
 def found(reput):
-    return FoundEnds(lambda: reput.carried)
+    return RecoveredEnds(lambda: reput.carried)
 
 
 def test_any_end_may_be_told_before_a_start_has_looked_and_when_it_is_finished(found, reput):
-    assert found.least_end("T", 0) == 0
+    assert found.lower_bound("T", 0) == 0
     found.begin(100, {("T", 0): 7})
     reput.carried = 100
     found.finish()
     reput.carried = 50  # a topic is deleted: what came meanwhile is carried again
-    assert found.least_end("T", 0) == 0
+    assert found.lower_bound("T", 0) == 0
 
 
 def test_no_end_may_be_told_while_the_log_is_not_carried_to_the_queues(found, reput):
     found.begin(100, {})
     for reput.carried in (0, 99):
-        assert found.least_end("T", 0) > 1 << 62
-        assert found.least_end("Any", 3) > 1 << 62
+        assert found.lower_bound("T", 0) > 1 << 62
+        assert found.lower_bound("Any", 3) > 1 << 62
 
 
 def test_then_a_queue_may_not_end_before_where_it_was_found_to(found, reput):
     found.begin(100, {("T", 1): 7})
     reput.carried = 100
-    assert found.least_end("T", 1) == 7
-    assert found.least_end("T", 0) == 0
+    assert found.lower_bound("T", 1) == 7
+    assert found.lower_bound("T", 0) == 0
 
 
 def test_a_refusal_says_what_is_in_the_way():
-    assert isinstance(end_unknown("T", 3, None), EndUnknown)
-    assert "where queue 3 of T ends is not known yet" in str(end_unknown("T", 3, None))
-    assert str(end_unknown("T", 3, "the disk is full: /x")).endswith(": the disk is full: /x")
+    assert isinstance(end_unknown_error("T", 3, None), EndUnknown)
+    assert "where queue 3 of T ends is not known yet" in str(end_unknown_error("T", 3, None))
+    assert str(end_unknown_error("T", 3, "the disk is full: /x")).endswith(": the disk is full: /x")

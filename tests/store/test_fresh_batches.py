@@ -4,62 +4,62 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.store.records.recent_writes import FreshBatches, FreshRows, FreshRun
+from rocketpoll.broker.store.records.recent_writes import UnindexedRuns, FixedSizeRun, RecentRun
 
 SIZE = 10
 
 
 def rows_at(start, rows):
-    return FreshRows(("T", 0), 0, start, SIZE, rows, b"", b"", 5)
+    return FixedSizeRun(("T", 0), 0, start, SIZE, rows, b"", b"", 5)
 
 
 @pytest.fixture
 def batches():
     """A stretch of 200 messages, 50 behind a gap, and 300 behind another one."""
-    kept = FreshBatches()
-    kept.keep([rows_at(0, 100), FreshRun([], 5, 0), rows_at(1_000, 100)])
-    kept.keep([rows_at(2_500, 50), rows_at(3_500, 300)])
+    kept = UnindexedRuns()
+    kept.add([rows_at(0, 100), RecentRun([], 5, 0), rows_at(1_000, 100)])
+    kept.add([rows_at(2_500, 50), rows_at(3_500, 300)])
     return kept
 
 
 def test_batches_back_to_back_are_taken_together(batches):
-    assert batches.next_stretch(0, 9_999) == [rows_at(0, 100), rows_at(1_000, 100)]
-    assert batches.next_stretch(1_000, 9_999) == [rows_at(3_500, 300)]
+    assert batches.next_contiguous(0, 9_999) == [rows_at(0, 100), rows_at(1_000, 100)]
+    assert batches.next_contiguous(1_000, 9_999) == [rows_at(3_500, 300)]
 
 
 def test_few_among_others_are_read_with_these(batches):
-    assert batches.next_stretch(2_000, 9_999) == [rows_at(3_500, 300)]
-    assert batches.next_stretch(6_500, 9_999) == ()
+    assert batches.next_contiguous(2_000, 9_999) == [rows_at(3_500, 300)]
+    assert batches.next_contiguous(6_500, 9_999) == ()
 
 
 def test_few_at_the_end_are_taken(batches):
-    assert batches.next_stretch(2_000, 3_000) == [rows_at(2_500, 50)]
+    assert batches.next_contiguous(2_000, 3_000) == [rows_at(2_500, 50)]
 
 
 def test_what_is_not_carried_yet_stays(batches):
-    assert batches.next_stretch(3_500, 6_499) == ()
-    assert batches.next_stretch(3_500, 6_500) == [rows_at(3_500, 300)]
+    assert batches.next_contiguous(3_500, 6_499) == ()
+    assert batches.next_contiguous(3_500, 6_500) == [rows_at(3_500, 300)]
 
 
 def test_what_has_no_keys_to_be_hashed_is_forgotten(batches):
-    batches.forget(batches.next_stretch(0, 9_999))
-    assert batches.next_stretch(0, 9_999) == [rows_at(3_500, 300)]
+    batches.forget(batches.next_contiguous(0, 9_999))
+    assert batches.next_contiguous(0, 9_999) == [rows_at(3_500, 300)]
 
 
 def test_a_step_has_not_many_more_than_a_thousand_messages():
-    kept = FreshBatches()
-    kept.keep(rows_at(start, 100) for start in range(0, 40_000, 1_000))
-    assert len(kept.next_stretch(0, 40_000)) == 11
+    kept = UnindexedRuns()
+    kept.add(rows_at(start, 100) for start in range(0, 40_000, 1_000))
+    assert len(kept.next_contiguous(0, 40_000)) == 11
 
 
 def test_a_stretch_ends_before_what_is_not_carried_yet():
-    kept = FreshBatches()
-    kept.keep([rows_at(0, 200), rows_at(2_000, 200)])
-    assert kept.next_stretch(0, 3_999) == [rows_at(0, 200)]
-    assert kept.next_stretch(0, 4_000) == [rows_at(0, 200), rows_at(2_000, 200)]
+    kept = UnindexedRuns()
+    kept.add([rows_at(0, 200), rows_at(2_000, 200)])
+    assert kept.next_contiguous(0, 3_999) == [rows_at(0, 200)]
+    assert kept.next_contiguous(0, 4_000) == [rows_at(0, 200), rows_at(2_000, 200)]
 
 
 def test_a_batch_of_which_the_index_has_a_part_is_not_given_again():
-    kept = FreshBatches()
-    kept.keep([rows_at(0, 200), rows_at(2_000, 200)])
-    assert kept.next_stretch(10, 9_999) == [rows_at(2_000, 200)]
+    kept = UnindexedRuns()
+    kept.add([rows_at(0, 200), rows_at(2_000, 200)])
+    assert kept.next_contiguous(10, 9_999) == [rows_at(2_000, 200)]

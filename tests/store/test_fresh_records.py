@@ -6,22 +6,22 @@ import pytest
 
 from rocketpoll.broker.store.records.recent_writes import (
     RUN_BYTES_MAX,
-    FreshRecord,
-    FreshRun,
-    none_yet,
+    RecentRecord,
+    RecentRun,
+    empty_recent_writes,
 )
 
 SIZE = 100
 
 
 def run_at(start, count=2):
-    records = [FreshRecord(("T", 0), n, start + n * SIZE, SIZE, b"") for n in range(count)]
-    return FreshRun(records, 5, start + count * SIZE)
+    records = [RecentRecord(("T", 0), n, start + n * SIZE, SIZE, b"") for n in range(count)]
+    return RecentRun(records, 5, start + count * SIZE)
 
 
 @pytest.fixture
 def runs():
-    kept = none_yet().runs
+    kept = empty_recent_writes().runs
     for start in (0, 200, 400):
         kept.add(run_at(start))
     return kept
@@ -50,10 +50,10 @@ def test_who_is_in_the_middle_of_a_run_or_before_it_reads_the_log(runs):
 
 
 def test_few_runs_are_kept_and_none_of_many_bytes():
-    kept = none_yet().runs
+    kept = empty_recent_writes().runs
     kept.add(run_at(0, RUN_BYTES_MAX // SIZE + 1))
-    assert kept.take(0, 1 << 20) is None
+    assert kept.pop_at(0, 1 << 20) is None
     for start in range(0, 200 * 200, 200):
         kept.add(run_at(start))
-    assert kept.take(0, 1 << 20) is None
-    assert kept.take(199 * 200, 1 << 20) == run_at(199 * 200)
+    assert kept.pop_at(0, 1 << 20) is None
+    assert kept.pop_at(199 * 200, 1 << 20) == run_at(199 * 200)

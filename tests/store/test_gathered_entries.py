@@ -9,7 +9,7 @@ import pytest
 from disks import Fault, FaultyDisk
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE
-from rocketpoll.broker.store.dispatch.hidden_entries import CODES_MAX, GatheredEntries
+from rocketpoll.broker.store.dispatch.hidden_entries import CODES_MAX, HiddenEntries
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT, ConsumeQueue
@@ -35,47 +35,47 @@ def numbers(queue):
 
 
 def test_what_is_added_is_seen_when_all_is_shown_and_not_before(tmp_path):
-    queue, gathered = queue_in(tmp_path), GatheredEntries()
+    queue, gathered = queue_in(tmp_path), HiddenEntries()
     queue.append(0, entries(0, 3))
     for first in (3, 10, 17):
         gathered.add(KEY, queue, first, entries(first, 7), range(first, first + 7), 0)
         assert gathered.has_any_of(KEY)
         assert numbers(queue) == [0, 1, 2]
-    (shown,) = gathered.show()
+    (shown,) = gathered.publish()
     assert numbers(queue) == list(range(24))
     assert (shown.key, shown.queue, sorted(shown.tags_codes)) == (KEY, queue, list(range(3, 24)))
     assert not gathered.has_any_of(KEY)
-    assert gathered.show() == []
+    assert gathered.publish() == []
 
 
 def test_what_is_added_once_more_is_there_once(tmp_path):
     disk = FaultyDisk(LocalDisk())
-    queue, gathered = queue_in(tmp_path, disk), GatheredEntries()
+    queue, gathered = queue_in(tmp_path, disk), HiddenEntries()
     gathered.add(KEY, queue, 0, entries(0, 5), range(5), 0)
     disk.plan = [Fault(len(disk.operations) + 1)]
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         gathered.add(KEY, queue, 5, entries(5, 15), range(5, 20), 0)
     gathered.add(KEY, queue, 5, entries(5, 15), range(5, 20), 0)
     gathered.add(KEY, queue, 3, entries(3, 19), range(3, 22), 0)
-    gathered.show()
+    gathered.publish()
     assert numbers(queue) == list(range(22))
 
 
 def test_what_is_dropped_is_written_over(tmp_path):
-    queue, gathered = queue_in(tmp_path), GatheredEntries()
+    queue, gathered = queue_in(tmp_path), HiddenEntries()
     gathered.add(KEY, queue, 0, entries(50, 5), range(5), 0)
-    gathered.drop()
-    assert gathered.show() == []
+    gathered.discard()
+    assert gathered.publish() == []
     queue.append(0, entries(0, 2))
     assert numbers(queue) == [0, 1]
 
 
 def test_gaps_are_filled_before_all_and_between(tmp_path):
-    queue, gathered = queue_in(tmp_path), GatheredEntries()
+    queue, gathered = queue_in(tmp_path), HiddenEntries()
     queue.append(0, entries(0, 1))
     for first in (3, 8):
         gathered.add(KEY, queue, first, entries(first, 2), range(first, first + 2), 7)
-    gathered.show()
+    gathered.publish()
     found = queue.entries(0, 10)
     blank = [(each["physical_offset"], each["size"]) == (7, BLANK_SIZE) for each in found]
     assert blank == [False, True, True, False, False, True, True, True, False, False]
@@ -83,12 +83,12 @@ def test_gaps_are_filled_before_all_and_between(tmp_path):
 
 
 def test_more_codes_than_are_remembered_may_be_any(tmp_path):
-    queue, gathered = queue_in(tmp_path), GatheredEntries()
+    queue, gathered = queue_in(tmp_path), HiddenEntries()
     gathered.add(KEY, queue, 0, entries(0, 1), range(CODES_MAX), 0)
     gathered.add(KEY, queue, 1, entries(1, 1), range(CODES_MAX), 0)
-    (shown,) = gathered.show()
+    (shown,) = gathered.publish()
     assert sorted(shown.tags_codes) == list(range(CODES_MAX))
     gathered.add(KEY, queue, 2, entries(2, 1), range(CODES_MAX + 1), 0)
     gathered.add(KEY, queue, 3, entries(3, 1), [1], 0)
-    (shown,) = gathered.show()
+    (shown,) = gathered.publish()
     assert shown.tags_codes is None

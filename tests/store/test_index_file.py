@@ -192,7 +192,7 @@ def test_it_answers_like_a_list_of_all_that_was_added(script, slot_num, wanted, 
                 file.flush()
                 file.close()
                 file = open_again(directory, sizes)
-                assert file.resume()
+                assert file.prepare_append()
             else:
                 keys = []
                 for hash_, bytes_on, ms_on in step:
@@ -258,7 +258,7 @@ def test_whatever_a_file_holds_a_query_ends(content, wanted):
         places, certain, hops = file.walk(wanted, -(1 << 63), 1 << 63, 64, INDEX_HOPS_MAX)
         assert certain <= len(places) <= hops <= 5
         assert 0 <= file.count_last(0) <= 5
-        if file.resume():
+        if file.prepare_append():
             append(file, (wanted, 1000, NOON))
 
 
@@ -301,7 +301,7 @@ def test_a_file_is_what_it_was_at_the_last_flush_if_the_process_dies(tmp_path):
     append(file, (7, 1300, NOON))
     assert found(file, 7) == [1300, 1000]
     again = open_again(tmp_path)
-    assert again.resume()
+    assert again.prepare_append()
     assert found(again, 7) == [1000]
     assert again.count_last(1000) == 2
 
@@ -331,7 +331,7 @@ def test_a_power_loss_amid_a_flush_leaves_a_file_of_some_flush(tmp_path):
             after = open_again(found_root, sizes)
             slots = np.frombuffer(path.read_bytes()[40 : 40 + 4 * sizes.hash_slot_num], ">i4")
             torn += int(slots.max() >= after.header.index_count)
-            assert after.resume()
+            assert after.prepare_append()
             content = states[(after.header.index_count - 1) // 40]
             for key_hash in {key[0] for key in content}:
                 assert found(after, key_hash) == [

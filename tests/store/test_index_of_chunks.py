@@ -18,7 +18,7 @@ from rocketpoll.broker.store.results import PhysicalOffset
 
 def chunk_of(rows, keys=lambda row: f"k{row}"):
     """A chunk of so many messages, each with keys, or with none."""
-    bulk_tools.loading().result()
+    bulk_tools.start_loading().result()
     columns = {"body": [b"b"] * rows, "keys": [keys(row) for row in range(rows)]}
     return encode_chunk({"topic": "T", "storeHost": "1.2.3.4:1", **columns})
 
@@ -59,7 +59,7 @@ def test_others_are_let_in_between_steps_of_a_chunk(tmp_path):
     put(store, 3_000, lambda row: f"a{row} b{row}")
     steps = [0]
     while not store._reput.run(lambda: True):
-        index = store._parts.index
+        index = store._components.index
         steps.append(sum(file.header.index_count - 1 for file in index._files))
     assert steps[:4] == [0, 0, 2_048, 4_096]  # the first step carries to the queue
     assert found(store, "b2999") == 1
@@ -84,7 +84,7 @@ def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
     disk.plan = [FaultIn(directory="index", persistent=True, kinds={"create"}, error=errno.ENOSPC)]
     for rows in (200, 300):
         put(store, rows)
-        assert "disk is full" in store.state().hindrance
+        assert "disk is full" in store.state().degradation
     store.put_message(message("a", keys="k1"))
     assert [arrival[2] for arrival in listener.arrivals] == [200, 500, 501]
     disk.plan = []
@@ -98,7 +98,7 @@ def test_a_queue_that_is_carried_again_comes_to_the_index_once(tmp_path):
     put(store, 300)
     second = put(store, 300)
     with store._reput.paused():
-        store._reput.go_back_to(second.physical_offset)
+        store._reput.rewind_to(second.physical_offset)
     store.reput()
     put(store, 300)
     assert found(store, "k7") == 3
@@ -110,8 +110,8 @@ def test_a_queue_that_is_carried_again_comes_to_the_index_once(tmp_path):
 def test_the_index_is_the_same_whatever_comes_from_memory(tmp_path, monkeypatch, seed):
     """Chunks, batches and single messages in any order, and steps between them."""
     drawn = random.Random(seed)
-    monkeypatch.setattr(reput, "_CARRIED_KEYS_MAX", drawn.choice([1, 40, 10_000]))
-    monkeypatch.setattr(reput, "INDEX_BEHIND_MAX", drawn.choice([500, 10_000, 1 << 20]))
+    monkeypatch.setattr(reput, "_DISPATCHED_KEYS_MAX", drawn.choice([1, 40, 10_000]))
+    monkeypatch.setattr(reput, "INDEX_LAG_BYTES_MAX", drawn.choice([500, 10_000, 1 << 20]))
     store = large_store(tmp_path, mapped_file_size_commit_log=drawn.choice([1 << 16, 1 << 20]))
     store._wake_reput = lambda: None
     keys = [lambda row: f"k{row} l", lambda _: None, lambda row: f"k{row}" if row % 3 else None]
@@ -141,7 +141,7 @@ def test_the_index_is_not_ahead_of_the_queues(tmp_path):
     record_bytes = (first.end_offset - first.physical_offset) // 300
     middle = PhysicalOffset(first.physical_offset + 150 * record_bytes)
     with store._reput.paused():
-        store._reput.go_back_to(middle)
+        store._reput.rewind_to(middle)
     store._reput.catch_up_index()
     assert store._reput.index_from_offset == middle
     store.reput()

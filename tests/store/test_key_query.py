@@ -65,7 +65,7 @@ def test_it_looks_at_no_more_records_than_it_gives(store):
         looks.append(place)
         return store.record_at(place)
 
-    found = KeyQuery(store._parts, record_at).in_steps("T", "k", 3, *EVER)
+    found = KeyQuery(store._parts, record_at).query_in_steps("T", "k", 3, *EVER)
     assert bodies_of(found) == ["5", "4", "3"]
     assert len(looks) == 3
 

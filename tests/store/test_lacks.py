@@ -14,11 +14,11 @@ from stores import bodies, crash, message, open_store
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import (
     FlushFailed,
-    Hindrance,
-    Hindrances,
+    Degradation,
+    Degradations,
     StoreFailed,
     UnreadableFile,
-    is_lack,
+    is_transient,
 )
 from rocketpoll.broker.store.files.disk import LocalDisk
 
@@ -47,7 +47,7 @@ def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when
         sent = [f"{number} " + "x" * 900 for number in range(6)]
         for number, text in enumerate(sent):
             assert put(store, text, queue_id=number % 2)[0] == "PUT_OK"
-        disk.lack(error, spared)
+        disk.descriptor_shortage(error, spared)
         maybe = []
         for number in range(12):
             text = f"maybe {number} " + "x" * 700
@@ -60,13 +60,13 @@ def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when
                 store.save_checkpoint()
             assert store.state().failure is None
         has_lacked = disk.is_lacking
-        disk.lack(None)
-        store.flushed(store.state().written_offset).result(10)
+        disk.descriptor_shortage(None)
+        store.flush_future(store.state().written_offset).result(10)
         after = "after " + "x" * 900
         assert put(store, after)[0] == "PUT_OK"
         assert store.save_checkpoint()
         state = store.state()
-        assert (state.failure, state.hindrance) == (None, None)
+        assert (state.failure, state.degradation) == (None, None)
         found = bodies(store) + bodies(store, "T", 1) + bodies(store, "New")
         taken = {text for text, status in maybe if status != "SERVICE_NOT_AVAILABLE"}
         assert set(found) == {*sent, *taken, after}
@@ -86,17 +86,17 @@ def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp
     """A directory is opened to flush it: that there is no descriptor for that loses nothing."""
     disk = LackingDisk()
     store = open_store(tmp_path, disk, **SYNC)
-    disk.lack(errno.ENFILE, spared=1)
+    disk.descriptor_shortage(errno.ENFILE, spared=1)
     waiting = store.put_message(message("first"))
-    stored = store.flushed(waiting.end_offset)
+    stored = store.flush_future(waiting.end_offset)
     assert store.wait_until_stored(waiting, 0.3).status.name == "FLUSH_DISK_TIMEOUT"
     status, remark = put(store, "refused")
     assert status == "SERVICE_NOT_AVAILABLE"
     assert remark.startswith(
         "the commit log is not flushed: too many files and connections are open"
     )
-    assert "Too many open files in system" in store.state().hindrance
-    disk.lack(None)
+    assert "Too many open files in system" in store.state().degradation
+    disk.descriptor_shortage(None)
     stored.result(10)
     assert put(store, "second")[0] == "PUT_OK"
     assert bodies(store) == ["first", "second"]
@@ -132,14 +132,14 @@ def test_flushes_of_names_and_of_small_files_say_that_they_have_failed(
     path = tmp_path / "small" if flush == "write_whole" else tmp_path
     with pytest.raises(FlushFailed, match=f"No space left on device: '{path}'") as raised:
         getattr(LocalDisk(), flush)(path, *([b"x"] if flush == "write_whole" else []))
-    assert not is_lack(raised.value)
+    assert not is_transient(raised.value)
 
 
 def test_a_store_that_lacks_something_when_it_ends_is_recovered_and_nothing_is_lost(tmp_path):
     disk = LackingDisk()
     store = open_store(tmp_path, disk, **SYNC)
     assert put(store, "a")[0] == "PUT_OK"
-    disk.lack(errno.ENOSPC)
+    disk.descriptor_shortage(errno.ENOSPC)
     store.shutdown()
     again = open_store(tmp_path, **SYNC)
     assert again.state().recovered_from_crash
@@ -172,7 +172,7 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
     expected = filled(tmp_path, killed=killed)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     disk = LackingDisk()
-    disk.lack(error)
+    disk.descriptor_shortage(error)
     store = open_store(tmp_path, disk, **SYNC, **SMALL)
     assert bodies(store)[:3] == expected[0][:3]  # the last may not have come to its queue
     assert bodies(store, "T", 1) == expected[1]
@@ -185,10 +185,10 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
     assert store.is_opening
     assert store.state().failure is None
     assert {path: path.read_bytes() for path in before if path.exists()} == before
-    disk.lack(None)
+    disk.descriptor_shortage(None)
     store.reput()
     assert store.finish_opening()
-    assert (store.is_opening, store.state().hindrance) == (False, None)
+    assert (store.is_opening, store.state().degradation) == (False, None)
     assert put(store, "taken")[0] == "PUT_OK"
     assert (bodies(store), bodies(store, "T", 1)) == ([*expected[0], "taken"], expected[1])
     told = [each.message for each in caplog.records if "made good" in each.message]
@@ -204,10 +204,10 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
 def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
     filled(tmp_path, killed=killed)
     disk = LackingDisk()
-    disk.lack(errno.ENOSPC)
+    disk.descriptor_shortage(errno.ENOSPC)
     store = open_store(tmp_path, disk, disk_space_clean_forcibly_ratio=0.0, **SYNC, **SMALL)
     assert store.clean() > 0
-    disk.lack(None)
+    disk.descriptor_shortage(None)
     store.reput()
     assert store.finish_opening()
     assert [text[0] for text in bodies(store)] == ["4", "l"]
@@ -219,7 +219,7 @@ def test_a_start_on_a_full_disk_that_is_killed_has_changed_nothing(tmp_path, kil
     expected = filled(tmp_path, killed=killed)
     for spared in range(12):
         disk = LackingDisk()
-        disk.lack(errno.ENOSPC, spared)
+        disk.descriptor_shortage(errno.ENOSPC, spared)
         store = open_store(tmp_path, disk, **SYNC, **SMALL)
         crash(store)
     again = open_store(tmp_path, **SYNC, **SMALL)
@@ -231,7 +231,7 @@ def test_a_start_on_a_full_disk_that_is_killed_has_changed_nothing(tmp_path, kil
 
 
 def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog):
-    hindrance = Hindrance("nothing is done")
+    hindrance = Degradation("nothing is done")
     hindrance.end()
     for _ in range(2):
         for path in ("a", "b"):
@@ -251,7 +251,7 @@ def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog
 
 
 def test_hindrances_of_one_kind_begin_and_end_by_themselves(caplog):
-    hindrances = Hindrances[int]()
+    hindrances = Degradations[int]()
     hindrances.end(1)
     for _ in range(2):
         hindrances.begin(1, "one waits", UnreadableFile("a page is bad"))
@@ -267,4 +267,4 @@ def test_hindrances_of_one_kind_begin_and_end_by_themselves(caplog):
 
 @pytest.mark.parametrize("error", [ValueError("x"), StoreFailed("x"), OSError(errno.EIO, "x")])
 def test_other_errors_are_no_lacks(error):
-    assert not is_lack(error)
+    assert not is_transient(error)

@@ -22,7 +22,7 @@ from rocketpoll.broker.store.results import PutMessageStatus as Status
 @pytest.fixture(autouse=True)
 def _tools():
     """What a broker loads beside its work is here."""
-    bulk_tools.loading().result()
+    bulk_tools.start_loading().result()
 
 
 def allow():

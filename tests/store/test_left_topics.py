@@ -35,8 +35,8 @@ def left(root):
 def deleted(store, root):
     """Delete to the end; how many queues were left behind each call."""
     there = []
-    while store.left_topics:
-        store.left_topics.delete_some()
+    while store.deleted_topic_files:
+        store.deleted_topic_files.delete_some()
         there.append(left(root))
     return there
 
@@ -53,7 +53,7 @@ def test_so_many_go_at_a_time_and_all_in_the_end(tmp_path, few):
 def test_the_next_life_goes_on_and_its_start_waits_for_none(tmp_path, few, end):
     store = open_store(tmp_path)
     with_deleted(store, "T", "U")
-    store.left_topics.delete_some()
+    store.deleted_topic_files.delete_some()
     end(store)
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
@@ -73,9 +73,9 @@ def test_one_that_does_not_go_is_said_and_keeps_no_other(tmp_path, few):
     disk.plan = (FaultIn(0, persistent=True, kinds={"delete"}, directory="1", error=errno.EACCES),)
     for _ in range(6):
         with contextlib.suppress(PermissionError):
-            store.left_topics.delete_some()
+            store.deleted_topic_files.delete_some()
     with pytest.raises(PermissionError):
-        store.left_topics.delete_some()
+        store.deleted_topic_files.delete_some()
     assert [each.name for each in (tmp_path / "consumequeue.deleted").iterdir()] == ["1"]
     disk.plan = ()
     assert deleted(store, tmp_path) == [0]
@@ -107,9 +107,9 @@ def test_no_checkpoint_misses_what_goes(tmp_path, few):
     store.put_message(message("kept", "K"))
     with_deleted(store, "T")
     for _ in range(4):
-        store.left_topics.delete_some()
+        store.deleted_topic_files.delete_some()
         assert store.save_checkpoint()
-    assert store.state().hindrance is None
+    assert store.state().degradation is None
     store.shutdown()
     again = open_store(tmp_path)
     assert not again.state().recovered_from_crash

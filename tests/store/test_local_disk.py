@@ -80,10 +80,10 @@ def test_what_is_no_file_is_named_at_once_and_never_taken_for_one_that_is_missin
 def test_a_directory_with_something_else_than_files_is_not_taken_for_one_of_files(tmp_path, kind):
     something_else(kind, tmp_path / "0")
     if kind == "a directory":
-        assert LocalDisk().look_into([tmp_path]) == [{"0": None}]
+        assert LocalDisk().list_directories([tmp_path]) == [{"0": None}]
     else:
         with pytest.raises(OSError, match=str(tmp_path / "0")):
-            LocalDisk().look_into([tmp_path])
+            LocalDisk().list_directories([tmp_path])
 
 
 def test_queues_take_no_maps_however_many_they_are(tmp_path):

@@ -21,7 +21,7 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.json_table import with_checksum
-from rocketpoll.broker.store.queues.manifest import DELETIONS, MANIFEST, Deletions, Manifest
+from rocketpoll.broker.store.queues.manifest import DELETIONS, MANIFEST, Deletions, StoreManifest
 from rocketpoll.broker.store.queues.queue_table import QueueSpan
 
 offsets = st.integers(0, 1 << 62)
@@ -34,8 +34,8 @@ spans = st.dictionaries(
 @given(spans)
 def test_what_queues_hold_is_read_as_it_was_written(found):
     queues = [QueueSpan(*key, *span) for key, span in sorted(found.items())]
-    manifest = Manifest(safe_offset=7, spans=Manifest.spans_of(queues), index_files=("1",))
-    again = decode_body(Manifest, encode_body(manifest))
+    manifest = StoreManifest(safe_offset=7, spans=StoreManifest.spans_of(queues), index_files=("1",))
+    again = decode_body(StoreManifest, encode_body(manifest))
     assert again == manifest
     assert sorted(again.queues()) == queues
     gone = Deletions(deleted_topics={"T": 3}, half_deleted=("T",))
@@ -45,7 +45,7 @@ def test_what_queues_hold_is_read_as_it_was_written(found):
     assert again.with_deletions(replace(gone, serial=1)) == again
 
 
-MANIFEST_OF_ALL = Manifest(
+MANIFEST_OF_ALL = StoreManifest(
     safe_offset=123_456,
     log_min_offset=4096,
     spans={"T": (0, 0, 30, 1, 5, 31), "%RETRY%g": (0, 7, 7)},
@@ -72,11 +72,11 @@ def test_without_a_checksum_no_queue_is_taken_for_longer_than_the_log_can_have_m
 @pytest.mark.parametrize("spans", [{"T": (0, 0)}, {"T": (0, -5, 30)}, {"../T": (0, 0, 0)}])
 def test_what_no_queues_can_have_held_cannot_be_read(spans):
     with pytest.raises(BodyError, match="three numbers for each queue"):
-        Manifest(spans=spans)
+        StoreManifest(spans=spans)
 
 
 def noted(root):
-    return decode_body(Manifest, (root / "config" / MANIFEST).read_bytes())
+    return decode_body(StoreManifest, (root / "config" / MANIFEST).read_bytes())
 
 
 def fill(root, count=20, **settings):
@@ -92,7 +92,7 @@ def test_a_checkpoint_notes_one_moment_in_which_all_of_the_log_before_was_in_its
     found = noted(tmp_path)
     assert found.safe_offset == store.state().written_offset
     assert list(found.queues()) == [("T", 0, 0, 10), ("T", 1, 0, 10)]
-    assert found.index_files == store._parts.index.file_names
+    assert found.index_files == store._components.index.file_names
     store.shutdown()
 
 
@@ -247,12 +247,12 @@ class FullForAll(FaultyDisk):
     room = None
 
     def _run(self, call):
-        if call.kind == "delete" and self.room is not None:
-            self.room += 1
-        if call.kind in {"write_whole", "create", "write"} and self.room is not None:
-            if not self.room:
+        if call.kind == "delete" and self.get_buffer is not None:
+            self.get_buffer += 1
+        if call.kind in {"write_whole", "create", "write"} and self.get_buffer is not None:
+            if not self.get_buffer:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
-            self.room -= 1
+            self.get_buffer -= 1
         return super()._run(call)
 
 
@@ -265,13 +265,13 @@ def test_on_a_full_disk_no_queue_is_written_before_it_is_noted_that_all_are_made
     fill(tmp_path, check_whole_log_bytes=0).shutdown()
     shutil.rmtree(tmp_path / "consumequeue" / "T" / "0")
     disk = FullForAll(LocalDisk())
-    disk.room = 0
+    disk.get_buffer = 0
     if gone == "at once":
         with suppress(OSError):
             crash(open_store(tmp_path, disk, check_whole_log_bytes=0))
     else:
         for room in range(1, 12):
-            disk.room = room
+            disk.get_buffer = room
             with suppress(OSError):
                 crash(open_store(tmp_path, disk, check_whole_log_bytes=0))
     again = open_store(tmp_path, check_whole_log_bytes=0)
@@ -316,4 +316,4 @@ def test_an_index_that_is_wanted_later_has_all_messages(tmp_path):
 def test_a_hole_without_a_start_and_an_end_is_none(hole):
     data = json.dumps({"holes": [[0, 7], hole]}).encode()
     with pytest.raises(BodyError, match="needed two places, start and end"):
-        decode_body(Manifest, data)
+        decode_body(StoreManifest, data)

@@ -95,7 +95,7 @@ class DiskThatFlushesWhileItWrites(LocalDisk):
 
     def __init__(self):
         self.during_write = lambda: None
-        self.flushed = []
+        self.flush_future = []
 
     def create(self, path, size):
         file = super().create(path, size)
@@ -106,7 +106,7 @@ class DiskThatFlushesWhileItWrites(LocalDisk):
             write(data, position)
 
         def noted_flush():
-            self.flushed.append(bytes(file.read(0, 5)))
+            self.flush_future.append(bytes(file.read(0, 5)))
             flush()
 
         file.write, file.flush = write_with_a_flush_before_it, noted_flush
@@ -119,9 +119,9 @@ def test_a_flush_that_runs_during_a_write_does_not_count_for_it(tmp_path):
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     disk.during_write = files.flush
     files.write(0, b"hello")
-    assert disk.flushed == [bytes(5)]
+    assert disk.flush_future == [bytes(5)]
     files.flush()
-    assert disk.flushed == [bytes(5), b"hello"]
+    assert disk.flush_future == [bytes(5), b"hello"]
 
 
 @pytest.mark.parametrize("offset", [0, 100, 200])

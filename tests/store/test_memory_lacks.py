@@ -49,10 +49,10 @@ class Senders:
         else:
             self._tell(text, queue_id, result)
 
-    def put_later(self, text, queue_id=0):
+    def put_buffered(self, text, queue_id=0):
         draft = draft_of(message(text, queue_id=queue_id))
         try:
-            fault = self.store.put_later(RecordTemplate(draft), draft.body, draft.properties, 5)
+            fault = self.store.put_buffered(RecordTemplate(draft), draft.body, draft.properties, 5)
         except MemoryError:
             self.refused.add(text)
         else:
@@ -77,7 +77,7 @@ class Senders:
         """Each that was put to be written later is told of its own message,
         now or the next time."""
         try:
-            results = self.store.write_out()
+            results = self.store.write_buffered()
         except MemoryError:
             return
         if results:
@@ -104,10 +104,10 @@ class Senders:
 
 def work(senders, name):
     for number in range(3):
-        senders.put_later(f"{name} later {number}", number % 2)
+        senders.put_buffered(f"{name} later {number}", number % 2)
     senders.put(f"{name} behind")
-    senders.put_later(f"{name} large " + "x" * 2500)
-    senders.put_later(f"{name} too large for the rest of the file " + "x" * 2500)
+    senders.put_buffered(f"{name} large " + "x" * 2500)
+    senders.put_buffered(f"{name} too large for the rest of the file " + "x" * 2500)
     senders.end_turn()
     senders.put(f"{name} other queue", 1)
     senders.put_batch(f"{name} batch 1", f"{name} batch 2")
@@ -143,9 +143,9 @@ def lack_at(root, number, within=""):
     senders.put("last")
     try:
         assert "last" in senders.told.values(), senders.refused
-        store.flushed(store.state().written_offset).result(10)
+        store.flush_future(store.state().written_offset).result(10)
         assert store.reput()
-        assert (store.state().failure, store.state().hindrance) == (None, None)
+        assert (store.state().failure, store.state().degradation) == (None, None)
         senders.check(store)
         crash(store)
         again = open_store(root)
@@ -169,6 +169,6 @@ def test_whatever_line_lacks_memory_who_puts_is_told_the_truth_and_the_next_one_
 
 def test_so_it_is_for_each_line_that_writes_what_was_put_to_be_written_later(tmp_path):
     """Once it is written, nothing may fail: chance finds these few lines among hundreds seldom."""
-    within = "_write_later"
+    within = "_write_buffered"
     for number in lines_of_work(tmp_path / "all", within).first_and_last_of_each():
         lack_at(tmp_path / str(number), number, within)

@@ -283,8 +283,8 @@ class StoreMachine(RuleBasedStateMachine):
     def expire(self):
         files = self.store._log.files.files
         self.store._log.files.delete_before(files[1].from_offset)
-        self.store._checkpointing.expire_entries()
-        self.store._parts.index.delete_before(self.store._log.min_offset)
+        self.store._checkpointer.expire_entries()
+        self.store._components.index.delete_before(self.store._log.min_offset)
         self.store.save_checkpoint()
         for key in self.model:
             self.first[key] = self.store.queue_offsets(*key).first
@@ -358,9 +358,9 @@ def test_a_stop_that_has_no_room_for_its_checkpoint_says_so_and_one_in_order_say
     disk = LackingDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))
-    disk.lack(errno.ENOSPC)
+    disk.descriptor_shortage(errno.ENOSPC)
     assert "no checkpoint is taken: the disk is full" in store.shutdown()
-    disk.lack(None)
+    disk.descriptor_shortage(None)
     assert open_store(tmp_path, disk).shutdown() is None
 
 
@@ -370,12 +370,12 @@ def test_a_checkpoint_that_is_cut_short_by_a_stop_does_not_say_that_nothing_hind
     disk = LackingDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))
-    disk.lack(errno.ENOSPC)
+    disk.descriptor_shortage(errno.ENOSPC)
     assert not store.save_checkpoint()
-    store.take_no_more("it is told to stop")
+    store.stop_accepting("it is told to stop")
     assert not store.save_checkpoint()
-    assert "no checkpoint is taken: the disk is full" in store.state().hindrance
+    assert "no checkpoint is taken: the disk is full" in store.state().degradation
     assert not any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))
-    disk.lack(None)
+    disk.descriptor_shortage(None)
     assert store.shutdown() is None
     assert any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))

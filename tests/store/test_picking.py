@@ -13,7 +13,7 @@ from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.chunk import RecordChunk
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 from rocketpoll.broker.store.queues.entry_check import WrongEntry
-from rocketpoll.broker.store.read.entry_selection import Limits, pick_all, pick_few, pick_many
+from rocketpoll.broker.store.read.entry_selection import GetLimits, select_all, select_few, select_many
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 LOG_MIN_OFFSET = 10
@@ -32,7 +32,7 @@ sizes = st.integers(0, 10_000)
 
 class CodeFilter:
     needs_messages = False
-    looks_max = 10**6
+    evaluated_max = 10**6
 
     def matches_code(self, code):
         return code == 1
@@ -68,7 +68,7 @@ def many(found, limits, wanted, cuts=()):
             taken.append(end)
             yield data[start * ENTRY_BYTES : end * ENTRY_BYTES]
 
-    return pick_many(pieces(), limits, LOG_MIN_OFFSET, wanted, None), taken
+    return select_many(pieces(), limits, LOG_MIN_OFFSET, wanted, None), taken
 
 
 def same(one, other):
@@ -84,10 +84,10 @@ def is_there(entry):
 
 @given(entries, counts, sizes, st.booleans(), st.sets(st.integers(1, 63)))
 def test_one_by_one_all_at_once_or_in_pieces(found, count_max, bytes_max, filtered, cuts):
-    limits, wanted = Limits(count_max, bytes_max, 10**6), CodeFilter() if filtered else None
+    limits, wanted = GetLimits(count_max, bytes_max, 10**6), CodeFilter() if filtered else None
     whole, _ = many(found, limits, wanted)
     assert same(whole, many(found, limits, wanted, cuts)[0])
-    few = pick_few(packed(found), limits, LOG_MIN_OFFSET, wanted, are_all=True)
+    few = select_few(packed(found), limits, LOG_MIN_OFFSET, wanted, are_all=True)
     if few is None:
         passed_over = found[: whole.scanned]
         assert not any(map(is_there, passed_over))
@@ -98,15 +98,15 @@ def test_one_by_one_all_at_once_or_in_pieces(found, count_max, bytes_max, filter
         assert whole.scanned == len(found) or is_there(found[whole.scanned])
     else:
         assert same(whole, few)
-    as_is = None if filtered else pick_all(packed(found), limits, LOG_MIN_OFFSET)
+    as_is = None if filtered else select_all(packed(found), limits, LOG_MIN_OFFSET)
     assert as_is is None or same(whole, as_is)
 
 
 @given(entries, counts, sizes)
 def test_if_the_first_few_do_not_decide_none_of_them_is_handed_out_yet(found, count_max, bytes_max):
-    limits = Limits(count_max, bytes_max, 10**6)
-    first = pick_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=False)
-    more = pick_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=True)
+    limits = GetLimits(count_max, bytes_max, 10**6)
+    first = select_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=False)
+    more = select_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=True)
     assert first is None or same(first, more)
     if first is None and more is not None:
         assert more.scanned == len(found)
@@ -116,9 +116,9 @@ def test_if_the_first_few_do_not_decide_none_of_them_is_handed_out_yet(found, co
 def test_no_more_pieces_are_taken_than_the_limits_decide_on():
     found = [(10 + number, 100, 1) for number in range(60)]
     for limits, pieces in (
-        (Limits(10, 10**6, 60), 1),
-        (Limits(11, 10**6, 60), 2),
-        (Limits(60, 999, 60), 1),
+        (GetLimits(10, 10**6, 60), 1),
+        (GetLimits(11, 10**6, 60), 2),
+        (GetLimits(60, 999, 60), 1),
     ):
         assert len(many(found, limits, CodeFilter(), range(10, 60, 10))[1]) == pieces
 
@@ -138,7 +138,7 @@ def test_an_expensive_filter_is_asked_about_fewer_messages():
     def records(places, _):
         return RecordChunk(b"".join(encoded(message("x")) for _ in places))
 
-    picked = pick_many([packed(found)], Limits(60, 10**7, 60), 0, Dear(), records)
+    picked = select_many([packed(found)], GetLimits(60, 10**7, 60), 0, Dear(), records)
     assert (picked.scanned, len(picked.places), sum(asked)) == (25, 0, 25)
 
 
@@ -156,7 +156,7 @@ def test_a_filter_that_takes_long_looks_into_fewer_bytes():
     def records(places, _):
         return RecordChunk(b"".join(encoded(message("x")) for _ in places))
 
-    picked = pick_many([packed(found)], Limits(5_000, 10**7, 5_000), 0, Dear(), records)
+    picked = select_many([packed(found)], GetLimits(5_000, 10**7, 5_000), 0, Dear(), records)
     assert 0 < picked.scanned < 5_000
     assert not len(picked.places)
 
@@ -173,7 +173,7 @@ def test_what_lies_before_a_message_that_cannot_be_read_is_picked(is_known, firs
             raise WrongEntry(37, number if is_known else 0)
         return sizes
 
-    pick = partial(pick_many, [packed(found)], Limits(60, 10**7, 60), 0, EveryMessage(), records)
+    pick = partial(select_many, [packed(found)], GetLimits(60, 10**7, 60), 0, EveryMessage(), records)
     if first == 37:
         with pytest.raises(WrongEntry):
             pick()
@@ -191,7 +191,7 @@ def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted():
         looks.append(sum(sizes))
         return sizes
 
-    picked = pick_many([packed(found)], Limits(3, 10**7, 60), 0, EveryMessage(), records)
+    picked = select_many([packed(found)], GetLimits(3, 10**7, 60), 0, EveryMessage(), records)
     assert (picked.scanned, len(picked.places)) == (3, 3)
     assert looks == [200_000, 200_000]
     looks.clear()
@@ -201,5 +201,5 @@ def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted():
             return np.zeros(len(chunk), bool)
 
     found = [(10, 4_000_000, 1)] * 60
-    picked = pick_many([packed(found)], Limits(3, 10**7, 60), 0, NoMessage(), records)
+    picked = select_many([packed(found)], GetLimits(3, 10**7, 60), 0, NoMessage(), records)
     assert (picked.status, picked.scanned, len(looks)) == (Status.NO_MATCHED_MESSAGE, 2, 2)

@@ -21,11 +21,11 @@ def proofs_in(root):
 
 def test_proof_files_are_bounded_in_number(tmp_path):
     store = open_store(tmp_path)
-    places = [store.proofs.write(client, NONCE, *ENDS) for client in range(PROOFS_MAX + 3)]
+    places = [store.proof_files.write(client, NONCE, *ENDS) for client in range(PROOFS_MAX + 3)]
     assert [place is None for place in places] == [False] * PROOFS_MAX + [True] * 3
     assert len(proofs_in(tmp_path)) == PROOFS_MAX
-    store.proofs.discard(0)
-    assert store.proofs.write("another", NONCE, *ENDS) is not None
+    store.proof_files.discard(0)
+    assert store.proof_files.write("another", NONCE, *ENDS) is not None
     store.shutdown()
     assert proofs_in(tmp_path) == []
 
@@ -33,7 +33,7 @@ def test_proof_files_are_bounded_in_number(tmp_path):
 def test_proof_files_that_a_crash_has_left_are_deleted_at_the_next_start(tmp_path):
     store = open_store(tmp_path)
     store.put_message(message("a"))
-    store.proofs.write("client", NONCE, *ENDS)
+    store.proof_files.write("client", NONCE, *ENDS)
     crash(store)
     assert proofs_in(tmp_path) == ["proof.0"]
     store = open_store(tmp_path)
@@ -45,11 +45,11 @@ def test_proof_files_that_a_crash_has_left_are_deleted_at_the_next_start(tmp_pat
 def test_proof_files_are_not_written_after_a_shutdown(tmp_path):
     """Another broker may have the directory by then."""
     store = open_store(tmp_path)
-    store.proofs.write("client", NONCE, *ENDS)
+    store.proof_files.write("client", NONCE, *ENDS)
     store.shutdown()
     (tmp_path / "proof.0").write_text("another broker's")
-    store.proofs.discard("client")
-    assert store.proofs.write("client", NONCE, *ENDS) is None
+    store.proof_files.discard("client")
+    assert store.proof_files.write("client", NONCE, *ENDS) is None
     assert proofs_in(tmp_path) == ["proof.0"]
 
 
@@ -75,10 +75,10 @@ def test_a_disk_that_takes_no_proof_only_turns_the_files_off(tmp_path, caplog, c
     store = open_store(tmp_path, disk=disk)
     disk.refuses = True
     for client in range(3):
-        assert store.proofs.write(client, NONCE, *ENDS) is None
+        assert store.proof_files.write(client, NONCE, *ENDS) is None
     assert len([each for each in caplog.messages if "proof files" in each]) == 1
     disk.refuses = False
-    assert store.proofs.write("client", NONCE, *ENDS) is not None
+    assert store.proof_files.write("client", NONCE, *ENDS) is not None
     store.put_message(message("a"))
     assert bodies(store) == ["a"]
     store.shutdown()

@@ -27,33 +27,33 @@ def reopened(tmp_path):
 
 def test_queues_are_made_when_they_get_their_first_entry(table, tmp_path):
     assert table.get("T", 0) is None
-    table.get_or_make("T", 0)
+    table.get_or_create("T", 0)
     assert not (tmp_path / "consumequeue").exists()
-    table.get_or_make("T", 0).append(0, ENTRIES)
+    table.get_or_create("T", 0).append(0, ENTRIES)
     assert (tmp_path / "consumequeue" / "T" / "0" / ("0" * 20)).is_file()
-    assert table.get("T", 0) is table.get_or_make("T", 0)
+    assert table.get("T", 0) is table.get_or_create("T", 0)
 
 
 def test_queues_are_found_again(table, tmp_path):
     for topic, queue_id in (("B", 1), ("A", 10), ("A", 2), ("%RETRY%g", 0)):
-        table.get_or_make(topic, queue_id).append(0, ENTRIES)
+        table.get_or_create(topic, queue_id).append(0, ENTRIES)
     found = [(topic, queue_id) for topic, queue_id, _ in reopened(tmp_path)]
     assert found == [("%RETRY%g", 0), ("A", 2), ("A", 10), ("B", 1)]
 
 
 def test_a_topic_goes_with_its_files(table, tmp_path):
     for topic, queue_id in (("A", 0), ("A", 1), ("B", 0)):
-        table.get_or_make(topic, queue_id).append(0, ENTRIES)
-    table.put_aside("A")
+        table.get_or_create(topic, queue_id).append(0, ENTRIES)
+    table.move_away("A")
     assert table.get("A", 0) is None
     assert not (tmp_path / "consumequeue" / "A").exists()
-    table.put_aside("never was")
-    assert len(table.left_topics) == 1
-    table.left_topics.delete_some()
-    assert len(table.left_topics) == 0
+    table.move_away("never was")
+    assert len(table.deleted_topic_files) == 1
+    table.deleted_topic_files.delete_some()
+    assert len(table.deleted_topic_files) == 0
     assert [topic for topic, _, _ in table] == ["B"]
     assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["B"]
-    table.get_or_make("A", 0).append(0, ENTRIES)
+    table.get_or_create("A", 0).append(0, ENTRIES)
     assert [topic for topic, _, _ in reopened(tmp_path)] == ["A", "B"]
 
 
@@ -79,7 +79,7 @@ HOSTILE = [
 def test_a_hostile_name_never_becomes_a_path(table, tmp_path, topic):
     assert topic_fault(topic) is not None
     with pytest.raises(ForeignFile, match="topic"):
-        table.get_or_make(topic, 0)
+        table.get_or_create(topic, 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,7 +98,7 @@ def test_a_directory_in_place_of_a_file_is_named_with_how_to_go_on(table, tmp_pa
 
 
 def test_queues_of_files_of_another_size_are_named_with_both_ways_to_go_on(table, tmp_path):
-    table.get_or_make("T", 0).append(0, ENTRIES)
+    table.get_or_create("T", 0).append(0, ENTRIES)
     larger = QueueTable(FilePool(LocalDisk()), tmp_path / "consumequeue", 320)
     with pytest.raises(ForeignFile, match="set to files of 320: start with the size") as refused:
         larger.load()
@@ -122,7 +122,7 @@ def test_the_first_flush_of_a_topic_makes_its_name_durable(tmp_path):
     disk.make_directory(tmp_path / "consumequeue")
     disk.flush_directory(tmp_path)
     for topic in ("T", "U"):
-        table.get_or_make(topic, 0).append(0, ENTRIES)
+        table.get_or_create(topic, 0).append(0, ENTRIES)
         table.flush()
         for state in power_loss_states(disk.log(), random.Random(1), 3, tmp_path.with_name("lost")):
             assert (state / "consumequeue" / topic / "0").is_dir()

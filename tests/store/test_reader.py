@@ -27,7 +27,7 @@ from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
-from rocketpoll.broker.store.queues.queue_table import FoundEnds
+from rocketpoll.broker.store.queues.queue_table import RecoveredEnds
 from rocketpoll.broker.store.read.message_reader import MessageReader
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
@@ -58,7 +58,7 @@ def test_a_queue_that_nobody_wrote_to(store):
 
 
 def test_a_queue_without_messages(store):
-    store._queues.get_or_make("T", 0)
+    store._queues.get_or_create("T", 0)
     assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
@@ -92,7 +92,7 @@ def expire(store, clock):
     """All files but the last: they are old by the clock and by the newest message."""
     clock.now_ms = 4_000_000_000_000
     store.put_message(message("newest"))
-    store.keep_by(
+    store.update_retention(
         dataclasses.replace(
             store._cleaning.config,
             file_reserved_time_hours=0,
@@ -177,7 +177,7 @@ def test_who_comes_for_what_is_yet_to_be_carried_is_not_sent_back(tmp_path, visi
     queue_id = 0 if visible else 1
     put_batch(store, *(message(number, queue_id=queue_id) for number in range(3)))
     end = visible + 3
-    assert "disk is full" in store.state().hindrance
+    assert "disk is full" in store.state().degradation
     for offset in range(visible + 1, end):
         found = store.get_message("T", queue_id, offset)
         assert (found.status, found.next_begin_offset, found.max_offset) == (
@@ -343,10 +343,10 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
         places.append(at)
         sizes.append(size)
         at += size
-    found_ends = FoundEnds(lambda: 0)
+    found_ends = RecoveredEnds(lambda: 0)
     reput = SimpleNamespace(holes=())
     parts = SimpleNamespace(
-        log=log, queues=None, dispatcher=None, found_ends=found_ends, reput=reput
+        log=log, queues=None, dispatcher=None, recovered_ends=found_ends, reput=reput
     )
     reader = MessageReader(parts, lambda: None, lambda _: 0)
     offsets = range(7, 7 + len(places))
@@ -468,22 +468,22 @@ def test_where_places_do_no_record_is_read_unless_its_entry_was_believed(tmp_pat
 
     def get(answer):
         return store.get_message(
-            "T", 0, 1, do_places=lambda places, sizes: asked.append((places, sizes)) or answer
+            "T", 0, 1, wants_offsets_only=lambda places, sizes: asked.append((places, sizes)) or answer
         )
 
     plain = store.get_message("T", 0, 1)
     read.clear()
     found = get(answer=True)
     assert (found.buffers, read) == ((), [])
-    assert asked == [(plain.places, plain.sizes)]
-    assert (found.places, found.sizes, found.body_bytes) == (
-        plain.places,
+    assert asked == [(plain.physical_offsets, plain.sizes)]
+    assert (found.physical_offsets, found.sizes, found.body_bytes) == (
+        plain.physical_offsets,
         plain.sizes,
         plain.body_bytes,
     )
     assert outcome(found) == outcome(plain)
     assert get(answer=False) == plain
-    queue.believed_before = 2
+    queue.unverified_before = 2
     assert get(answer=True) == plain
     assert len(asked) == 2
     store.shutdown()
@@ -503,7 +503,7 @@ def test_an_entry_of_a_huge_record_that_is_not_there_is_told_as_no_place(tmp_pat
         return True
 
     with pytest.raises(UnreadableFile):
-        store.get_message("T", 0, 1, do_places=do_places)
+        store.get_message("T", 0, 1, wants_offsets_only=do_places)
     assert not told
     store.shutdown()
 

@@ -18,7 +18,7 @@ from stores import message, open_store, small_config
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.dispatch import reput
-from rocketpoll.broker.store.errors import StartEnded, StoreFailed
+from rocketpoll.broker.store.errors import StartInterrupted, StoreFailed
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.startup import opener
@@ -73,7 +73,7 @@ def a_store_without_queues(root, **others):
     store.delete_topic("D")
     store.put_message(message("of a topic that is there again", "D", 1))
     store._log.files.delete_before(3 * LOG_BYTES)
-    store._checkpointing.expire_entries()
+    store._checkpointer.expire_entries()
     store.shutdown()
     file = sorted((root / "commitlog").iterdir())[4]
     with file.open("r+b") as damaged:
@@ -109,7 +109,7 @@ def finished(root, **others):
     store.shutdown()
     again = open_store(root, **settings(**others))
     assert content(again) == found
-    assert not again._checkpointing.manifest().is_rebuilding
+    assert not again._checkpointer.load_manifest().is_rebuilding
     again.shutdown()
     return found
 
@@ -163,8 +163,8 @@ def watched(root, end_at=None, **others):
         return end_at is not None and len(reports) >= end_at
 
     try:
-        store = MessageStore(small(root, **others), LocalDisk(), lambda: 0, watch=watch)
-    except StartEnded as error:
+        store = MessageStore(small(root, **others), LocalDisk(), lambda: 0, on_progress=watch)
+    except StartInterrupted as error:
         return reports, str(error)
     store.shutdown()
     return reports, None
@@ -193,12 +193,12 @@ def test_a_start_that_is_told_to_end_notes_its_progress_and_the_next_does_only_t
 
 def test_a_start_that_is_told_to_end_as_it_checks_the_log_changes_nothing(tmp_path):
     a_store_without_queues(tmp_path)
-    with pytest.raises(StartEnded, match="while it checks the commit log"):
+    with pytest.raises(StartInterrupted, match="while it checks the commit log"):
         MessageStore(
             small(tmp_path, check_whole_log_bytes=1 << 30),
             LocalDisk(),
             lambda: 0,
-            watch=lambda *_: True,
+            on_progress=lambda *_: True,
         )
     assert not (tmp_path / "consumequeue").exists() or not any(
         (tmp_path / "consumequeue").iterdir()

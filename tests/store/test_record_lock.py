@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from rocketpoll.broker.store.files.file_lock import RecordLock
+from rocketpoll.broker.store.files.file_lock import FileLock
 
 
 def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_asking(tmp_path):
-    held = RecordLock(tmp_path / "lock")
+    held = FileLock(tmp_path / "lock")
     with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)) as refused:
-        RecordLock(tmp_path / "lock")
+        FileLock(tmp_path / "lock")
     assert refused.value.filename == str(tmp_path / "lock")
     child = os.fork()
     if child == 0:  # a lock of a process is none of its child's
@@ -25,7 +25,7 @@ def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_aski
 
 
 def test_a_forked_child_that_would_write_is_told_that_the_directory_is_not_its_own(tmp_path):
-    held = RecordLock(tmp_path / "lock")
+    held = FileLock(tmp_path / "lock")
     held.check_directory()
     child = os.fork()
     if child == 0:
@@ -40,7 +40,7 @@ def test_a_forked_child_that_would_write_is_told_that_the_directory_is_not_its_o
 
 
 def test_two_files_of_one_directory_have_two_locks(tmp_path):
-    held = [RecordLock(tmp_path / name) for name in "ab"]
+    held = [FileLock(tmp_path / name) for name in "ab"]
     for lock in held:
         lock.release()
 
@@ -48,7 +48,7 @@ def test_two_files_of_one_directory_have_two_locks(tmp_path):
 def test_a_file_that_may_not_be_opened_is_no_file_that_somebody_has_locked(tmp_path):
     (tmp_path / "lock").mkdir()
     with pytest.raises(IsADirectoryError, match="lock"):
-        RecordLock(tmp_path / "lock")
+        FileLock(tmp_path / "lock")
 
 
 def test_directories_below_are_locked_with_it_by_whatever_name_they_are_reached(tmp_path):
@@ -57,11 +57,11 @@ def test_directories_below_are_locked_with_it_by_whatever_name_they_are_reached(
         root.mkdir()
     (one / "log").mkdir()
     (two / "log").symlink_to(one / "log")
-    held = RecordLock(one / "lock", [one / "log", one / "missing"])
+    held = FileLock(one / "lock", [one / "log", one / "missing"])
     with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)) as refused:
-        RecordLock(two / "lock", [two / "log"])
+        FileLock(two / "lock", [two / "log"])
     assert refused.value.filename == str(two / "log")
-    RecordLock(two / "lock").release()  # nothing of the attempt is left
+    FileLock(two / "lock").release()  # nothing of the attempt is left
     held.release()
-    RecordLock(two / "lock", [two / "log"]).release()
-    RecordLock(one / "lock", [one / "log"]).release()
+    FileLock(two / "lock", [two / "log"]).release()
+    FileLock(one / "lock", [one / "log"]).release()

@@ -65,7 +65,7 @@ def crashed(root):
 def recover(root):
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), root / LOG, LOG_FILE_BYTES)
     files.load()
-    found = LogRecovery(files, Checkpoint(0, 0)).follow_from(0)
+    found = LogRecovery(files, Checkpoint(0, 0)).scan_from(0)
     files.close()
     return found
 
@@ -73,14 +73,14 @@ def recover(root):
 def test_an_empty_log_ends_where_it_begins(tmp_path):
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / LOG, LOG_FILE_BYTES)
     files.load()
-    assert LogRecovery(files, Checkpoint(0, 0)).follow_from(0).end_offset == 0
+    assert LogRecovery(files, Checkpoint(0, 0)).scan_from(0).end_offset == 0
 
 
 def test_the_end_is_behind_the_last_whole_record(tmp_path):
     places = fill(tmp_path, [f"{n}" * 200 for n in range(60)])
     found = recover(tmp_path)
     assert (found.end_offset, found.holes) == (places[-1][1], ())
-    assert found.times.last_ms == 1_700_000_000_000
+    assert found.timeline.last_ms == 1_700_000_000_000
 
 
 def test_a_log_cut_anywhere_in_its_last_three_records(tmp_path):
@@ -408,7 +408,7 @@ def record_in_a_body(at):
     """A whole record of another topic, for a place in the log: what a sender may choose."""
     draft = draft_of(message("FORGED", topic="Payments"))
     draft.prepare()
-    return draft.sealed(1, at, 1_700_000_000_000)
+    return draft.encode(1, at, 1_700_000_000_000)
 
 
 def log_with_a_record_in_a_body(root, count):

@@ -28,7 +28,7 @@ def put_chunk(store):
 
 def put_together(store):
     assert put_later(store, *REFUSED[:30]) == [None] * 30
-    return store.write_out()
+    return store.write_buffered()
 
 
 def with_one_message(root, disk):

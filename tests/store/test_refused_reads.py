@@ -129,7 +129,7 @@ def test_what_memory_is_lacking_for_is_no_damage(sizes, pages):
         disk.refusals.clear()
         if store.is_opening:
             store.finish_opening()
-        store.reput_again()
+        store.retry_degraded()
         assert store.state().holes == ()
         assert [text for text, _ in found_in(store).values()] == texts
         assert store.put_message(message("after")).queue_offset == len(texts)

@@ -11,7 +11,7 @@ from rmq_spark.wire.record import encode_record
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.log.checkpoint_file import Checkpoint, load_checkpoint, save_checkpoint
-from rocketpoll.broker.store.maintenance.checkpointer import Checkpointing
+from rocketpoll.broker.store.maintenance.checkpointer import Checkpointer
 from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN
 
 
@@ -155,7 +155,7 @@ def test_a_start_that_ends_early_after_a_rocketmq_broker_was_killed_loses_none_o
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes(encode_record(theirs).ljust(4096, b"\0"))
     (tmp_path / "abort").write_bytes(b"")
     with monkeypatch.context() as broken:
-        broken.setattr(Checkpointing, "save", _ends_here)
+        broken.setattr(Checkpointer, "save", _ends_here)
         with pytest.raises(KeyboardInterrupt):
             open_store(tmp_path)
     again = open_store(tmp_path)

@@ -43,7 +43,7 @@ def test_what_is_told_of_can_be_read_already(tmp_path):
     put_batch(store, message("a"), message("b"))
     for queue_id in (1, 2):
         put_later(store, message("c", queue_id=queue_id))
-    store.write_out()
+    store.write_buffered()
     assert read == [["a", "b"], ["c"], ["c"]]
     store.shutdown()
 
@@ -55,8 +55,8 @@ def test_who_waits_at_a_queue_is_told_though_there_is_no_room_for_another_one(tm
     disk.plan = [FaultIn(directory="2", persistent=True, kinds={"create"}, error=errno.ENOSPC)]
     for queue_id in (0, 1, 2):
         put_later(store, message("b", queue_id=queue_id))
-    store.write_out()
-    assert "disk is full" in store.state().hindrance
+    store.write_buffered()
+    assert "disk is full" in store.state().degradation
     told = [arrival[1:3] for arrival in listener.arrivals]
     assert told == [(0, 1), (0, 2), (1, 1)]
     disk.plan = ()
@@ -81,9 +81,9 @@ def test_a_listener_that_fails_for_one_queue_is_told_of_the_others(
     store = open_store(tmp_path, listener=Fails())
     for queue_id in range(3):
         put_later(store, message("x", queue_id=queue_id))
-    store.write_out()
+    store.write_buffered()
     assert [queue_id for _, queue_id, _, _ in listener.arrivals] == [0, 2]
-    assert (store.state().hindrance, store.state().failure) == (None, None)
+    assert (store.state().degradation, store.state().failure) == (None, None)
     assert "telling of new messages in queue 1 of T failed" in caplog.text
     store.shutdown()
 
@@ -121,7 +121,7 @@ def test_what_was_just_written_is_not_read_again_and_shown_all_the_same(
         patch.setattr(store._reput, "_next_records", None)
         for text, queue_id, tags in (("a", 0, "A"), ("b", 1, None), ("c", 0, "B")):
             put_later(store, message(text, queue_id=queue_id, tags=tags))
-        store.write_out()
+        store.write_buffered()
     assert listener.arrivals == [("T", 0, 2, [tags_code("A"), tags_code("B")]), ("T", 1, 1, [0])]
     assert (bodies(store), bodies(store, "T", 1)) == (["a", "c"], ["b"])
     store.shutdown()
@@ -156,7 +156,7 @@ def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
     store._wake_reput = lambda: None
     for number in range(200):
         put_later(store, message(f"{number} later", tags="A"))
-        store.write_out()
+        store.write_buffered()
         last = store.put_message(message(f"{number} at once", tags="B"))
     store.wait_until_stored(last)
     store.reput()
@@ -237,7 +237,7 @@ def test_the_index_catches_up_in_steps_between_which_others_are_let_in(tmp_path)
     for _ in range(count):
         last = store.put_message(message("body", keys="k"))
     size = last.physical_offset // (count - 1)
-    bulk_tools.loading().result()
+    bulk_tools.start_loading().result()
     steps, is_done = [0], False
     while not is_done:
         is_done = store._reput.catch_up_index(lambda: True)
@@ -358,7 +358,7 @@ def test_whatever_keeps_messages_from_their_queues_for_good_ends_the_taking_of_m
     def failing(*_):
         raise error
 
-    monkeypatch.setattr(store._parts.dispatcher, "entries_of_few", failing)
+    monkeypatch.setattr(store._components.dispatcher, "entries_of_few", failing)
     store.put_message(message("the last that is taken"))
     assert repr(error) in store.state().failure
     assert "carrying messages to their consume queues failed" in caplog.text
@@ -378,11 +378,11 @@ def test_a_lack_of_memory_is_waited_for(tmp_path, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as lacking:
-        lacking.setattr(store._parts.dispatcher, "entries_of_few", failing)
+        lacking.setattr(store._components.dispatcher, "entries_of_few", failing)
         store.put_message(message("a"))
-        assert (store.state().failure, "short of memory" in store.state().hindrance) == (None, True)
+        assert (store.state().failure, "short of memory" in store.state().degradation) == (None, True)
     store.reput()
-    assert (bodies(store), store.state().hindrance) == (["a"], None)
+    assert (bodies(store), store.state().degradation) == (["a"], None)
     store.shutdown()
 
 

@@ -448,7 +448,7 @@ def test_full_disk_keeps_young_files_and_refuses_sends_without_clean_file_forcib
 ):
     store = with_log_files(tmp_path, full_disk, clock, 9, clean_file_forcibly_enable=False)
     assert store.clean() == 0
-    assert "over 90%" in store.why_nothing_is_taken()
+    assert "over 90%" in store.unavailable_reason()
     clock.now_ms += 73 * HOUR  # the messages expire, and one that comes later shows it
     full_disk.others = -5
     store.clean()
@@ -460,7 +460,7 @@ def test_full_disk_keeps_young_files_and_refuses_sends_without_clean_file_forcib
 
 def reports_of(store):
     reports = []
-    store.report_deletions_to(reports.append)
+    store.set_deletion_listener(reports.append)
     return reports
 
 

@@ -7,8 +7,8 @@ from staged_rows import result_of, sized
 from stores import bodies, crash, message, open_store
 
 from rmq_spark.wire.record import decode_record
-from rmq_spark.wire.record_checksum import is_intact
-from rocketpoll.broker.store.batch_commit.rollback import first_row, newest_row, roll_back
+from rmq_spark.wire.record_checksum import has_valid_checksum
+from rocketpoll.broker.store.batch_commit.rollback import first_row, newest_row, rollback_rows
 
 MARK = 77
 
@@ -22,9 +22,9 @@ def store(tmp_path):
 
 def put_marked(store, *texts, mark=MARK):
     sizes, records, _ = sized(texts)
-    checked = result_of(store._chunks.checked(records, sizes))
+    checked = result_of(store._chunk_appender.checked(records, sizes))
     checked.mark(mark)
-    return store._chunks.put_checked(checked).physical_offset
+    return store._chunk_appender.put_checked(checked).physical_offset
 
 
 def test_marked_records_are_rolled_back_and_no_others(store):
@@ -32,11 +32,11 @@ def test_marked_records_are_rolled_back_and_no_others(store):
     at = put_marked(store, "a", "b" * 3000)  # over the end of a file of the log
     put_marked(store, "of another commit", mark=78)
     store.put_message(message("behind"))
-    roll_back(store._log, 0, MARK)
-    roll_back(store._log, 0, MARK)
+    rollback_rows(store._log, 0, MARK)
+    rollback_rows(store._log, 0, MARK)
     record = store.record_at(at)
     found = decode_record(record)
-    assert is_intact(record)
+    assert has_valid_checksum(record)
     assert (found.body, found.sys_flag & 0xC, found.prepared_transaction_offset) == (
         b"a",
         0xC,
@@ -54,7 +54,7 @@ def test_what_lies_before_the_start_is_not_looked_at(store):
     at = put_marked(store, "a")
     start = store.state().written_offset
     put_marked(store, "b")
-    roll_back(store._log, start, MARK)
+    rollback_rows(store._log, start, MARK)
     assert decode_record(store.record_at(at)).sys_flag & 0xC == 0
 
 
@@ -63,14 +63,14 @@ def test_damage_between_is_passed_over(store):
     damaged = store.put_message(message("damaged" * 20)).physical_offset
     at = put_marked(store, "a")
     store._log.files.write(damaged + 4, b"\0" * 40)
-    roll_back(store._log, 0, MARK)
+    rollback_rows(store._log, 0, MARK)
     assert decode_record(store._log.record(at)).sys_flag & 0xC == 0xC
 
 
 def test_the_first_row_of_a_commit_is_one_that_was_not_taken_back(store):
     at = put_marked(store, "a", "b")
     assert first_row(store._log, 0, MARK) == at
-    roll_back(store._log, 0, MARK)
+    rollback_rows(store._log, 0, MARK)
     assert first_row(store._log, 0, MARK) is None
     again = put_marked(store, "c")
     assert first_row(store._log, 0, MARK) == again
@@ -80,5 +80,5 @@ def test_the_newest_commit_is_that_of_the_highest_mark_wherever_it_lies(store):
     at = put_marked(store, "a" * 3_000, mark=MARK + 1)
     put_marked(store, "b" * 3_000)  # in the next file of the log
     assert newest_row(store._log, 0) == (MARK + 1, at)
-    roll_back(store._log, 0, MARK + 1)
+    rollback_rows(store._log, 0, MARK + 1)
     assert newest_row(store._log, 0)[0] == MARK

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpoll.broker.store.files.local_file import leads_to
+from rocketpoll.broker.store.files.local_file import is_same_file
 
 
 @pytest.fixture
@@ -23,18 +23,18 @@ def opened(tmp_path):
 
 def test_a_path_leads_to_what_it_led_to_by_whatever_name(opened, tmp_path):
     path, descriptor = opened
-    assert leads_to(path, descriptor)
+    assert is_same_file(path, descriptor)
     (tmp_path / "link").symlink_to(path)
-    assert leads_to(tmp_path / "link", descriptor)
+    assert is_same_file(tmp_path / "link", descriptor)
 
 
 def test_what_was_replaced_is_another_and_what_is_gone_is_an_error(opened):
     path, descriptor = opened
     path.rename(path.with_name("aside"))
     with pytest.raises(FileNotFoundError):
-        leads_to(path, descriptor)
+        is_same_file(path, descriptor)
     path.touch()
-    assert not leads_to(path, descriptor)
+    assert not is_same_file(path, descriptor)
 
 
 def test_numbers_that_are_others_at_each_look_say_nothing_which_is_said_once(opened, caplog):
@@ -46,7 +46,7 @@ def test_numbers_that_are_others_at_each_look_say_nothing_which_is_said_once(ope
             return os.stat_result((0o100600, next(numbers), 4_711, 1, 0, 0, 0, 0, 0, 0))
 
     for _ in range(2):
-        assert leads_to(Numbered(path), descriptor)
+        assert is_same_file(Numbered(path), descriptor)
     assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
         f"the file system of {path} has another number for a file at each look"
     ]

@@ -12,12 +12,12 @@ from disks import Fault, FaultyDisk
 from logged_lines import lines_of
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-from rocketpoll.broker.store.errors import BatchRefused, Lacking
+from rocketpoll.broker.store.errors import BatchRefused, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.staging.staging_area import (
-    KEPT_SECONDS,
+    RETENTION_SECONDS,
     StagedName,
-    Staging,
+    StagingArea,
     StagingFull,
 )
 
@@ -49,7 +49,7 @@ def time():
 
 
 def opened(tmp_path, time, bytes_max=1_000):
-    staging = Staging(LocalDisk(), tmp_path / "staging", bytes_max, time)
+    staging = StagingArea(LocalDisk(), tmp_path / "staging", bytes_max, time)
     staging.load()
     return staging
 
@@ -64,7 +64,7 @@ def test_what_is_staged_is_read_back_also_by_the_next_start(tmp_path, time):
     assert staging.read(A) == b"records"
     assert staging.size == 16 + 7
     attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(b"records"))
-    assert staging.checked("s", 3, [attempt]) == [A]
+    assert staging.check_attempts("s", 3, [attempt]) == [A]
 
 
 def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, time):
@@ -72,7 +72,7 @@ def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, tim
     staging.put(A, 2, b"records")
     staging.put(A, 1, b"other")
     assert staging.read(A) == b"other"
-    with pytest.raises(Lacking, match="maxStagedBytes"):
+    with pytest.raises(TransientFailure, match="maxStagedBytes"):
         staging.put(A._replace(number=1), 1, b"more")
     staging.forget("s", last=3)
     staging.put(A._replace(number=1), 1, b"more")
@@ -103,7 +103,7 @@ def test_while_there_is_no_room_that_is_told_once_and_over_when_all_that_were_re
 def test_what_the_disk_has_refused_takes_no_room(tmp_path, time, kind):
     """Attempts have names of their own, so that nobody would take it back."""
     disk = FaultyDisk(LocalDisk())
-    staging = Staging(disk, tmp_path / "staging", 100, time)
+    staging = StagingArea(disk, tmp_path / "staging", 100, time)
     disk.plan = [Fault(persistent=True, kinds=frozenset({kind}), error=errno.ENOSPC)]
     for number in range(9):
         with pytest.raises(OSError, match="No space"):
@@ -116,7 +116,7 @@ def test_what_the_disk_has_refused_takes_no_room(tmp_path, time, kind):
 
 def test_what_cannot_be_deleted_either_takes_room_until_its_batch_goes(tmp_path, time):
     disk = FaultyDisk(LocalDisk())
-    staging = Staging(disk, tmp_path / "staging", 100, time)
+    staging = StagingArea(disk, tmp_path / "staging", 100, time)
     disk.plan = [Fault(persistent=True, kinds=frozenset({"write", "delete"}))]
     with pytest.raises(OSError, match="Input/output"):
         staging.put(A, 2, b"records")
@@ -161,7 +161,7 @@ def test_what_dead_runs_have_staged_goes_after_a_day(tmp_path, time):
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
     staged_at = (tmp_path / "staging" / "s" / "3-0-a").stat().st_mtime
-    time.now = staged_at + KEPT_SECONDS - 700
+    time.now = staged_at + RETENTION_SECONDS - 700
     staging.forget_old()
     assert names(tmp_path) == ["3-0-a"]
     time.now += 701
@@ -187,7 +187,7 @@ class Interrupted(str):
         return super().__eq__(other)
 
 
-@pytest.mark.parametrize("look", [Staging.forget, Staging.has_any])
+@pytest.mark.parametrize("look", [StagingArea.forget, StagingArea.has_any])
 def test_what_is_staged_while_others_are_looked_for_is_known(tmp_path, time, look):
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
@@ -203,12 +203,12 @@ def test_what_is_staged_while_others_are_looked_for_is_known(tmp_path, time, loo
 
 def test_a_commit_reads_no_rows_before_it_copies_them(tmp_path, time):
     disk = ReadingDisk(LocalDisk())
-    staging = Staging(disk, tmp_path / "staging", 1_000, time)
+    staging = StagingArea(disk, tmp_path / "staging", 1_000, time)
     parts = [b"some", b"more", b"records"]
     for number, part in enumerate(parts):
         staging.put(A._replace(number=number), 2, part)
     attempt = StagedAttempt(attempt="a", chunks=3, rows=6, crc=crc32(b"".join(parts)))
-    assert len(staging.checked("s", 3, [attempt])) == 3
+    assert len(staging.check_attempts("s", 3, [attempt])) == 3
     assert disk.read_paths == []
     assert {each.kind for each in disk.operations} == {"make_directory", "create", "write"}
 
@@ -220,7 +220,7 @@ def test_a_file_that_was_cut_is_told_before_anything_is_copied(tmp_path, time):
     path.write_bytes(path.read_bytes()[:-1])
     attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(b"records"))
     with pytest.raises(BatchRefused, match="it has 22 bytes, and had 23"):
-        staging.checked("s", 3, [attempt])
+        staging.check_attempts("s", 3, [attempt])
 
 
 @pytest.mark.parametrize("sink", ["", "..", ".x", "a/b", "x" * 201, "ä"])

@@ -49,7 +49,7 @@ def test_a_checkpoint_beside_a_queue_without_room_is_of_one_moment(tmp_path, cap
         store.put_message(message("x", topic, keys="k"))
     store._log.flush()  # so that one run of reput has all of them
     store.reput()
-    assert store.is_reput_hindered
+    assert store.is_reput_degraded
     store.put_message(message("last"))
     store.save_checkpoint()
     crash(store)
@@ -85,8 +85,8 @@ def test_a_checkpoint_beside_a_deletion_is_of_one_moment(tmp_path, caplog):
 
     disk.before = put_meanwhile
     store._wake_reput = lambda: None  # the checkpoint comes first
-    put = store._appended
-    store._appended = lambda result: (put(result), store.reput())[0]
+    put = store._wake_after_append
+    store._wake_after_append = lambda result: (put(result), store.reput())[0]
     store.delete_topic("T")
     store.save_checkpoint()
     crash(store)

@@ -91,7 +91,7 @@ def test_what_was_saved_is_loaded_and_the_one_before_is_the_backup(root):
     assert content(root) == {NAME: saved(offsets(3)), f"{NAME}.bak": saved(offsets(2))}
     assert table.load(DEFAULT) == offsets(3)
     assert table.loaded_from == table.path == root / NAME
-    assert table.set_aside is None
+    assert table.quarantined is None
 
 
 TABLES = [
@@ -142,12 +142,12 @@ def test_whichever_bit_has_changed_the_table_is_not_another(root, value):
 def test_a_table_without_a_checksum_is_believed_and_one_with_that_of_another_is_not(root):
     table = table_in(root)
     (root / NAME).write_bytes(encode_body(offsets(1)))
-    assert (table.load(DEFAULT), table.is_checked) == (offsets(1), False)
+    assert (table.load(DEFAULT), table.has_checksum) == (offsets(1), False)
     table.save(offsets(2))
-    assert (table.load(DEFAULT), table.is_checked) == (offsets(2), True)
+    assert (table.load(DEFAULT), table.has_checksum) == (offsets(2), True)
     (root / NAME).write_bytes(saved(offsets(2)).replace(b'"0":2', b'"0":3'))
-    assert (table.load(DEFAULT), table.is_checked) == (offsets(1), False)
-    assert "none at all where somebody has changed the rest by hand" in table.set_aside.reason
+    assert (table.load(DEFAULT), table.has_checksum) == (offsets(1), False)
+    assert "none at all where somebody has changed the rest by hand" in table.quarantined.reason
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.bak"])
@@ -228,14 +228,14 @@ def test_a_damaged_file_is_put_aside_and_its_backup_used(root, damage):
     table = table_in(root)
     assert table.load(DEFAULT) == offsets(1)
     assert table.loaded_from == root / f"{NAME}.bak"
-    assert table.set_aside.path == root / f"{NAME}.corrupt"
-    assert "needed" in table.set_aside.reason
-    assert table.set_aside.path.read_bytes() == damage
+    assert table.quarantined.path == root / f"{NAME}.corrupt"
+    assert "needed" in table.quarantined.reason
+    assert table.quarantined.path.read_bytes() == damage
     table.save(offsets(3))
     assert load_from(root) == offsets(3)
     assert content(root)[f"{NAME}.bak"] == saved(offsets(1))
     assert table.load(DEFAULT) == offsets(3)
-    assert table.set_aside is None
+    assert table.quarantined is None
 
 
 @damages
@@ -274,7 +274,7 @@ def test_a_save_without_a_load_does_not_make_a_damaged_file_the_backup(root):
     table = table_in(root)
     table.save(offsets(3))
     assert content(root)[f"{NAME}.bak"] == saved(offsets(1))
-    assert table.set_aside.path.read_bytes() == b""
+    assert table.quarantined.path.read_bytes() == b""
 
 
 def test_nothing_that_was_put_aside_is_lost_when_it_happens_again(root):
@@ -310,7 +310,7 @@ def test_a_file_that_the_disk_has_lost_is_damaged_and_one_without_permission_is_
     disk.code = errno.EIO
     table = table_in(root, disk)
     assert table.load(DEFAULT) == offsets(1)
-    assert os.strerror(errno.EIO) in table.set_aside.reason
+    assert os.strerror(errno.EIO) in table.quarantined.reason
 
 
 @given(data=st.binary(max_size=200) | st.text('{}[]:,"0afl$ \\.-@', max_size=60).map(str.encode))
@@ -393,7 +393,7 @@ def test_a_load_that_cannot_put_aside_or_flush_says_so_and_loses_nothing(root):
 def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=STATES):
     """At each operation: the last value whose save had returned, or one that was saved after it.
 
-    ``returned`` holds, for each save in its order, its number and how many operations there were
+    ``record_returned`` holds, for each save in its order, its number and how many operations there were
     when it had returned; None if it failed.
     """
     for point in range(len(disk.operations) + 1):

@@ -10,7 +10,7 @@ from stores import crash, message, open_store, read_all
 
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.queues.consume_queue import blank_entries
-from rocketpoll.broker.store.queues.rolled_back_offsets import RolledBack, TakenBack
+from rocketpoll.broker.store.queues.rolled_back_offsets import RolledBackRange, RolledBackOffsets
 from rocketpoll.broker.store.results import PutMessageStatus
 from rocketpoll.broker.store.tools.dump import dump_lines
 
@@ -28,9 +28,9 @@ def test_a_gap_that_a_batch_has_left_says_so(tmp_path):
     roll_back_between(store)
     gap = gap_of(store)
     assert gap
-    assert store.batches.taken_back(*KEY, 0, 1_000) == gap
-    assert store.batches.taken_back(*KEY, min(gap) + 1, 1) == {min(gap) + 1}
-    assert store.batches.taken_back("U", 0, 0, 1_000) == set()
+    assert store.staged_batches.rolled_back_offsets(*KEY, 0, 1_000) == gap
+    assert store.staged_batches.rolled_back_offsets(*KEY, min(gap) + 1, 1) == {min(gap) + 1}
+    assert store.staged_batches.rolled_back_offsets("U", 0, 0, 1_000) == set()
     store.shutdown()
     assert [line.split()[1:3] for line in dump_lines(tmp_path, 20) if "code" in line].count(
         ["taken", "back"]
@@ -51,7 +51,7 @@ def test_so_it_does_when_the_queue_is_made_again_and_what_is_lost_says_nothing(t
     damage(tmp_path, damaged)
     store = open_store(tmp_path)
     assert gap_of(store) == gap | {damaged.queue_offset}
-    assert store.batches.taken_back(*KEY, 0, 1_000) == gap
+    assert store.staged_batches.rolled_back_offsets(*KEY, 0, 1_000) == gap
     store.shutdown()
 
 
@@ -66,7 +66,7 @@ def test_who_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path):
         shutil.rmtree(tmp_path / directory, ignore_errors=True)
         store = open_store(tmp_path)
         assert store.queue_offsets(*KEY).first == 0
-        assert store.batches.taken_back(*KEY, 0, 1_000) == gap_of(store)
+        assert store.staged_batches.rolled_back_offsets(*KEY, 0, 1_000) == gap_of(store)
         store.shutdown()
 
 
@@ -86,7 +86,7 @@ def test_a_gap_says_so_wherever_a_checkpoint_and_a_kill_come_before_it(tmp_path,
         store = open_store(tmp_path / str(pieces))
         gap = gap_of(store)
         assert gap
-        assert store.batches.taken_back(*KEY, 0, 1_000) == gap
+        assert store.staged_batches.rolled_back_offsets(*KEY, 0, 1_000) == gap
         store.shutdown()
         pieces += 1
     assert pieces > len(gap)
@@ -122,7 +122,7 @@ def test_offsets_that_were_given_again_count_as_lost_if_their_messages_are(tmp_p
     store.shutdown()
     store = lose(tmp_path, messages[2])
     assert gap_of(store) == {2}
-    assert store.batches.taken_back(*KEY, 0, 1_000) == set()
+    assert store.staged_batches.rolled_back_offsets(*KEY, 0, 1_000) == set()
     store.shutdown()
 
 
@@ -135,7 +135,7 @@ def test_where_it_cannot_be_known_whether_they_were_given_again_they_count_as_lo
     store.shutdown()
     store = lose(tmp_path, *messages[lost])
     assert gap_of(store) == set(range(5)[lost])
-    assert store.batches.taken_back(*KEY, 0, 1_000) == set()
+    assert store.staged_batches.rolled_back_offsets(*KEY, 0, 1_000) == set()
     store.shutdown()
 
 
@@ -157,7 +157,7 @@ def test_rows_of_a_topic_that_was_deleted_say_nothing_of_the_one_that_was_made_a
         (tmp_path / "checkpoint").unlink()
     store = lose(tmp_path, messages[1])
     assert gap_of(store) == {1}
-    assert store.batches.taken_back(*KEY, 0, 1_000) == set()
+    assert store.staged_batches.rolled_back_offsets(*KEY, 0, 1_000) == set()
     store.shutdown()
 
 
@@ -172,48 +172,48 @@ def test_a_start_that_looks_at_all_of_the_log_notes_nothing_that_queues_have_pas
 
 
 def rows(start, stop, first, last=None):
-    return RolledBack(range(start, stop), first, first if last is None else last)
+    return RolledBackRange(range(start, stop), first, first if last is None else last)
 
 
 def test_rows_are_forgotten_with_the_next_message_of_their_queue():
-    taken_back = TakenBack()
+    taken_back = RolledBackOffsets()
     for each in (rows(3, 4, 10), rows(7, 9, 100, 110), rows(9, 10, 120), rows(20, 21, 300)):
         for _ in range(2):
-            taken_back.note(KEY, each)
-    assert taken_back.before(KEY, 21, 400, ()) == [range(3, 4), range(7, 10), range(20, 21)]
-    assert taken_back.before(KEY, 10, 200, ()) == [range(3, 4), range(7, 10)]
-    taken_back.forget(KEY, 9, 115)  # the message has got 8: one that follows lies behind it
-    assert taken_back.before(KEY, 21, 400, ()) == [range(9, 10), range(20, 21)]
-    noted = taken_back.numbers(250)
+            taken_back.add(KEY, each)
+    assert taken_back.gaps_before(KEY, 21, 400, ()) == [range(3, 4), range(7, 10), range(20, 21)]
+    assert taken_back.gaps_before(KEY, 10, 200, ()) == [range(3, 4), range(7, 10)]
+    taken_back.discard(KEY, 9, 115)  # the message has got 8: one that follows lies behind it
+    assert taken_back.gaps_before(KEY, 21, 400, ()) == [range(9, 10), range(20, 21)]
+    noted = taken_back.to_manifest(250)
     assert noted == {"T": (0, 9, 10, 100, 120)}
-    taken_back.forget_topic("T", 200)
-    assert taken_back.before(KEY, 21, 400, ()) == [range(20, 21)]
-    taken_back.forget(KEY, 21, 400)
-    taken_back.forget(("U", 0), 21, 400)
-    assert taken_back.before(KEY, 21, 400, ()) == []
-    taken_back.resume(noted, 120)
-    assert taken_back.numbers(999) == {}
-    taken_back.resume(noted, 121)
-    assert taken_back.numbers(999) == noted
+    taken_back.discard_topic("T", 200)
+    assert taken_back.gaps_before(KEY, 21, 400, ()) == [range(20, 21)]
+    taken_back.discard(KEY, 21, 400)
+    taken_back.discard(("U", 0), 21, 400)
+    assert taken_back.gaps_before(KEY, 21, 400, ()) == []
+    taken_back.restore(noted, 120)
+    assert taken_back.to_manifest(999) == {}
+    taken_back.restore(noted, 121)
+    assert taken_back.to_manifest(999) == noted
 
 
 def test_rows_whose_offsets_are_given_again_are_forgotten_with_the_first_that_is():
-    taken_back = TakenBack()
-    taken_back.note(KEY, rows(5, 8, 100, 110))
-    taken_back.forget(KEY, 6, 200)  # 6 and 7 come next: if they are not there, they are lost
-    assert taken_back.before(KEY, 8, 400, ()) == []
-    assert taken_back.numbers(999) == {}
+    taken_back = RolledBackOffsets()
+    taken_back.add(KEY, rows(5, 8, 100, 110))
+    taken_back.discard(KEY, 6, 200)  # 6 and 7 come next: if they are not there, they are lost
+    assert taken_back.gaps_before(KEY, 8, 400, ()) == []
+    assert taken_back.to_manifest(999) == {}
 
 
 def test_rows_count_unless_a_hole_behind_them_has_room_for_others_with_their_offsets():
-    taken_back = TakenBack()
-    taken_back.note(KEY, rows(5, 8, 1_000, 1_200))
+    taken_back = RolledBackOffsets()
+    taken_back.add(KEY, rows(5, 8, 1_000, 1_200))
     room = RECORD_BYTES_MIN * 4  # for 5 to 8, behind which 9 comes
     for size, counts in ((room - 1, True), (room, False)):
         hole = 2_000, 2_000 + size
-        assert bool(taken_back.before(KEY, 9, 9_000, [hole])) is counts
-        assert taken_back.before(KEY, 9, 1_500, [hole])
-        assert taken_back.before(KEY, 9, 9_000, [(100, 900)])
+        assert bool(taken_back.gaps_before(KEY, 9, 9_000, [hole])) is counts
+        assert taken_back.gaps_before(KEY, 9, 1_500, [hole])
+        assert taken_back.gaps_before(KEY, 9, 9_000, [(100, 900)])
 
 
 def test_blank_entries_of_a_gap_are_as_many_as_it_has_offsets():

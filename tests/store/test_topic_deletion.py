@@ -14,7 +14,7 @@ from stores import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.errors import Lacking, StoreFailed
+from rocketpoll.broker.store.errors import TransientFailure, StoreFailed
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.manifest import DELETIONS_MAX
 from rocketpoll.broker.store.tools.verify import findings
@@ -50,7 +50,7 @@ def test_nobody_waits_for_a_deletion_but_while_its_directory_is_renamed(tmp_path
     store.delete_topic("T")
     assert kinds[True] == ["make_directory", "rename"]
     assert "delete" not in kinds[False]
-    store.left_topics.delete_some()
+    store.deleted_topic_files.delete_some()
     assert kinds[True] == ["make_directory", "rename"]
     assert (
         kinds[False].count("delete") == 20 * (2 + 1) + 1
@@ -114,7 +114,7 @@ def test_a_deletion_costs_no_more_for_those_before_it(tmp_path):
         written.append(disk.written_bytes - before[0])
         operations.append(len(disk.operations) - before[1])
         disk.operations.clear()
-        store.left_topics.delete_some()
+        store.deleted_topic_files.delete_some()
     for costs in (written, operations):  # the flusher's own operations fall among them
         thirds = [sum(costs[at : at + most]) for at in range(0, 3 * most, most)]
         assert thirds[2] < 1.25 * thirds[0]
@@ -167,7 +167,7 @@ def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, mon
         put(store, "x" * 1000, topic=name)
     store.delete_topic("T")
     store.delete_topic("U")
-    with pytest.raises(Lacking, match="2 topics were deleted whose messages the log still has"):
+    with pytest.raises(TransientFailure, match="2 topics were deleted whose messages the log still has"):
         store.delete_topic("V")
     assert bodies(store, "V") == ["x" * 1000]
     put(store, *["y" * 3000] * 3, topic="V")
@@ -379,7 +379,7 @@ def test_messages_of_a_topic_that_went_are_not_found_by_their_keys(tmp_path, res
     store.shutdown()
 
 
-@pytest.mark.parametrize("made_again", [False, True])
+@pytest.mark.parametrize("recreated_topics", [False, True])
 def test_files_of_a_deletion_that_a_crash_has_left_half_done_are_out_of_the_way_at_once(
     tmp_path, made_again
 ):
@@ -411,7 +411,7 @@ def test_files_of_a_deletion_that_a_crash_has_left_half_done_are_out_of_the_way_
     if not made_again:
         assert "delete" not in kinds
         assert [each.name for each in (tmp_path / "consumequeue.deleted").iterdir()] == ["0"]
-        again.left_topics.delete_some()
+        again.deleted_topic_files.delete_some()
         assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
     again.shutdown()
 

@@ -57,8 +57,8 @@ class DiskWithoutCapitals(LocalDisk):
     def names(self, path):
         return super().names(self._there(path))
 
-    def look_into(self, paths):
-        return super().look_into([self._there(path) for path in paths])
+    def list_directories(self, paths):
+        return super().list_directories([self._there(path) for path in paths])
 
 
 @pytest.fixture(params=[DiskWithoutCapitals, lambda _: LocalDisk()], ids=["no capitals", "usual"])
@@ -73,7 +73,7 @@ def put_in_turn(store, texts):
 
 
 @pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
-@pytest.mark.parametrize("made_again", [False, True])
+@pytest.mark.parametrize("recreated_topics", [False, True])
 def test_each_of_three_has_its_own_messages_over_restarts(tmp_path, disk, end, made_again):
     """So few files may be open that each is opened again, by its name, to be read."""
     texts = []
@@ -92,7 +92,7 @@ def test_one_is_deleted_and_the_others_stay(tmp_path, disk):
     store = open_store(tmp_path, disk)
     put_in_turn(store, "ab")
     store.delete_topic("orders")
-    store.left_topics.delete_some()
+    store.deleted_topic_files.delete_some()
     for _ in range(2):
         assert bodies(store, "orders") == []
         for topic in ("Orders", "ORDERS"):
@@ -125,7 +125,7 @@ def test_a_store_that_moves_to_a_disk_of_the_other_kind_has_all(tmp_path):
 
 def test_which_letters_are_capitals_is_told_by_the_directory_above(tmp_path):
     directories = TopicDirectories(DiskWithoutCapitals(tmp_path), tmp_path)
-    assert [directories.of(topic).relative_to(tmp_path).as_posix() for topic in TOPICS] == [
+    assert [directories.path_of(topic).relative_to(tmp_path).as_posix() for topic in TOPICS] == [
         "Orders",
         ".0/orders",
         ".3f/ORDERS",

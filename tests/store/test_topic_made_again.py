@@ -10,7 +10,7 @@ from breadth import count
 from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 
-from rocketpoll.broker.store.dispatch.reput import MadeAgain
+from rocketpoll.broker.store.dispatch.reput import RecreatedTopics
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 
 QUEUES = range(3)
@@ -143,10 +143,10 @@ def test_messages_that_come_once_more_are_those_of_the_topic_that_is_there(tmp_p
     store = open_store(tmp_path)
     put(store, *named("kept", 10), topic="U")
     with store._reput.paused():
-        store._reput.go_back_to(0)
+        store._reput.rewind_to(0)
     put(store, "next", topic="U")
     assert bodies(store, "U") == [*named("kept", 10), "next"]
-    assert store._reput.made_again.topics == set()
+    assert store._reput.recreated_topics.topics == set()
     crash(store)
     again = open_store(tmp_path)
     assert bodies(again, "U") == [*named("kept", 10), "next"]
@@ -154,7 +154,7 @@ def test_messages_that_come_once_more_are_those_of_the_topic_that_is_there(tmp_p
     assert not warnings(caplog)
 
 
-@pytest.mark.parametrize("leads_to", [(1, 50), (0, 0), (1, 1 << 30)])
+@pytest.mark.parametrize("is_same_file", [(1, 50), (0, 0), (1, 1 << 30)])
 def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, caplog):
     """It leads to another message, to nothing, or behind the end of the log."""
     store = open_store(tmp_path)
@@ -164,10 +164,10 @@ def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, 
     with store._reput.paused():
         place, size = leads_to
         queue._files.write(4 * ENTRY_BYTES, ENTRY_STRUCT.pack(place, size, 0))
-        store._reput.go_back_to(0)
+        store._reput.rewind_to(0)
     put(store, "next")
     assert bodies(store, queue_id=1) == named("first", 5)
-    assert (store._reput.made_again.topics, store._parts.dispatcher.deleted_topics) == (set(), {})
+    assert (store._reput.recreated_topics.topics, store._components.dispatcher.deleted_topics) == (set(), {})
     assert not warnings(caplog)
     crash(store)
 
@@ -274,7 +274,7 @@ class History:
         if self.older and self.dice.random() < 0.5:
             (self.root / "config" / "manifest.json").write_bytes(self.dice.choice(self.older))
 
-    def hidden(self, found):
+    def hidden_fields(self, found):
         """Messages that should be served."""
         return {
             queue: texts
@@ -296,7 +296,7 @@ def test_whatever_came_before_all_of_the_living_topics_is_served_and_the_next_st
         history.lose_manifest()
         again = open_store(root)
         found = contents(again)
-        assert history.hidden(found) == {}
+        assert history.hidden_fields(found) == {}
         again.shutdown()
         assert_next_start_is_quiet(root, caplog, found)
         shutil.rmtree(root)
@@ -327,8 +327,8 @@ def test_only_the_record_of_the_last_entry_itself_tells_where_the_old_topic_ends
     size = store.state().written_offset - place
     queue = QueueOfAnother((5, place, size))
     entries = ENTRY_STRUCT.pack(place + size, size, 0)
-    made_again = MadeAgain(store._log, store._parts.dispatcher)
-    made_again.begin_anew("T", queue_id, queue, entries)
+    made_again = RecreatedTopics(store._log, store._components.dispatcher)
+    made_again.reset_queue("T", queue_id, queue, entries)
     assert queue.is_cleared == (queue_id == 1)
     assert made_again.topics == ({"T"} if queue_id == 1 else set())
     store.shutdown()

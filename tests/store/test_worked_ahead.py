@@ -23,7 +23,7 @@ QUEUES = [("T", 0), ("T", 1), ("U", 0)]
 @pytest.fixture(autouse=True)
 def _few_at_a_time(monkeypatch):
     monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
-    monkeypatch.setattr(chunk_appender, "RECORDS_TOGETHER", 5)
+    monkeypatch.setattr(chunk_appender, "RECORDS_PER_STEP", 5)
     monkeypatch.setattr(precomputed, "_KEYS_MAX", 2)
     monkeypatch.setattr(staged_rows, "message", tagged)
 
@@ -66,7 +66,7 @@ def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
     with store._reput.caught_up():
         assert holds_all(store)
     assert not places_of_rows(store).intersection(read)
-    assert store._reput._ahead.entries.size == store._reput._ahead.keys.size == 0
+    assert store._reput._precomputed.entries.size == store._reput._precomputed.keys.size == 0
     store.shutdown()
 
 
@@ -162,13 +162,13 @@ def told(root, seed):
 def test_from_memory_it_comes_to_the_same_as_from_the_log(tmp_path, monkeypatch, seed, bytes_max):
     monkeypatch.setattr(precomputed, "BYTES_MAX", bytes_max)
     worked_out = told(tmp_path / "memory", seed)
-    monkeypatch.setattr(recent_writes, "_HELD_MAX", 0)
+    monkeypatch.setattr(recent_writes, "_UNCOMMITTED_MAX", 0)
     assert worked_out == told(tmp_path / "log", seed)
 
 
 def test_rows_that_are_taken_back_are_forgotten(tmp_path):
     store, _ = open_with_room(tmp_path)
-    ahead, known = store._reput._ahead, []
+    ahead, known = store._reput._precomputed, []
 
     def admit(_):
         known.append((ahead.entries.size > 0, ahead.keys.size > 0))
@@ -180,7 +180,7 @@ def test_rows_that_are_taken_back_are_forgotten(tmp_path):
     with pytest.raises(BatchRefused):
         sink.commit(0, attempt, admit=admit)
     assert known[-1] == (True, True)
-    assert (ahead.entries.size, ahead.keys.size, ahead.work()) == (0, 0, False)
+    assert (ahead.entries.size, ahead.keys.size, ahead.step()) == (0, 0, False)
     assert bodies(store) == []
     assert store.query_message("T", "k1", 100, 0, 1 << 62) == []
     sink.commit(0, attempt)

@@ -8,10 +8,10 @@ from stores import message, open_store
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 from rocketpoll.broker.store.queues.entry_check import WrongEntry
-from rocketpoll.broker.store.read.entry_selection import Limits
-from rocketpoll.broker.store.read.message_reader import WrongEntries
+from rocketpoll.broker.store.read.entry_selection import GetLimits
+from rocketpoll.broker.store.read.message_reader import WrongEntrySearch
 
-LIMITS = Limits(count_max=1, bytes_max=1 << 18, scan_max=800)
+LIMITS = GetLimits(count_max=1, bytes_max=1 << 18, scan_max=800)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def queue(store):
 
 @pytest.fixture
 def wrong_entries(store):
-    return WrongEntries(store._log)
+    return WrongEntrySearch(store._log)
 
 
 def write(queue, queue_offset, place, size):

@@ -58,7 +58,7 @@ class Recorder:
         """Take the place of the functions of `os`."""
         for name, wrapper in {
             "open": self._opening,
-            "close": self._closing,
+            "close": self._close_future,
             "write": self._writing,
             "pwrite": self._writing,
             "ftruncate": self._resizing,
@@ -135,7 +135,7 @@ class Recorder:
             self._writer.put("open", handle.number, below, flags)
         return descriptor
 
-    def _closing(self, real, descriptor):
+    def _close_future(self, real, descriptor):
         with self._lock:
             self._handles.pop(descriptor, None)
             real(descriptor)
@@ -206,15 +206,15 @@ class Recorder:
     # ---- names
 
     def _renaming(self, real, path, new_path, **more):
-        self._change("rename", real, path, new_path, **more)
+        self._apply("rename", real, path, new_path, **more)
 
     def _deleting(self, real, path, **more):
-        self._change("delete", real, path, **more)
+        self._apply("delete", real, path, **more)
 
     def _making_directory(self, real, path, *mode, **more):
-        self._change("make_directory", lambda path, **more: real(path, *mode, **more), path, **more)
+        self._apply("make_directory", lambda path, **more: real(path, *mode, **more), path, **more)
 
-    def _change(self, kind, real, *paths, **more):
+    def _apply(self, kind, real, *paths, **more):
         below = [self._below(path) for path in paths]
         if None not in below:
             with self._turn(kind, *below):

@@ -1,18 +1,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 
 
 @given(st.text())
 def test_what_says_that_a_message_was_taken_back_is_the_code_of_no_tag(tags):
-    assert tags_code(tags) not in (TAKEN_BACK, -TAKEN_BACK)
+    assert tags_code(tags) not in (ROLLED_BACK, -ROLLED_BACK)
 
 
 def test_a_blank_entry_has_the_place_of_any_other():
-    assert ENTRY_STRUCT.unpack(ENTRY_STRUCT.pack(0, BLANK_SIZE, TAKEN_BACK))[1:] == (
+    assert ENTRY_STRUCT.unpack(ENTRY_STRUCT.pack(0, BLANK_SIZE, ROLLED_BACK))[1:] == (
         BLANK_SIZE,
-        TAKEN_BACK,
+        ROLLED_BACK,
     )

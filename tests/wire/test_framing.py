@@ -11,8 +11,8 @@ from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.framing import (
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
-    JOINED_MAX,
-    ROOM_BYTES_MIN,
+    JOINED_BYTES_MAX,
+    DIRECT_BUFFER_BYTES_MIN,
     Frame,
     FrameReader,
     encode_prefix,
@@ -42,24 +42,24 @@ def test_a_whole_frame_is_handed_out_without_copying():
     frame = reader.next_frame()
     assert isinstance(frame, Frame)
     assert frame.body.obj is A_FRAME
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
 
 
 def test_a_frame_may_come_byte_by_byte():
     reader = FrameReader()
     pieces = [bytes([byte]) for byte in A_FRAME]
     assert read_all(reader, *pieces[:-1]) == []
-    assert reader.bytes_held == len(A_FRAME) - 1
+    assert reader.buffered_bytes == len(A_FRAME) - 1
     assert not reader.is_empty
     assert read_all(reader, pieces[-1]) == [AS_READ]
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
     assert reader.is_empty
 
 
 def test_trailing_bytes_wait_for_the_rest_of_their_frame():
     reader = FrameReader()
     assert read_all(reader, A_FRAME + A_FRAME[:9]) == [AS_READ]
-    assert reader.bytes_held == 9
+    assert reader.buffered_bytes == 9
     assert read_all(reader, A_FRAME[9:]) == [AS_READ]
 
 
@@ -68,13 +68,13 @@ def test_the_header_of_a_frame_that_has_begun_is_there_as_soon_as_all_of_it_has_
     for count, byte in enumerate(A_FRAME[:-1], 1):
         reader.feed(bytes([byte]))
         assert reader.next_frame() is None
-        begun = reader.begun_frame()
+        begun = reader.incomplete_frame()
         is_there = count >= A_FRAME.index(b"a body")
         assert (begun and (begun[0], bytes(begun[1]), bytes(begun[2]))) == (
             (1, b'{"code":11}', b"") if is_there else None
         )
     assert read_all(reader, A_FRAME[-1:]) == [AS_READ]
-    assert reader.begun_frame() is None
+    assert reader.incomplete_frame() is None
 
 
 PIECES = 60_000
@@ -86,7 +86,7 @@ def test_pieces_fed_without_reading_in_between_are_kept():
     for piece in (A_FRAME[:5], A_FRAME[5:], A_FRAME, A_FRAME[:3]):
         reader.feed(piece)
     assert [reader.next_frame() is not None for _ in range(3)] == [True, True, False]
-    assert reader.bytes_held == 3
+    assert reader.buffered_bytes == 3
 
 
 @given(
@@ -104,13 +104,13 @@ def test_the_cuts_of_a_stream_do_not_matter(contents, cuts):
     frames = [(kind, header, body) for header, body, kind in contents]
     reader = FrameReader()
     assert read_all(reader, *pieces, stream[start:]) == frames
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
     for piece in pieces:
         reader.feed(piece)
-        assert reader.is_empty is not bool(reader.bytes_held)
-    assert reader.bytes_held == sum(map(len, pieces))
+        assert reader.is_empty is not bool(reader.buffered_bytes)
+    assert reader.buffered_bytes == sum(map(len, pieces))
     assert read_all(reader, stream[start:]) == frames
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
 
 
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 3, FRAME_BYTES_MAX - 3, (1 << 31) - 1])
@@ -148,7 +148,7 @@ def test_after_an_error_the_reader_is_as_new():
     assert reader.next_frame() is not None  # what came before the bad frame is not lost
     with pytest.raises(FrameError):
         reader.next_frame()
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
     assert reader.next_frame() is None
     assert read_all(reader, A_FRAME) == [AS_READ]
 
@@ -160,7 +160,7 @@ def test_an_error_in_a_frame_of_several_pieces_leaves_nothing_behind():
     reader.feed(b"\0\0\0\0 and more")
     with pytest.raises(FrameError):
         reader.next_frame()
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
 
 
 def test_an_announced_length_takes_no_memory_before_its_bytes_come():
@@ -204,12 +204,12 @@ def test_pieces_fed_without_reading_in_between_cost_time_and_memory_by_their_len
     try:
         for _ in range(PIECES):
             reader.feed(data)
-        assert reader.bytes_held == PIECES * len(data)
-        assert tracemalloc.get_traced_memory()[1] < 3 * reader.bytes_held
+        assert reader.buffered_bytes == PIECES * len(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * reader.buffered_bytes
     finally:
         tracemalloc.stop()
     assert len(read_all(reader, b"")) == PIECES
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
 
 
 def test_frames_may_be_taken_more_slowly_than_they_come():
@@ -218,7 +218,7 @@ def test_frames_may_be_taken_more_slowly_than_they_come():
         reader.feed(A_FRAME[:9])
         reader.feed(A_FRAME[9:] + A_FRAME)
         assert reader.next_frame() is not None
-        assert reader.bytes_held == (number + 1) * len(A_FRAME)
+        assert reader.buffered_bytes == (number + 1) * len(A_FRAME)
     assert len(read_all(reader, b"")) == 5
 
 
@@ -238,14 +238,14 @@ def read_through_room(
     turns = itertools.cycle(sizes)
     while stream:
         size = next(turns)
-        room = reader.room()
+        room = reader.get_buffer()
         if room is None:
             piece, stream = stream[:size], stream[size:]
             reader.feed(piece)
         else:
             count = min(size, len(room), len(stream))
             room[:count], stream = stream[:count], stream[count:]
-            reader.wrote(count)
+            reader.buffer_updated(count)
         while (frame := reader.next_frame()) is not None:
             frames.append((frame.serialize_type, bytes(frame.header), bytes(frame.body)))
     return frames
@@ -254,41 +254,41 @@ def read_through_room(
 @given(st.lists(st.integers(1, 200_000), min_size=1, max_size=5))
 def test_the_rest_of_a_large_frame_may_be_written_to_where_it_belongs(sizes):
     large = frame_of(b"{}", bytes(range(256)) * 1_000)
-    reader = FrameReader(memory=lambda size: memoryview(bytearray(b"\xaa" * size)))
+    reader = FrameReader(allocate=lambda size: memoryview(bytearray(b"\xaa" * size)))
     expected = read_all(FrameReader(), A_FRAME, large, large, A_FRAME)
     assert read_through_room(reader, A_FRAME + large + large + A_FRAME, [9, *sizes]) == expected
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
 
 
 def test_there_is_room_for_large_frames_only_that_have_begun_and_for_no_byte_more():
-    large = frame_of(b"{}", bytes(ROOM_BYTES_MIN))
+    large = frame_of(b"{}", bytes(DIRECT_BUFFER_BYTES_MIN))
     reader = FrameReader()
-    assert reader.room() is None
+    assert reader.get_buffer() is None
     reader.feed(A_FRAME[:-1])
     assert reader.next_frame() is None
-    assert reader.room() is None
+    assert reader.get_buffer() is None
     reader.feed(A_FRAME[-1:] + large[:20])
-    assert reader.room() is None  # what was fed has not been asked for
+    assert reader.get_buffer() is None  # what was fed has not been asked for
     assert read_all(reader, b"") == [AS_READ]
-    assert reader.room() is None  # too little is missing for it
-    larger = frame_of(b"{}", bytes(ROOM_BYTES_MIN + 20))
+    assert reader.get_buffer() is None  # too little is missing for it
+    larger = frame_of(b"{}", bytes(DIRECT_BUFFER_BYTES_MIN + 20))
     reader = FrameReader()
     assert read_all(reader, larger[:20]) == []
-    assert len(reader.room()) == len(larger) - 20
-    assert reader.bytes_held == 20
-    reader.wrote(len(larger) - 20)
-    assert reader.room() is None
-    assert reader.bytes_held == len(larger)
+    assert len(reader.get_buffer()) == len(larger) - 20
+    assert reader.buffered_bytes == 20
+    reader.buffer_updated(len(larger) - 20)
+    assert reader.get_buffer() is None
+    assert reader.buffered_bytes == len(larger)
     assert reader.next_frame() is not None
-    assert reader.room() is None
+    assert reader.get_buffer() is None
 
 
 def test_a_frame_that_has_room_may_still_be_fed():
     large = frame_of(b"{}", bytes(range(256)) * 1_000)
     reader = FrameReader()
     assert read_all(reader, large[:100]) == []
-    reader.room()[:50] = large[100:150]
-    reader.wrote(50)
+    reader.get_buffer()[:50] = large[100:150]
+    reader.buffer_updated(50)
     assert read_all(reader, large[150:9_000], large[9_000:] + A_FRAME) == [
         *read_all(FrameReader(), large),
         AS_READ,
@@ -308,14 +308,14 @@ def test_frames_may_be_taken_out_of_the_piece_that_they_lie_in(sizes, cuts, dice
     for start, end in itertools.pairwise(places):
         reader.feed(data[start:end])
         while True:
-            held = reader.bytes_held
-            piece = reader.piece()
-            assert reader.bytes_held == held
+            held = reader.buffered_bytes
+            piece = reader.contiguous_data()
+            assert reader.buffered_bytes == held
             at = len(b"".join(taken))
             if piece is not None and dice.random() < 0.7:
                 whole, first_at = piece
                 assert whole[first_at:] == data[at:end]
-                reader.pass_over(len(frames[len(taken)]))
+                reader.skip(len(frames[len(taken)]))
                 taken.append(frames[len(taken)])
                 continue
             frame = reader.next_frame()
@@ -323,7 +323,7 @@ def test_frames_may_be_taken_out_of_the_piece_that_they_lie_in(sizes, cuts, dice
                 break
             taken.append(frame_of(bytes(frame.header), bytes(frame.body)))
     assert taken == frames
-    assert reader.bytes_held == 0
+    assert reader.buffered_bytes == 0
 
 
 def test_a_frame_that_is_not_whole_or_large_is_not_joined_with_what_comes_behind():
@@ -331,13 +331,13 @@ def test_a_frame_that_is_not_whole_or_large_is_not_joined_with_what_comes_behind
     for piece in (A_FRAME[:5], A_FRAME[5:-1]):
         reader.feed(piece)
         assert reader.next_frame() is None
-        assert reader.piece() is None
+        assert reader.contiguous_data() is None
     reader.feed(A_FRAME[-1:] + A_FRAME[:3])
-    assert reader.piece() == (A_FRAME + A_FRAME[:3], 0)
+    assert reader.contiguous_data() == (A_FRAME + A_FRAME[:3], 0)
     reader = FrameReader()
-    large = frame_of(b"{}", bytes(JOINED_MAX))
+    large = frame_of(b"{}", bytes(JOINED_BYTES_MAX))
     reader.feed(large[:-1])
     assert reader.next_frame() is None
     reader.feed(large[-1:])
-    assert reader.piece() is None
-    assert len(reader.next_frame().body) == JOINED_MAX
+    assert reader.contiguous_data() is None
+    assert len(reader.next_frame().body) == JOINED_BYTES_MAX

@@ -9,7 +9,7 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
-from rmq_spark.wire.header_json import JsonAnswer, decode_header, encode_header
+from rmq_spark.wire.header_json import JsonResponseTemplate, decode_header, encode_header
 
 
 def test_it_is_written_as_java_writes_it():
@@ -106,7 +106,7 @@ def test_an_answer_by_pattern_is_the_same_as_by_the_codec(opaque, offset, place)
     )
     varying = {"msgId": f"7F000001{place:024X}", "queueOffset": str(offset)}
     formats = {"msgId": "%s%024X", "queueOffset": "%d"}
-    frame = JsonAnswer(same, formats).encode(opaque, "7F000001", place, offset, body_bytes=7)
+    frame = JsonResponseTemplate(same, formats).encode(opaque, "7F000001", place, offset, body_bytes=7)
     reader = FrameReader()
     reader.feed(frame + bytes(7))
     answer = reader.next_frame()

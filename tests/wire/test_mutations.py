@@ -358,7 +358,7 @@ def read(data: bytes, specimen: Specimen) -> bool:
     except WireError as error:
         assert len(str(error)) < 1000
         return False
-    return is_readable and reader.bytes_held == 0
+    return is_readable and reader.buffered_bytes == 0
 
 
 def counted_read(data: bytes, specimen: Specimen) -> tuple[bool, int]:

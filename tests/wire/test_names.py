@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 from rmq_spark.wire.names import (
     DLQ_PREFIX,
     GROUP_CHARACTERS_MAX,
-    NOT_TO_BE_SENT_TO,
+    NOT_ALLOWED_SEND_TOPICS,
     RETRY_PREFIX,
     SYSTEM_TOPICS,
     dlq_topic,
     group_fault,
-    in_namespace,
+    wrap_namespace,
     is_system_group,
     is_system_topic,
     retry_topic,
@@ -59,7 +59,7 @@ def test_each_group_that_may_be_has_a_retry_topic_and_a_dead_letter_queue(group)
 
 
 def test_what_rocketmq_keeps_for_itself():
-    assert NOT_TO_BE_SENT_TO < SYSTEM_TOPICS
+    assert NOT_ALLOWED_SEND_TOPICS < SYSTEM_TOPICS
     assert all(map(is_system_topic, [*SYSTEM_TOPICS, "rmq_sys_wheel_timer"]))
     assert is_system_topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
     assert not any(
@@ -82,9 +82,9 @@ def test_what_rocketmq_keeps_for_itself():
     ],
 )
 def test_a_name_within_a_namespace(name, whole):
-    assert in_namespace("eu", name) == whole
-    assert in_namespace("eu", whole) == whole
-    assert in_namespace(None, name) == name
+    assert wrap_namespace("eu", name) == whole
+    assert wrap_namespace("eu", whole) == whole
+    assert wrap_namespace(None, name) == name
     assert without_namespace("eu", whole) == name.replace("eu%", "")
     assert without_namespace(None, whole) == whole
 
@@ -95,7 +95,7 @@ def test_a_name_within_a_namespace(name, whole):
 )
 def test_a_name_that_went_into_a_namespace_comes_out_as_it_was(namespace, name):
     for each in (name, retry_topic(name), dlq_topic(name)):
-        assert without_namespace(namespace, in_namespace(namespace, each)) == each
+        assert without_namespace(namespace, wrap_namespace(namespace, each)) == each
 
 
 def test_a_dead_letter_topic_may_be_as_long_as_the_group_that_it_is_of():

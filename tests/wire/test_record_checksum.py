@@ -12,8 +12,8 @@ from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 from rmq_spark.wire.record_checksum import (
     CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
-    checksum_pieces,
-    is_intact,
+    encode_checksum,
+    has_valid_checksum,
     with_empty_checksum,
     without_checksum,
 )
@@ -33,21 +33,21 @@ messages = stored_messages().filter(lambda message: fits_i16(roomy(message)))
 
 
 def test_a_checksum_is_eight_digits_each_a_piece_of_its_own():
-    assert checksum_pieces(0x0123ABCD) == PIECES
+    assert encode_checksum(0x0123ABCD) == PIECES
     assert EMPTY_CHECKSUM == b"0\x02" * 8
     assert len(EMPTY_CHECKSUM) == CHECKSUM_BYTES == 16
 
 
 @pytest.mark.parametrize("crc", CRCS)
 def test_the_digits_are_those_of_the_number(crc):
-    assert bytes(checksum_pieces(crc)[::2]) == b"%08x" % crc
+    assert bytes(encode_checksum(crc)[::2]) == b"%08x" % crc
 
 
 def test_the_checksum_is_that_of_all_before_it():
-    record = b"hello" + checksum_pieces(crc32(b"hello"))
-    assert is_intact(record)
-    assert not is_intact(b"hello" + EMPTY_CHECKSUM)
-    assert not is_intact(b"hallo" + record[5:])
+    record = b"hello" + encode_checksum(crc32(b"hello"))
+    assert has_valid_checksum(record)
+    assert not has_valid_checksum(b"hello" + EMPTY_CHECKSUM)
+    assert not has_valid_checksum(b"hallo" + record[5:])
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_room_for_a_checksum_is_made_behind_the_last_separator(text, ready):
 @given(odd_properties | ragged_properties, st.sampled_from(CRCS))
 def test_a_checksum_takes_nothing_from_the_properties_before_it_and_adds_none(text, crc):
     roomy_text = with_empty_checksum(text).encode()
-    written = roomy_text[:-CHECKSUM_BYTES] + checksum_pieces(crc)
+    written = roomy_text[:-CHECKSUM_BYTES] + encode_checksum(crc)
     assert without_checksum(written).decode() in (text, text + "\x02")
     assert decode_properties(written.decode()) == decode_properties(text)
 
@@ -97,8 +97,8 @@ def test_one_checksum_is_left_out_and_no_more(before):
 @given(messages)
 def test_a_sealed_record_is_read_as_any_other(message):
     record = sealed(message)
-    assert is_intact(record) is is_intact(bytearray(record)) is is_intact(memoryview(record))
-    assert is_intact(record)
+    assert has_valid_checksum(record) is has_valid_checksum(bytearray(record)) is has_valid_checksum(memoryview(record))
+    assert has_valid_checksum(record)
     read = decode_record(record)
     text = message.properties_text
     assert read.properties_text in (text, text + "\x02")
@@ -117,7 +117,7 @@ def test_any_flipped_bit_is_noticed(message, data):
     record = bytearray(sealed(message))
     bit = data.draw(st.integers(0, 8 * len(record) - 1))
     record[bit // 8] ^= 1 << bit % 8
-    assert not is_intact(record)
+    assert not has_valid_checksum(record)
 
 
 def test_every_single_bit_of_a_record_is_watched():
@@ -125,20 +125,20 @@ def test_every_single_bit_of_a_record_is_watched():
     for bit in range(8 * len(record)):
         damaged = bytearray(record)
         damaged[bit // 8] ^= 1 << bit % 8
-        assert not is_intact(damaged)
+        assert not has_valid_checksum(damaged)
 
 
 @given(odd_properties)
 def test_a_record_without_a_checksum_is_not_taken_for_intact(text):
-    assert not is_intact(encode_record(dataclasses.replace(MESSAGE, properties_text=text)))
+    assert not has_valid_checksum(encode_record(dataclasses.replace(MESSAGE, properties_text=text)))
 
 
 def test_digits_in_capitals_are_other_digits():
     records = (sealed(dataclasses.replace(MESSAGE, flag=flag)) for flag in range(100))
     record = next(each for each in records if each[-16:].upper() != each[-16:])
-    assert not is_intact(record[:-16] + record[-16:].upper())
+    assert not has_valid_checksum(record[:-16] + record[-16:].upper())
 
 
 def test_a_record_cut_short_is_not_intact():
     record = sealed(MESSAGE)
-    assert not any(is_intact(record[:end]) for end in range(len(record)))
+    assert not any(has_valid_checksum(record[:end]) for end in range(len(record)))

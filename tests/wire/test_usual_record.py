@@ -17,7 +17,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
-from rmq_spark.wire.usual_record import usual_record
+from rmq_spark.wire.usual_record import decode_plain_record
 
 MESSAGE = StoredMessage(
     topic="orders",
@@ -39,7 +39,7 @@ V6 = parse_host("[::1]:5000")
 
 
 def as_record_reads(data, position):
-    """Return what `usual_record` should, as `record` reads it; None for what that refuses."""
+    """Return what `decode_plain_record` should, as `record` reads it; None for what that refuses."""
     try:
         stored = decode_record(data, position)
     except RecordError:
@@ -51,7 +51,7 @@ def as_record_reads(data, position):
 
 def test_each_field_of_a_usual_record_is_as_it_was_stored():
     data = b"before" + encode_record(MESSAGE) + b"behind"
-    found = usual_record(data, 6)
+    found = decode_plain_record(data, 6)
     assert found == as_record_reads(data, 6)
     assert found[1:] == dataclasses.astuple(MESSAGE)[:-2]
 
@@ -59,7 +59,7 @@ def test_each_field_of_a_usual_record_is_as_it_was_stored():
 def test_the_checksum_of_a_whole_record_is_no_property():
     text = MESSAGE.properties_text
     sealed = dataclasses.replace(MESSAGE, properties_text=text + EMPTY_CHECKSUM.decode())
-    assert usual_record(encode_record(sealed), 0)[3] == text
+    assert decode_plain_record(encode_record(sealed), 0)[3] == text
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_the_checksum_of_a_whole_record_is_no_property():
 def test_an_unusual_record_is_left_to_those_who_read_all(changes):
     record = encode_record(dataclasses.replace(MESSAGE, **changes))
     assert decode_record(record).topic
-    assert usual_record(record, 0) is None
+    assert decode_plain_record(record, 0) is None
 
 
 @given(stored_messages(), st.binary(max_size=3), st.binary(max_size=3))
 def test_any_record_is_read_alike_or_left(message, before, behind):
     data = before + encode_record(message) + behind
-    found = usual_record(data, len(before))
+    found = decode_plain_record(data, len(before))
     assert found is None or found == as_record_reads(data, len(before))
 
 
@@ -94,7 +94,7 @@ def test_of_a_damaged_record_nothing_is_read_that_those_who_read_all_refuse():
             at = chance.choice((chance.randrange(len(data)), chance.randrange(8)))
             data[at] = chance.choice((0, 1, 127, 128, 255, chance.randrange(256)))
         cut = bytes(data[: chance.choice((len(data), chance.randrange(len(data))))])
-        found = usual_record(cut, 0)
+        found = decode_plain_record(cut, 0)
         assert found is None or found == as_record_reads(cut, 0)
         read += found is not None
     assert read > 0
@@ -102,4 +102,4 @@ def test_of_a_damaged_record_nothing_is_read_that_those_who_read_all_refuse():
 
 def test_of_a_cut_record_nothing_is_read():
     record = encode_record(MESSAGE)
-    assert [usual_record(record[:size], 0) for size in range(len(record))] == [None] * len(record)
+    assert [decode_plain_record(record[:size], 0) for size in range(len(record))] == [None] * len(record)

@@ -63,7 +63,7 @@ class Apart:
         while True:
             line = self._next_line(until)
             if line is None:
-                words = self._last_words()
+                words = self._stderr_tail()
                 self.end()
                 return "failed", f"nothing is heard of it; the last words:\n{words}"
             told, outcome, text = json.loads(line)
@@ -93,6 +93,6 @@ class Apart:
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
-    def _last_words(self):
+    def _stderr_tail(self):
         self._output.seek(0)
         return self._output.read().decode(errors="replace")[-_TEXT_MAX:]

@@ -12,7 +12,7 @@ from world.machine import Process
 from world.tasks import Promise
 
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.server.limits.descriptors import LACKS
+from rocketpoll.broker.server.limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
 from rocketpoll.broker.store.bulk.lazy_numpy import load_numpy
 
 # What a first broker loads beside its work (Arrow loads pandas with the first array), a second one
@@ -25,10 +25,10 @@ class BrokerLife:
     """One life of a broker, from its start to whatever ends it."""
 
     def __init__(self, world, config, name, platter, fate):
-        """``fate`` decides about each operation on the disk; what is on it is on the platter."""
+        """``state`` decides about each operation on the disk; what is on it is on the platter."""
         self._world = world
         self._config = config
-        self.fate = fate
+        self.state = fate
         self.process = Process(world.kernel, name, config.bind_address)
         self.disk = Disk(world.kernel, platter, self.process, fate)
         self.controller = None
@@ -64,7 +64,7 @@ class BrokerLife:
         world = self._world
         kind = Loop if world.story.seed % 2 == 0 else AsyncioLoop
         self._loop = loop = kind(world.kernel, world.network, self.process)
-        loop.set_exception_handler(self._complain)
+        loop.set_exception_handler(self._print_error)
         try:
             loop.run_until_complete(self._serve())
         except Exception as error:
@@ -94,11 +94,11 @@ class BrokerLife:
         self._serving_since = None
         await self.controller.stop()
 
-    def _complain(self, loop, context):
+    def _print_error(self, loop, context):
         error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in LACKS and "socket" in context:
+        if isinstance(error, OSError) and error.errno in RESOURCE_SHORTAGE_ERRNOS and "socket" in context:
             return  # which the broker's own handler leaves to its listener
-        self._world.complain(f"unhandled in the loop: {context['message']}: {error!r}", error)
+        self._world.print_error(f"unhandled in the loop: {context['message']}: {error!r}", error)
 
     def _died(self):
         kind = "kill" if self.process.has_power else "power"

@@ -33,12 +33,12 @@ class Connection(End):
         self._is_given_up = False
         self.name = name
         self.is_open = Promise()  # True, or False if nobody listens
-        self.is_gone = Promise()
+        self.is_unknown_queue = Promise()
         self.stops_reading = False
         self.notices = []
 
     @property
-    def takes(self):
+    def accepts(self):
         return not self.stops_reading
 
     def ask(self, request, seconds=ANSWER_SECONDS):
@@ -49,14 +49,14 @@ class Connection(End):
     def ask_all(self, requests, seconds=ANSWER_SECONDS):
         """Send requests by one write, as a busy client does: promises of their answers."""
         answers = [Promise() for _ in requests]
-        if self.is_gone.is_kept:
+        if self.is_unknown_queue.is_kept:
             for answer in answers:
                 answer.keep(None)
             return answers
         frames = []
         for request, answer in zip(requests, answers, strict=True):
             opaque = self._opaque = self._opaque + 1
-            timer = self._world.kernel.after(seconds, partial(self._give_up, opaque))
+            timer = self._world.kernel.after(seconds, partial(self._refuse_failed, opaque))
             self._waiting[opaque] = answer, timer
             frames.append(request._replace(opaque=opaque).encode())
         self.send(b"".join(frames))
@@ -95,7 +95,7 @@ class Connection(End):
         else:
             self.is_open.keep(True)
 
-    def received(self, data):
+    def to_message(self, data):
         self._reader.feed(data)
         while (frame := self._reader.next_frame()) is not None:
             command = decode_command(frame)
@@ -117,7 +117,7 @@ class Connection(End):
         waiting = self._waiting.pop(command.opaque, None)
         if waiting is None:
             if self._is_watched and command.opaque not in self._late:
-                self._world.ledger.complain(
+                self._world.ledger.print_error(
                     f"{self.name} got a second answer, or one it never asked for: {command}"
                 )
             return
@@ -125,7 +125,7 @@ class Connection(End):
         timer.cancel()
         answer.keep(command)
 
-    def _give_up(self, opaque):
+    def _refuse_failed(self, opaque):
         """Nothing has come in time; what comes now is not wanted any more."""
         answer, _ = self._waiting.pop(opaque)
         self._late.add(opaque)
@@ -134,7 +134,7 @@ class Connection(End):
     def _gone(self):
         self.is_over = True
         self.is_open.keep(False)
-        self.is_gone.keep()
+        self.is_unknown_queue.keep()
         waiting, self._waiting = self._waiting, {}
         for answer, timer in waiting.values():
             timer.cancel()

@@ -5,7 +5,7 @@
                                            all others wait
 
 An actor runs on a strand of its own (`strands`) while it has the baton. Whoever has to wait
-(`park`, `sleep`) takes the next events out of the heap himself, until it is his own turn again or
+(`suspend`, `sleep`) takes the next events out of the heap himself, until it is his own turn again or
 another actor's. So a world is as deterministic as a program with one thread, although what runs in
 it may use many.
 
@@ -153,7 +153,7 @@ class Kernel:
         after = self._unwinding_for[-1] if self._unwinding_for else self._next().strand
         return actor.strand.end(after)
 
-    def park(self, until=None):
+    def suspend(self, until=None):
         """Wait to be woken; False if the time has come before that."""
         if until is None:
             me = self.current
@@ -181,7 +181,7 @@ class Kernel:
     def sleep(self, seconds):
         """Let time go by; others have their turns meanwhile."""
         until = self.now + seconds
-        while self.park(until):
+        while self.suspend(until):
             pass  # it was woken for something that is over
 
     def step_back(self):
@@ -212,7 +212,7 @@ class Kernel:
         """Wait until an actor's work is done; False if the time has come before that."""
         while not actor.is_done:
             actor.joined_by[self.current] = None
-            if not self.park(until):
+            if not self.suspend(until):
                 break
         return actor.is_done
 
@@ -232,7 +232,7 @@ class Kernel:
         if promise is not None:
             promise.then(lambda: self.wake(self.main))
         while promise is None or not promise.is_kept:
-            if not self.park(until):
+            if not self.suspend(until):
                 break
         return promise is not None and promise.is_kept
 

@@ -39,7 +39,7 @@ class Loop(asyncio.BaseEventLoop):
         self._selector = self
         self._clock_resolution = 1e-9
         self._waits = None
-        self._is_woken = False
+        self._is_wakeup_pending = False
         self._turn_times = deque(maxlen=1_000)
 
     @property
@@ -61,22 +61,22 @@ class Loop(asyncio.BaseEventLoop):
     def select(self, timeout):
         kernel = self._kernel
         self._turn_times.append(kernel.now)
-        if timeout == 0 or self._is_woken:
+        if timeout == 0 or self._is_wakeup_pending:
             kernel.sleep(_TURN_SECONDS)
         else:
             until = None if timeout is None else kernel.now + max(timeout, _TURN_SECONDS)
             self._waits = kernel.current
-            while not self._is_woken and kernel.park(until):
+            while not self._is_wakeup_pending and kernel.suspend(until):
                 pass
             self._waits = None
-        self._is_woken = False
+        self._is_wakeup_pending = False
         return ()
 
     def _process_events(self, event_list):
         pass
 
     def _write_to_self(self):
-        self._is_woken = True
+        self._is_wakeup_pending = True
         if self._waits is not None:
             self._kernel.wake(self._waits)
 
@@ -111,7 +111,7 @@ class Loop(asyncio.BaseEventLoop):
             return _ACCEPT_AGAIN_SECONDS
         transport = Transport(self, self._process)
         connect(transport)
-        transport._soon(transport.begin, protocol_factory)
+        transport._deferred_writes(transport.begin, protocol_factory)
         return None
 
     def close(self):
@@ -294,7 +294,7 @@ class Transport(End):
     # ---- what the network tells, in whichever thread
 
     @property
-    def takes(self):
+    def accepts(self):
         return (
             self._protocol is not None
             and self._is_reading
@@ -302,23 +302,23 @@ class Transport(End):
             and not self._is_handed_over
         )
 
-    def received(self, data):
+    def to_message(self, data):
         self._is_handed_over = (
             True  # what is given back must not come behind what arrives meanwhile
         )
-        self._soon(self._received, data)
+        self._deferred_writes(self._received, data)
 
     def ended(self):
-        self._soon(self._ended)
+        self._deferred_writes(self._ended)
 
     def broken(self):
-        self._soon(self._lost, ConnectionResetError())
+        self._deferred_writes(self._lost, ConnectionResetError())
 
     def has_room(self):
         if self._is_paused or self._is_closing:
-            self._soon(self._has_room)
+            self._deferred_writes(self._has_room)
 
-    def _soon(self, call, *arguments):
+    def _deferred_writes(self, call, *arguments):
         if self._process.is_alive:
             self._loop.call_soon_threadsafe(call, *arguments)
 
@@ -326,7 +326,7 @@ class Transport(End):
 
     def _received(self, data):
         self._is_handed_over = False
-        while data and self.takes and not self.is_over:
+        while data and self.accepts and not self.is_over:
             piece, data = data[:_READ_BYTES_MAX], data[_READ_BYTES_MAX:]
             self._protocol.data_received(piece)
         if data and not self.is_over:

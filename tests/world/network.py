@@ -49,7 +49,7 @@ class Line:
         self._dice = dice
         self._weather = weather
         self._waiting = deque()
-        self._arrived = deque()
+        self._arrived_count = deque()
         self._under_way = 0
         self._last_arrival = 0.0
         self.held_up_until = 0.0
@@ -71,37 +71,37 @@ class Line:
         """Bytes on their way, or waiting for room; None is the end."""
         self._waiting.append(None if data is None else bytes(data))
         self.waiting_bytes += len(data or b"")
-        self._send_on()
+        self._send_at_rate()
 
     def cut(self):
         """Nothing arrives any more."""
         self._is_over = True
         self._waiting.clear()
-        self._arrived.clear()
+        self._arrived_count.clear()
         self.waiting_bytes = 0
 
     def take(self):
         """Give the reader what has arrived, as long as it takes any."""
         reader = self._reader
-        while self._arrived and reader.takes and not self._is_over:
-            if self._arrived[0] is None:
-                self._arrived.popleft()
+        while self._arrived_count and reader.accepts and not self._is_over:
+            if self._arrived_count[0] is None:
+                self._arrived_count.popleft()
                 reader.ended()
                 return
             pieces = []
-            while self._arrived and self._arrived[0] is not None:
-                pieces.append(self._arrived.popleft())
+            while self._arrived_count and self._arrived_count[0] is not None:
+                pieces.append(self._arrived_count.popleft())
             data = b"".join(pieces)
             self._under_way -= len(data)
-            reader.received(data)
-            self._send_on()
+            reader.to_message(data)
+            self._send_at_rate()
 
     def put_back(self, data):
         """The reader takes these bytes later."""
-        self._arrived.appendleft(data)
+        self._arrived_count.appendleft(data)
         self._under_way += len(data)
 
-    def _send_on(self):
+    def _send_at_rate(self):
         was_waiting = self.waiting_bytes
         while self._waiting and not self._is_over:
             data = self._waiting.popleft()
@@ -148,7 +148,7 @@ class Line:
             return
         if self.is_silent:
             return
-        self._arrived.append(piece)
+        self._arrived_count.append(piece)
         self.take()
 
 
@@ -221,7 +221,7 @@ class End:
 
     # ---- what it is told
 
-    def received(self, data):
+    def to_message(self, data):
         """Bytes have arrived."""
 
     def ended(self):
@@ -296,7 +296,7 @@ class Network:
         self._kernel = kernel
         self._dice = dice
         self.weather = weather or Weather()
-        self._listening = {}
+        self._listener_tasks = {}
         self._swallowed = {}
         self._without_power = []
         self._accepted = {}
@@ -310,9 +310,9 @@ class Network:
         """Have clients wait at an address from now on; port 0 is any that is free."""
         host, port = address
         address = host, port or next(self._ports)
-        if address in self._listening:
+        if address in self._listener_tasks:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        port = self._listening[address] = Port(self._kernel, address, self._late, self._join)
+        port = self._listener_tasks[address] = Port(self._kernel, address, self._late, self._join)
         return port
 
     def listen(self, address, accept):
@@ -327,7 +327,7 @@ class Network:
         return port.address
 
     def listen_no_more(self, address):
-        port = self._listening.pop(address, None)
+        port = self._listener_tasks.pop(address, None)
         if port is not None:
             port.close()
 
@@ -336,7 +336,7 @@ class Network:
         not even that nobody is there."""
         self._swallowed[host] = None
 
-    def give_back(self, host):
+    def send_back(self, host):
         """The host can be reached again."""
         self._swallowed.pop(host, None)
 
@@ -383,7 +383,7 @@ class Network:
     def _reach(self, end, address):
         if address[0] in self._swallowed:
             return
-        port = self._listening.get(address)
+        port = self._listener_tasks.get(address)
         if port is None:
             self._kernel.after(self._late(), end.broken)
         else:

@@ -48,7 +48,7 @@ class Player:
         while self._connection is None or self._connection.is_over:
             connection = Connection(self.world, self.name)
             self.world.network.connect(connection, self.world.address)
-            if await self.world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+            if await self.world.tasks.with_namespace(_CONNECT_SECONDS, connection.is_open, otherwise=False):
                 self._connection = connection
                 self._agreement = None
             else:
@@ -56,7 +56,7 @@ class Player:
                 await self.world.tasks.sleep(_RECONNECT_SECONDS)
         return self._connection
 
-    async def agreed(self):
+    async def known_agreement(self):
         """A connection on which our extensions may be used, and what was agreed on;
         None if it broke."""
         connection = await self.connected()
@@ -81,11 +81,11 @@ class Player:
 
     async def answer(self, connection, request, seconds=ANSWER_SECONDS):
         """The answer to a request on a connection; one that does not come costs the connection."""
-        return await self.awaited(
+        return await self.pending_replies(
             connection, connection.ask(request, seconds), f"request {request.code}"
         )
 
-    async def awaited(self, connection, promise, what):
+    async def pending_replies(self, connection, promise, what):
         """An answer that was asked for already."""
         asked_at = self.world.kernel.now
         answer = await promise

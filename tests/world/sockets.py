@@ -163,7 +163,7 @@ class Socket(End):
     # ---- what the network tells
 
     @property
-    def takes(self):
+    def accepts(self):
         return len(self._data) < WINDOW_BYTES
 
     def connected(self):
@@ -173,7 +173,7 @@ class Socket(End):
             self._state = "connected"
             self._wake()
 
-    def received(self, data):
+    def to_message(self, data):
         self._data += data
         self._wake()
 
@@ -215,7 +215,7 @@ class Socket(End):
         self._waiting[me] = None
         try:
             while not is_there():
-                if not kernel.park(until) and not is_there():
+                if not kernel.suspend(until) and not is_there():
                     raise TimeoutError("timed out")
         finally:
             self._waiting.pop(me, None)

@@ -34,7 +34,7 @@ def forget_earlier_stories():
     What has been loaded stays loaded, and what has been computed is computed again.
     """
     keep_what_is_loaded()
-    bulk_tools.loading().result()
+    bulk_tools.start_loading().result()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _OURS:
             for value in vars(module).values():
@@ -73,7 +73,7 @@ class Stage:
         """What was counted in this story, by what it is."""
         return {}
 
-    def complain(self, what, error=None):
+    def print_error(self, what, error=None):
         """Something is wrong that no client was told."""
         broken = Broken(f"at {self.kernel.now:.6f} s, in life {self.lives}: {what}")
         broken.__cause__ = error

@@ -19,13 +19,13 @@ ASKED = [RemotingCommand(10, opaque=number) for number in range(100)]
 class Client(End):
     def __init__(self):
         super().__init__()
-        self._frames = FrameReader()
+        self._frame_reader = FrameReader()
         self.opaques = []
         self.has_ended = False
 
-    def received(self, data):
-        self._frames.feed(data)
-        while (frame := self._frames.next_frame()) is not None:
+    def to_message(self, data):
+        self._frame_reader.feed(data)
+        while (frame := self._frame_reader.next_frame()) is not None:
             self.opaques.append(decode_command(frame).opaque)
 
     def ended(self):
@@ -75,7 +75,7 @@ def test_some_come_twice_for_a_while_and_not_too_many_of_them(room):
 
 
 def test_some_come_late_behind_younger_ones(room):
-    room.answers.late(HOST, 5.0)
+    room.answers.overdue(HOST, 5.0)
     found = room.says([each.respond(0) for each in ASKED])
     assert sorted(found) == list(range(100))
     assert found != sorted(found)
@@ -83,12 +83,12 @@ def test_some_come_late_behind_younger_ones(room):
 
 def test_what_a_broker_asks_of_its_client_comes_once(room):
     room.answers.twice(HOST, 5.0)
-    room.answers.late(HOST, 5.0)
+    room.answers.overdue(HOST, 5.0)
     assert room.says(ASKED) == list(range(100))
 
 
 def test_what_is_late_beyond_the_end_is_lost_with_the_connection(room):
-    room.answers.late(HOST, 5.0)
+    room.answers.overdue(HOST, 5.0)
     data = b"".join(each.respond(0).encode() for each in ASKED)
     room.broker.send(data)
     room.broker.finish()

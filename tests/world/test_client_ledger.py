@@ -25,7 +25,7 @@ class Scene:
             self.ledger.sends(body(offset), "T0")
             self.ledger.audited(QUEUE, offset, body(offset))
 
-    def complain(self, what):
+    def print_error(self, what):
         raise Broken(what)
 
     def queues(self):
@@ -33,7 +33,7 @@ class Scene:
 
     def moves_to(self, offset):
         """An operator moves the group, which takes a second."""
-        with self.ledger.moves.moving("G", [QUEUE]) as moved:
+        with self.ledger.moves.confirm_moves("G", [QUEUE]) as moved:
             self.kernel.now += 1
             moved(QUEUE, offset)
 
@@ -271,7 +271,7 @@ def test_who_may_begin_anywhere_has_to_say_where_and_gets_all_behind_that():
 
 def test_of_a_topic_that_is_made_again_only_what_is_sent_behind_that_counts():
     scene = Scene()
-    scene.ledger.made_again["T0"] = scene.kernel.now + 1
+    scene.ledger.recreated_topics["T0"] = scene.kernel.now + 1
     scene.ledger.is_acknowledged(body(0), (*QUEUE, 0))
     assert scene.ledger.outstanding() == []
     scene.kernel.now += 2

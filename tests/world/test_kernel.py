@@ -66,8 +66,8 @@ def test_a_wait_ends_by_being_woken_or_by_its_time(kernel):
     sleeper = Actor("sleeper")
 
     def sleep():
-        told.append((kernel.park(kernel.now + 5), kernel.now))
-        told.append((kernel.park(kernel.now + 5), kernel.now))
+        told.append((kernel.suspend(kernel.now + 5), kernel.now))
+        told.append((kernel.suspend(kernel.now + 5), kernel.now))
 
     kernel.start(sleeper, sleep)
     kernel.at(2, lambda: kernel.wake(sleeper))
@@ -141,11 +141,11 @@ def test_what_an_event_raises_is_raised_by_main_whoever_was_about_to_wait(kernel
 
 def test_a_wait_that_nothing_will_end_is_a_deadlock_that_says_who_waits(kernel):
     def wait_for_ever():
-        kernel.park()
+        kernel.suspend()
 
     kernel.start(Actor("somebody"), wait_for_ever)
     with pytest.raises(Deadlock, match=r"(?s)somebody.*wait_for_ever"):
-        kernel.park()
+        kernel.suspend()
 
 
 def test_whoever_joins_is_woken_at_the_end_or_when_he_has_waited_enough(kernel):

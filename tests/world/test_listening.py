@@ -28,7 +28,7 @@ class Client(End):
         super().__init__()
         self.events = []
 
-    def received(self, data):
+    def to_message(self, data):
         self.events.append(data)
 
     def broken(self):
@@ -69,7 +69,7 @@ class Room:
         await self.listener.open(*PLACE)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.lacks.append(self.listener.look())
+            self.lacks.append(self.listener.poll_accept())
 
     def connect(self, count=1):
         clients = [Client() for _ in range(count)]

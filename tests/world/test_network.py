@@ -13,7 +13,7 @@ class Peer(End):
     def __init__(self):
         super().__init__()
         self.pieces, self.events = [], []
-        self.takes = True
+        self.accepts = True
 
     @property
     def data(self):
@@ -22,7 +22,7 @@ class Peer(End):
     def connected(self):
         self.events.append("connected")
 
-    def received(self, data):
+    def to_message(self, data):
         self.pieces.append(data)
 
     def ended(self):
@@ -59,11 +59,11 @@ def test_bytes_arrive_in_their_order_whatever_the_pieces():
 
 def test_who_does_not_read_is_sent_no_more_than_a_window():
     room = Room()
-    room.server.takes = False
+    room.server.accepts = False
     room.client.send(bytes(10 * WINDOW_BYTES))
     room.kernel.run(10)
     assert (room.server.data, room.client.waiting_bytes) == (b"", 9 * WINDOW_BYTES)
-    room.server.takes = True
+    room.server.accepts = True
     room.server.take_on()
     room.kernel.run(10)
     assert (len(room.server.data), room.client.waiting_bytes) == (10 * WINDOW_BYTES, 0)
@@ -121,7 +121,7 @@ def test_a_silent_host_is_not_heard_of_until_it_is_given_back_and_then_only_on_n
     room.client.send(b"into the dark")
     room.kernel.run(1_000)
     assert (late.events, room.server.data) == ([], b"")
-    room.network.give_back("127.0.0.1")
+    room.network.send_back("127.0.0.1")
     room.client.send(b"still")
     room.network.connect(late, ("127.0.0.1", 80))
     room.kernel.run(1)

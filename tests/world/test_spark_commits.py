@@ -42,6 +42,6 @@ def test_the_stories_have_every_trouble_both_ways():
 
 def test_a_batch_that_a_broker_was_killed_amid_and_that_is_seen_is_found_out(monkeypatch):
     """The proof proves itself; `make seeded` has more."""
-    monkeypatch.setattr(recovery, "roll_back", lambda *_: None)
+    monkeypatch.setattr(recovery, "rollback_rows", lambda *_: None)
     failure = failure_of(draw(11), SparkWorld)
     assert "onlooker sees" in str(failure.error)

@@ -13,9 +13,9 @@ from world.spark.drawing import draw
 from world.spark.world import SparkWorld
 
 from rmq_spark.client.reading import record_batches
-from rmq_spark.client.transport.address_overrides import Detours
+from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.spark.bodies import decoder
-from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.bodies.encoder import BodyEncoder
 from rmq_spark.spark.bodies.json_bodies import JsonBodies
 from rmq_spark.spark.brokers import discovery
@@ -71,14 +71,14 @@ def test_assigned_queues_have_all_their_rows(monkeypatch):
 
 def test_brokers_that_nobody_knows_just_then_end_no_start(monkeypatch):
     """As it was: what no route names is refused at once."""
-    known = discovery.Discovery._checked
+    known = discovery.QueueDiscovery._missing_assigned
 
     def refuse(it, selection, found):
         for queue in known(it, selection, found):
-            raise discovery._no_such_queue(queue, ())
+            raise discovery._queue_not_found(queue, ())
         return []
 
-    monkeypatch.setattr(discovery.Discovery, "_checked", refuse)
+    monkeypatch.setattr(discovery.QueueDiscovery, "_checked", refuse)
 
     def forgets(story):
         return any(trouble.kind == "forget a broker" for trouble in story.troubles)
@@ -87,7 +87,7 @@ def test_brokers_that_nobody_knows_just_then_end_no_start(monkeypatch):
 
 
 def test_brokers_are_reached_where_the_map_says(monkeypatch):
-    monkeypatch.setattr(Detours, "_broker", lambda detours, broker: broker)
+    monkeypatch.setattr(AddressOverrides, "_broker", lambda detours, broker: broker)
     assert said_of(has_option("brokerAddresses", kind="stream")) != "nothing"
 
 
@@ -97,7 +97,7 @@ def test_topics_are_called_as_in_their_namespace(monkeypatch):
 
 
 def test_groups_are_those_of_the_namespace(monkeypatch):
-    monkeypatch.setattr(options, "in_namespace", lambda namespace, name: name)
+    monkeypatch.setattr(options, "wrap_namespace", lambda namespace, name: name)
     assert said_of(has_option("namespace", kind="stream")) != "nothing"
 
 
@@ -112,29 +112,29 @@ def test_groups_are_those_of_the_namespace(monkeypatch):
     ],
 )
 def test_bad_bodies_become_what_the_user_says(monkeypatch, how, taken_for):
-    begin = BadRecords.__init__
+    begin = BadRecordHandler.__init__
 
     def begin_otherwise(bad, given):
         begin(bad, taken_for if given is how else given)
 
-    monkeypatch.setattr(BadRecords, "__init__", begin_otherwise)
+    monkeypatch.setattr(BadRecordHandler, "__init__", begin_otherwise)
     is_typed = has_option("bodyFormat", kind="stream")
     assert said_of(is_typed, has_option("onBadRecord", how.value, kind="stream")) != "nothing"
 
 
 def test_good_bodies_are_the_values_that_were_sent(monkeypatch):
-    each = JsonBodies.each
+    each = JsonBodies.decode_each
 
     def shifted(bodies, some):
         found, faults = each(bodies, some)
         return found.take([*range(1, len(found)), 0]), faults
 
-    monkeypatch.setattr(JsonBodies, "each", shifted)
+    monkeypatch.setattr(JsonBodies, "decode_each", shifted)
     assert said_of(has_option("bodyFormat", "json", kind="stream")) != "nothing"
 
 
 def test_faults_are_those_of_their_own_rows(monkeypatch):
-    decoded = decoder.BodyColumns._decoded
+    decoded = decoder.BodyColumns._decode
 
     def of_the_first(columns, bodies, first, faults):
         return decoded(columns, bodies, 0, faults)
@@ -144,7 +144,7 @@ def test_faults_are_those_of_their_own_rows(monkeypatch):
 
 
 def test_the_bodies_that_a_sink_writes_are_those_of_their_own_rows(monkeypatch):
-    bodies_of = BodyEncoder._bodies
+    bodies_of = BodyEncoder._encode_batch
 
     def shifted(encoder, *of_a_batch):
         first, *others = bodies_of(encoder, *of_a_batch)

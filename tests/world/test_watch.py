@@ -17,16 +17,16 @@ LEFT = {
     "unread bytes": lambda controller, _: setattr(controller.server._unread, "_bytes", 7),
     "readers of": lambda controller, _: controller.server._unread._sizes.update({"client": 1}),
     "places of steps": lambda controller, _: setattr(
-        controller.server.step_places._large, "_taken", 1
+        controller.server.concurrency_limit._large, "_taken", 1
     ),
     "places of waiting pulls": lambda controller, _: setattr(
-        controller.hold_service._put_off, "taken", 1
+        controller.hold_service._deferred, "taken", 1
     ),
     "deadlines": lambda controller, _: controller.hold_service._deadlines.update({1: {}}),
     "arrivals": lambda controller, _: controller.hold_service._arrivals.update({"queue": None}),
-    "parked sends": lambda controller, _: setattr(controller.processors.parked, "_count", 1),
+    "parked sends": lambda controller, _: setattr(controller.processors.pending_sends, "_count", 1),
     "bytes of awaited answers": lambda controller, _: setattr(
-        controller.processors.awaited, "_bytes", 1
+        controller.processors.pending_replies, "_bytes", 1
     ),
     "commits": lambda controller, _: setattr(controller.store.batches, "_under_way", Future()),
     "members of groups": lambda controller, _: setattr(
@@ -67,10 +67,10 @@ def test_something_that_is_left_of_clients(monkeypatch, what):
 def test_a_pull_that_is_rescued_in_a_life_before_the_last():
     world = World(draw(1))
     world.life = None
-    world.watch.check_no_rescue(SimpleNamespace(hold_service=SimpleNamespace(rescued=0)))
+    world.watch.check_no_rescue(SimpleNamespace(hold_service=SimpleNamespace(rescued_total=0)))
     world.watch.check_no_rescue(None)
     with pytest.raises(Broken, match="1 waiting pulls were rescued"):
-        world.watch.check_no_rescue(SimpleNamespace(hold_service=SimpleNamespace(rescued=1)))
+        world.watch.check_no_rescue(SimpleNamespace(hold_service=SimpleNamespace(rescued_total=1)))
 
 
 @pytest.fixture

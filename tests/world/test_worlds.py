@@ -157,7 +157,7 @@ def test_a_batch_for_which_there_is_no_room_is_seen_as_a_whole_or_not_at_all(fir
 @pytest.mark.wide
 def test_a_broker_that_shows_what_was_copied_of_a_batch_is_found_out(monkeypatch):
     monkeypatch.setattr(
-        "rocketpoll.broker.store.batch_commit.coordinator.roll_back", lambda *_: None
+        "rocketpoll.broker.store.batch_commit.coordinator.rollback_rows", lambda *_: None
     )
     failures = (failure_of(full_in_a_commit(seed), World) for seed in range(20))
     assert any("batch" in str(failure.error) for failure in failures if failure is not None)

@@ -198,7 +198,7 @@ class Lock:
         self._waiting[me] = None
         try:
             while self._is_locked:
-                if not kernel.park(until):
+                if not kernel.suspend(until):
                     return not self._is_locked
             return True
         finally:

@@ -166,7 +166,7 @@ class Watch:
         if isinstance(error, CannotListen):  # a start says so when it has taken back what it did
             return bool(self.troubles("accept", ago_seconds=_START_SECONDS))
         life = self._world.life
-        if life is None or not life.fate.has_failed:
+        if life is None or not life.state.has_failed:
             return False
         return error is None or isinstance(error, (OSError, StoreError))
 
@@ -175,16 +175,16 @@ class Watch:
     def check_patience(self, connection, asked_at, what):
         """Something was not answered in time."""
         if connection.is_heard and self.is_calm_since(asked_at):
-            self._world.ledger.complain(f"{what} was not answered since {asked_at:.6f} s")
+            self._world.ledger.print_error(f"{what} was not answered since {asked_at:.6f} s")
 
     def check_refusal(self, answer, what):
         """Something was refused."""
         remark = answer.remark or ""
         if "internal error" in remark:
-            self._world.ledger.complain(f"{what} was answered {answer.code} {remark}")
+            self._world.ledger.print_error(f"{what} was answered {answer.code} {remark}")
         is_busy = answer.code in _BUSY and not any(word in remark for word in _ENDING)
         if is_busy and self.is_calm_since(self._world.kernel.now - self.slack_seconds):
-            self._world.ledger.complain(
+            self._world.ledger.print_error(
                 f"{what} was refused in calm weather: {answer.code} {remark}"
             )
 
@@ -196,13 +196,13 @@ class Watch:
         queue = self._world.ledger.queues[asked.topic, asked.queue_id]
         if told.code == ResponseCode.PULL_NOT_FOUND:
             if suspend_seconds and now - asked_at < suspend_seconds - self.slack_seconds:
-                self._world.ledger.complain(
+                self._world.ledger.print_error(
                     f"{asked} waited {now - asked_at:.3f} s, not {suspend_seconds} s: {told}"
                 )
             for queue_offset, sent in queue.at.items():
                 is_asked_for = queue_offset >= asked.queue_offset and asked.wants(sent)
                 if is_asked_for and self._came_by(sent, now - self.slack_seconds):
-                    self._world.ledger.complain(
+                    self._world.ledger.print_error(
                         f"{asked} was told of nothing, and {sent} is at {queue_offset}"
                     )
         elif told.messages and suspend_seconds:
@@ -211,7 +211,7 @@ class Watch:
                 self._came_by(first, now - self.slack_seconds)
                 and asked_at < now - self.slack_seconds
             ):
-                self._world.ledger.complain(
+                self._world.ledger.print_error(
                     f"{asked} was told of {first} {now - first.stored_at:.3f} s late"
                 )
 
@@ -232,7 +232,7 @@ class Watch:
             max(sent.sent_at, served_since)
         )
         if is_calm and delivered_at > due + self.slack_seconds:
-            world.ledger.complain(f"{sent}, in {where}, is {delivered_at - due:.3f} s late")
+            world.ledger.print_error(f"{sent}, in {where}, is {delivered_at - due:.3f} s late")
 
     def _first_at(self, wall_seconds):
         """When the time of day first came to that: nothing bears an hour that had not come yet.
@@ -265,18 +265,18 @@ class Watch:
         }
         for what, count in left.items():
             if count:
-                self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")
+                self._world.ledger.print_error(f"when all clients had gone, {count} {what} were left")
 
     def check_no_rescue(self, controller):
         """No waiting pull was overlooked in the life that ends."""
         holds = getattr(controller, "hold_service", None)  # there is none if it could not start
-        if holds is not None and holds.rescued:
-            self._world.ledger.complain(f"{holds.rescued} waiting pulls were rescued")
+        if holds is not None and holds.rescued_total:
+            self._world.ledger.print_error(f"{holds.rescued_total} waiting pulls were rescued")
 
 
 def _left_by_connections(controller):
     server, holds, processors = controller.server, controller.hold_service, controller.processors
-    lines = server.step_places._small, server.step_places._large
+    lines = server.concurrency_limit._small, server.concurrency_limit._large
     return {
         "connections": server.connections,
         "bytes in flight": server.in_flight_bytes,
@@ -285,13 +285,13 @@ def _left_by_connections(controller):
         "places of steps": sum(line._taken + len(line._waiting) for line in lines),
         "waiting pulls": holds.held,
         "queues with waiting pulls": holds.queues,
-        "places of waiting pulls": holds._held.taken + holds._put_off.taken,
+        "places of waiting pulls": holds._held.taken + holds._deferred.taken,
         "deadlines": len(holds._deadlines),
         "arrivals": len(holds._arrivals),
         "send plans": len(processors.sends._plans),
         "sends that wait for the disk": processors.acknowledger.queue().size,
-        "parked sends": processors.parked._count + processors.parked._bytes,
-        "bytes of awaited answers": processors.awaited.bytes,
+        "parked sends": processors.pending_sends._count + processors.pending_sends._bytes,
+        "bytes of awaited answers": processors.pending_replies.bytes,
         "commits": int(controller.store.batches._under_way is not None),
     }
 

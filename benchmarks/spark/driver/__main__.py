@@ -29,7 +29,7 @@ _DOES = ("ingest", "latency", "start_idling", "stop_idling", "write", "write_str
 def main() -> None:
     """Answer questions until there are no more."""
     asked = json.loads(sys.argv[1])
-    answers = _take_stdout()
+    answers = _redirect_stdout()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # What is installed has its byte code, as pip makes it; here the first process that imports
     # leaves it.
@@ -69,7 +69,7 @@ def _session(asked: dict[str, Any]) -> SparkSession:
     return spark
 
 
-def _take_stdout() -> TextIO:
+def _redirect_stdout() -> TextIO:
     """Return the pipe for answers; other output, also of the JVM, goes to the log."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

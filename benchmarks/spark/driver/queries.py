@@ -31,7 +31,7 @@ class Queries:
     def __init__(self, spark: SparkSession, form: Format, directory: Path) -> None:
         """Take a directory for checkpoints, which lie there while they are needed."""
         self._spark = spark
-        self._format = form
+        self._check_format = form
         self._directory = directory
         self._running: StreamingQuery | None = None
 
@@ -39,11 +39,11 @@ class Queries:
 
     def ingest(self, topic: str, *, bodies_alone: bool = False) -> dict[str, Any]:
         """Read a whole topic as a stream that writes nothing: all default columns, or one."""
-        options = self._format.bodies_alone(topic) if bodies_alone else self._format.options(topic)
+        options = self._check_format.bodies_alone(topic) if bodies_alone else self._check_format.options(topic)
         with self._checkpoint() as checkpoint:
             rows = self._read(options, "earliest")
             if bodies_alone:
-                rows = rows.select(self._format.body)
+                rows = rows.select(self._check_format.body)
             writer = rows.writeStream.format("noop")
             return _run(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True))
 
@@ -52,17 +52,17 @@ class Queries:
 
         Both clocks are this process's: it sends in one thread and collects in another.
         """
-        send = self._format.sender(self._spark, topic)
+        send = self._check_format.sender(self._spark, topic)
         send(_now())
         seen: list[tuple[int, int]] = []
 
         def collect(batch: DataFrame, _: int) -> None:
-            bodies = [bytes(row[0]) for row in batch.select(self._format.body).collect()]
+            bodies = [bytes(row[0]) for row in batch.select(self._check_format.body).collect()]
             arrived = time.time_ns()
             seen.extend((int(body), arrived) for body in bodies)
 
         with self._checkpoint() as checkpoint:
-            writer = self._read(self._format.options(topic), "latest").writeStream.foreachBatch(
+            writer = self._read(self._check_format.options(topic), "latest").writeStream.foreachBatch(
                 collect
             )
             query = writer.option("checkpointLocation", checkpoint).start()
@@ -79,9 +79,9 @@ class Queries:
 
     def start_idling(self, topic: str) -> None:
         """Start a query, send it a few messages, and let it idle until `stop_idling`."""
-        send = self._format.sender(self._spark, topic)
+        send = self._check_format.sender(self._spark, topic)
         send(_now())
-        query = self._read(self._format.options(topic), "latest").writeStream.format("noop").start()
+        query = self._read(self._check_format.options(topic), "latest").writeStream.format("noop").start()
         self._running = query
         _send_until(lambda: any(each["numInputRows"] for each in query.recentProgress), send, query)
 
@@ -95,11 +95,11 @@ class Queries:
 
     def write(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
         """Write a batch of rows that Spark makes up to a topic."""
-        writer = self._format.rows(
+        writer = self._check_format.rows(
             _bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes)
         )
         started = time.perf_counter()
-        writer.write.format(self._format.name).options(**self._format.options(topic)).mode(
+        writer.write.format(self._check_format.name).options(**self._check_format.options(topic)).mode(
             "append"
         ).save()
         return {"rows": rows, "seconds": time.perf_counter() - started}
@@ -111,10 +111,10 @@ class Queries:
             source.option("numPartitions", _PARTITIONS).load().select(f.col("value").alias("id"))
         )
         with self._checkpoint() as checkpoint:
-            writer = self._format.rows(_bodies(numbers, body_bytes)).writeStream.format(
-                self._format.name
+            writer = self._check_format.rows(_bodies(numbers, body_bytes)).writeStream.format(
+                self._check_format.name
             )
-            writer = writer.options(**self._format.options(topic)).option(
+            writer = writer.options(**self._check_format.options(topic)).option(
                 "checkpointLocation", checkpoint
             )
             return _run(writer.trigger(availableNow=True))
@@ -122,7 +122,7 @@ class Queries:
     # ---- what they share
 
     def _read(self, options: Mapping[str, str], starting_offsets: str) -> DataFrame:
-        reader = self._spark.readStream.format(self._format.name).options(**options)
+        reader = self._spark.readStream.format(self._check_format.name).options(**options)
         return reader.option("startingOffsets", starting_offsets).load()
 
     @contextmanager
@@ -152,7 +152,7 @@ def _run(writer: Any) -> dict[str, Any]:
 
 
 def _since(began: int, seen: list[tuple[int, int]]) -> list[float]:
-    """Return the milliseconds of the messages that were sent since ``began``."""
+    """Return the milliseconds of the messages that were sent since ``initial_offsets``."""
     return [(arrived - sent) / 1e6 for sent, arrived in seen if sent >= began]
 
 

@@ -1,7 +1,7 @@
 """BrokerClock: the time of an embedded broker, which its owner can move forward.
 
 The time of day and the time that passes are moved together, and go on beside the machine's. How the
-timers that wait notice it is told in `event_loop`, what a move does in `moving`. The clock belongs
+timers that wait notice it is told in `event_loop`, what a move does in `confirm_moves`. The clock belongs
 to the broker, and keeps its lead when that is restarted.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from rmq_spark.errors import excerpt
 
-from .clock_offset import TimeAhead
+from .clock_offset import ClockOffset
 
 ADVANCE_MAX: Final = timedelta(days=366)
 """The longest move: the clock stops at every hour of it."""
@@ -30,11 +30,11 @@ class BrokerClock:
         broker.clock.advance(timedelta(hours=1))
     """
 
-    def __init__(self, ahead: TimeAhead, move: Callable[[float], None]) -> None:
+    def __init__(self, offset: ClockOffset, advance: Callable[[float], None]) -> None:
         """Take the time, and what moves it by some seconds and returns when that is done."""
-        self._ahead = ahead
-        self._move = move
-        self._moving = threading.Lock()
+        self._offset = offset
+        self._advance = advance
+        self._lock = threading.Lock()
 
     @property
     def now(self) -> datetime:
@@ -44,7 +44,7 @@ class BrokerClock:
     @property
     def now_ms(self) -> int:
         """The broker's time of day in milliseconds since 1970, as in ``store_timestamp``."""
-        return self._ahead.now_ms()
+        return self._offset.now_ms()
 
     def advance(self, by: timedelta | float) -> None:
         """Move the time forward, and return when the broker has done all that came due.
@@ -60,11 +60,11 @@ class BrokerClock:
             ValueError: It is less than nothing, no finite number, or longer than 366 days.
         """
         seconds = _seconds(by)
-        with self._moving:
-            self._move(seconds)
+        with self._lock:
+            self._advance(seconds)
 
     def __repr__(self) -> str:
-        lead = timedelta(seconds=round(self._ahead.seconds, 3))
+        lead = timedelta(seconds=round(self._offset.seconds, 3))
         return f"<BrokerClock {self.now:%Y-%m-%d %H:%M:%S} UTC, {lead} ahead of the machine's>"
 
 

@@ -1,6 +1,6 @@
 """Moves of a broker's time: from stop to stop, with all that is due done before the next.
 
-    stops     each moment that somebody waits for (`MovableTime`), so that what is due earlier is
+    stops     each moment that somebody waits for (`AdjustableTimeLoop`), so that what is due earlier is
               done earlier, at its own time; each full hour of the way, as files go by the hour of
               the day; and the end
     a stop    what is due rings. It is over when nobody works any more: what was put is visible,
@@ -26,65 +26,65 @@ from ...controller import BrokerController
 from ...store.errors import StoreError
 from .event_loop import EmbeddedLoop
 
-MOMENTS_MAX: Final = 5_000
+STOPS_MAX: Final = 5_000
 """The moments of one move at which it stops: beyond them, as on a disk that stays full for days,
 it goes from hour to hour."""
 
 _HOUR_SECONDS: Final = 3_600.0
-_GRAIN_SECONDS: Final = 0.001
-_ROUNDED_SECONDS: Final = 0.005
+_STEP_SECONDS_MIN: Final = 0.001
+_ROUNDING_SECONDS: Final = 0.005
 """The wait at the end of a move for what is due so soon: delays are rounded up to milliseconds."""
 
 
-async def move(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
+async def advance(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
     """Move the time of a broker forward on its loop, and return when what came due is done."""
-    loop.network.hold(is_held=True)
+    loop.network.pause_reading(is_paused=True)
     try:
-        await settled(controller, loop)
-        await _move(controller, loop, seconds)
+        await wait_idle(controller, loop)
+        await _advance_in_steps(controller, loop, seconds)
     finally:
-        loop.network.hold(is_held=False)
+        loop.network.pause_reading(is_paused=False)
 
 
-async def _move(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
+async def _advance_in_steps(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
     left = seconds
     moments = 0
     while left > 0:
         step = min(left, _HOUR_SECONDS)
-        moment = loop.next_moment() if moments < MOMENTS_MAX else None
+        moment = loop.next_deadline() if moments < STOPS_MAX else None
         if moment is not None and moment - loop.time() < step:
             moments += 1
             # Not beyond what is left, and not so short that it is lost in the grain of timers.
-            step = min(max(moment - loop.time(), _GRAIN_SECONDS), left)
+            step = min(max(moment - loop.time(), _STEP_SECONDS_MIN), left)
         left -= step
-        loop.move(step)
-        controller.server.pass_over(step)
-        controller.processors.pass_over(round(step * 1_000))
-        await settled(controller, loop)
-    moment = loop.next_moment()
-    if moment is not None and moment - loop.time() < _ROUNDED_SECONDS:
+        loop.advance(step)
+        controller.server.skip_time(step)
+        controller.processors.skip_time(round(step * 1_000))
+        await wait_idle(controller, loop)
+    moment = loop.next_deadline()
+    if moment is not None and moment - loop.time() < _ROUNDING_SECONDS:
         await asyncio.sleep(moment - loop.time())
-        await settled(controller, loop)
+        await wait_idle(controller, loop)
 
 
-async def settled(controller: BrokerController, loop: EmbeddedLoop) -> None:
+async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
     """Wait until all that is due now is done, as far as the disk lets it."""
     begin = None
     while begin != controller.store.state().min_offset:
         if begin is not None:
             controller.housekeeping.clean()  # a few files go at a time: there may be more
         begin = controller.store.state().min_offset
-        await _quiet(controller, loop)
+        await _wait_quiet(controller, loop)
 
 
-async def _quiet(controller: BrokerController, loop: EmbeddedLoop) -> None:
+async def _wait_quiet(controller: BrokerController, loop: EmbeddedLoop) -> None:
     """Wait until nobody works, and nothing rings."""
     while not _is_quiet(controller, loop):
-        await controller.housekeeping.all_done()
+        await controller.housekeeping.wait_idle()
         written_offset = controller.store.state().written_offset
         if controller.store.confirm_offset() < written_offset:
             with suppress(StoreError):  # the store tells of it
-                await asyncio.wrap_future(controller.store.flushed(written_offset))
+                await asyncio.wrap_future(controller.store.flush_future(written_offset))
         await asyncio.sleep(0)
 
 
@@ -92,9 +92,9 @@ def _is_quiet(controller: BrokerController, loop: EmbeddedLoop) -> bool:
     state = controller.store.state()
     is_carried = state.reput_from_offset >= state.written_offset
     return (
-        (is_carried or bool(state.failure or state.hindrance))
+        (is_carried or bool(state.failure or state.degradation))
         and not controller.processors.acknowledger.queue().size
-        and controller.turn.is_idle
-        and not controller.housekeeping.is_at_work
-        and not loop.rings()
+        and controller.scheduler.is_idle
+        and not controller.housekeeping.is_busy
+        and not loop.has_due_timers()
     )

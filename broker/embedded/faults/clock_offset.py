@@ -11,39 +11,39 @@ import time
 from typing import NamedTuple
 
 
-class _Lead(NamedTuple):
+class _OffsetChange(NamedTuple):
     since: float
     """The machine's time of day, in seconds since 1970."""
     seconds: float
 
 
-class TimeAhead:
+class ClockOffset:
     """The lead of a broker's time over the machine's. It only grows."""
 
     def __init__(self) -> None:
         """Begin with the machine's time."""
         self.seconds = 0.0
         """The lead now, in seconds."""
-        self._leads = [_Lead(float("-inf"), 0.0)]
+        self._changes = [_OffsetChange(float("-inf"), 0.0)]
 
-    def grow(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Let the lead be so much greater from now on."""
-        since = max(time.time(), self._leads[-1].since)
-        self._leads.append(_Lead(since, self._leads[-1].seconds + seconds))
-        self.seconds = self._leads[-1].seconds
+        since = max(time.time(), self._changes[-1].since)
+        self._changes.append(_OffsetChange(since, self._changes[-1].seconds + seconds))
+        self.seconds = self._changes[-1].seconds
 
     def now_ms(self) -> int:
         """Return the broker's time of day, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000 + round(self.seconds * 1_000)
 
-    def of_machine(self, seconds: float) -> float:
+    def from_machine(self, seconds: float) -> float:
         """Return the broker's time of day at a time of day of the machine, both since 1970."""
         return seconds + next(
-            lead.seconds for lead in reversed(self._leads) if lead.since <= seconds
+            lead.seconds for lead in reversed(self._changes) if lead.since <= seconds
         )
 
     def to_machine(self, seconds: float) -> float:
         """Return the machine's time of day at one of the broker's; in a jump, that of the jump."""
-        lead = next(each for each in reversed(self._leads) if each.since + each.seconds <= seconds)
-        following = self._leads[self._leads.index(lead) + 1 :]
+        lead = next(each for each in reversed(self._changes) if each.since + each.seconds <= seconds)
+        following = self._changes[self._changes.index(lead) + 1 :]
         return min(seconds - lead.seconds, *(each.since for each in following[:1]), float("inf"))

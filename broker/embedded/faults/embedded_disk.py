@@ -23,27 +23,27 @@ from rmq_spark.wire.framing import Buffer
 from ...store.errors import FlushFailed
 from ...store.files.disk import DiskUsage, LocalDisk
 from ...store.files.local_file import LocalFile
-from .clock_offset import TimeAhead
-from .power_loss import Unflushed
+from .clock_offset import ClockOffset
+from .power_loss import UnflushedBytes
 
 
 class EmbeddedDisk(LocalDisk):
     """A `Disk` that is a real file system, but for the time and the faults of a broker's owner."""
 
-    def __init__(self, ahead: TimeAhead) -> None:
+    def __init__(self, clock_offset: ClockOffset) -> None:
         """Take how far the broker's time is ahead of the machine's."""
-        self._ahead = ahead
+        self._clock_offset = clock_offset
         self.is_full = False
         """True while there is no room for anything."""
         self.has_power = True
-        self.lock_of_writes = threading.Lock()
-        self._unflushed: dict[Path, Unflushed] = {}
+        self.write_lock = threading.Lock()
+        self._unflushed: dict[Path, UnflushedBytes] = {}
 
-    def forget_unflushed(self) -> None:
+    def discard_unflushed(self) -> None:
         """Put all files into the state of their last flush; nobody may have them open."""
         for path, unflushed in self._unflushed.items():
             if path.exists():
-                _put_back(path, unflushed)
+                _restore_file(path, unflushed)
         self._unflushed.clear()
 
     # ---- what the store does
@@ -51,14 +51,14 @@ class EmbeddedDisk(LocalDisk):
     def create(self, path: Path, size: int) -> LocalFile:
         """Create a file of zeros."""
         self.check(path, needs_room=True)
-        self._unflushed[path] = unflushed = Unflushed(0)
+        self._unflushed[path] = unflushed = UnflushedBytes(0)
         return _EmbeddedFile(self, unflushed, path, size)
 
     def open(self, path: Path) -> LocalFile:
         """Open a file that exists."""
         self.check(path)
         size = self.size_of(path)
-        unflushed = self._unflushed.setdefault(path, Unflushed(size or 0))
+        unflushed = self._unflushed.setdefault(path, UnflushedBytes(size or 0))
         return _EmbeddedFile(self, unflushed, path)
 
     def write_whole(self, path: Path, data: bytes) -> None:
@@ -92,11 +92,11 @@ class EmbeddedDisk(LocalDisk):
 
     def modified_at(self, path: Path) -> float:
         """Return when a file was last written, by the broker's time."""
-        return self._ahead.of_machine(super().modified_at(path))
+        return self._clock_offset.from_machine(super().modified_at(path))
 
     def set_modified_at(self, path: Path, seconds: float) -> None:
         """Have a file count as last written then, by the broker's time."""
-        super().set_modified_at(path, self._ahead.to_machine(seconds))
+        super().set_modified_at(path, self._clock_offset.to_machine(seconds))
 
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds a directory, which may be all of it."""
@@ -130,7 +130,7 @@ class _EmbeddedFile(LocalFile):
     """A file that notes what is not flushed."""
 
     def __init__(
-        self, disk: EmbeddedDisk, unflushed: Unflushed, path: Path, size: int | None = None
+        self, disk: EmbeddedDisk, unflushed: UnflushedBytes, path: Path, size: int | None = None
     ) -> None:
         self._disk = disk
         self._unflushed = unflushed
@@ -139,42 +139,42 @@ class _EmbeddedFile(LocalFile):
     def write(self, data: Buffer, position: int) -> None:
         """Write all of the data there, and keep what was there before."""
         self._disk.check(self._path, needs_room=True)
-        with self._disk.lock_of_writes:
-            self._unflushed.before_write(position, len(data), self._as_it_is)
+        with self._disk.write_lock:
+            self._unflushed.before_write(position, len(data), self._read_current)
             super().write(data, position)
 
     def flush(self) -> None:
         """Return when all that was written is on the disk."""
         self._disk.check_flush(self._path)
-        with self._noted():
+        with self._tracked_flush():
             super().flush()
 
     @contextmanager
-    def _noted(self) -> Iterator[None]:
-        with self._disk.lock_of_writes:
-            flush = self._unflushed.flush_begins()
+    def _tracked_flush(self) -> Iterator[None]:
+        with self._disk.write_lock:
+            flush = self._unflushed.start_flush()
         is_done = False
         try:
             yield
             is_done = self._disk.has_power
         finally:
-            with self._disk.lock_of_writes:
-                self._unflushed.flush_ends(flush, is_done=is_done)
+            with self._disk.write_lock:
+                self._unflushed.finish_flush(flush, is_durable=is_done)
 
-    def _as_it_is(self, position: int, size: int) -> bytes:
+    def _read_current(self, position: int, size: int) -> bytes:
         return os.pread(self._descriptor, size, position)
 
 
-def _put_back(path: Path, unflushed: Unflushed) -> None:
+def _restore_file(path: Path, unflushed: UnflushedBytes) -> None:
     with path.open("r+b") as file:
         number = file.fileno()
-        unflushed.forget(
+        unflushed.restore(
             lambda position, data: os.pwrite(number, data, position),
-            lambda position: _zeros_from(number, position),
+            lambda position: _zero_from(number, position),
         )
 
 
-def _zeros_from(descriptor: int, position: int) -> None:
+def _zero_from(descriptor: int, position: int) -> None:
     """Make zeros of the end of a file, whose size stays."""
     size = os.fstat(descriptor).st_size
     os.ftruncate(descriptor, min(position, size))

@@ -19,8 +19,8 @@ from functools import cache
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
-from ...server.event_loop import loop_class, report_by_log
-from .clock_offset import TimeAhead
+from ...server.event_loop import loop_class, log_exception
+from .clock_offset import ClockOffset
 from .network import EmbeddedNetwork, NetworkedLoop
 
 if TYPE_CHECKING:
@@ -31,31 +31,31 @@ else:
 _RESOLUTION_SECONDS: Final = 0.001
 """The grain of uvloop's timers: one that rings so early rings for what it was set for."""
 
-_CANCELLED_MAX: Final = 100
+_CANCELLED_TIMERS_MAX: Final = 100
 """Cancelled timers that may stay in the heap, until they are more than those that wait."""
 
 
-class MovableTime(_Loop):
+class AdjustableTimeLoop(_Loop):
     """The timers of a loop whose time can be moved; mixed into a loop's class."""
 
-    def go_by(self, ahead: TimeAhead) -> None:
+    def set_clock_offset(self, clock_offset: ClockOffset) -> None:
         """Go by a time that is so far ahead, before there is any timer; only `move` changes it.
 
         The loop's exceptions go to the log of the broker.
         """
-        self._ahead = ahead
-        self._waiting: list[tuple[float, int, asyncio.TimerHandle, bool]] = []
+        self._clock_offset = clock_offset
+        self._timer_heap: list[tuple[float, int, asyncio.TimerHandle, bool]] = []
         """The time at which each timer rings, its number, and whether it is a moment."""
-        self._set = 0
+        self._timer_count = 0
         self._cancelled = 0
         self._wake: asyncio.Handle | None = None
         self._wake_at = 0.0
-        self.set_exception_handler(report_by_log)
+        self.set_exception_handler(log_exception)
 
     def time(self) -> float:
         """Return the time in seconds; it jumps only when it is moved."""
         now: float = super().time()  # that of the loop below
-        return now + self._ahead.seconds
+        return now + self._clock_offset.seconds
 
     def call_at(  # type: ignore[override]  # without the types of the arguments
         self,
@@ -65,7 +65,7 @@ class MovableTime(_Loop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call a function at a moment, at which moves of the time stop."""
-        return self._wait(when, callback, args, context, is_moment=True)
+        return self._set_timer(when, callback, args, context, is_deadline=True)
 
     def call_later(  # type: ignore[override]  # without the types of the arguments
         self,
@@ -75,47 +75,47 @@ class MovableTime(_Loop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call a function when an interval is over, or has been passed over."""
-        return self._wait(self.time() + delay, callback, args, context, is_moment=False)
+        return self._set_timer(self.time() + delay, callback, args, context, is_deadline=False)
 
     # ---- for the one who moves the time
 
-    def move(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Move the time forward; what is due by then rings in the next turn."""
-        self._ahead.grow(seconds)
-        self._wake_for_first()
+        self._clock_offset.advance(seconds)
+        self._schedule_wake()
 
-    def next_moment(self) -> float | None:
+    def next_deadline(self) -> float | None:
         """Return the time of the first moment that is waited for, or None."""
         return min(
             (
                 when
-                for when, _, timer, is_moment in self._waiting
+                for when, _, timer, is_moment in self._timer_heap
                 if is_moment and not timer.cancelled()
             ),
             default=None,
         )
 
-    def rings(self) -> bool:
+    def has_due_timers(self) -> bool:
         """Return whether any timer is due, which rings in the next turn."""
         now = self.time()
-        return any(when <= now and not timer.cancelled() for when, _, timer, _ in self._waiting)
+        return any(when <= now and not timer.cancelled() for when, _, timer, _ in self._timer_heap)
 
     # ---- within
 
-    def _wait(
+    def _set_timer(
         self,
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         context: Context | None,
         *,
-        is_moment: bool,
+        is_deadline: bool,
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        self._set += 1
-        heappush(self._waiting, (when, self._set, timer, is_moment))
-        if self._waiting[0][2] is timer:
-            self._wake_for_first()
+        self._timer_count += 1
+        heappush(self._timer_heap, (when, self._timer_count, timer, is_deadline))
+        if self._timer_heap[0][2] is timer:
+            self._schedule_wake()
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -124,32 +124,32 @@ class MovableTime(_Loop):
             super()._timer_handle_cancelled(handle)  # type: ignore[misc]  # of the loop below
             return
         self._cancelled += 1
-        if self._cancelled > max(_CANCELLED_MAX, len(self._waiting) // 2):
-            self._waiting = [each for each in self._waiting if not each[2].cancelled()]
-            heapify(self._waiting)
+        if self._cancelled > max(_CANCELLED_TIMERS_MAX, len(self._timer_heap) // 2):
+            self._timer_heap = [each for each in self._timer_heap if not each[2].cancelled()]
+            heapify(self._timer_heap)
             self._cancelled = 0
 
-    def _wake_for_first(self) -> None:
+    def _schedule_wake(self) -> None:
         """Have the loop below wake this one when the first timer is due."""
-        if not self._waiting:
+        if not self._timer_heap:
             return
-        when = self._waiting[0][0]
+        when = self._timer_heap[0][0]
         if self._wake is not None:
             self._wake.cancel()
         wait_seconds = when - self.time()
         if wait_seconds <= 0:
-            self._wake = self.call_soon(self._ring)
+            self._wake = self.call_soon(self._run_due_timers)
         elif isinstance(self, asyncio.BaseEventLoop):
-            self._wake = asyncio.BaseEventLoop.call_at(self, when, self._ring)
+            self._wake = asyncio.BaseEventLoop.call_at(self, when, self._run_due_timers)
         else:  # uvloop's call_at would come back to call_later here
-            self._wake = super().call_later(wait_seconds, self._ring)
+            self._wake = super().call_later(wait_seconds, self._run_due_timers)
 
-    def _ring(self) -> None:
+    def _run_due_timers(self) -> None:
         self._wake = None
         due_until = self.time() + _RESOLUTION_SECONDS
         due: list[asyncio.TimerHandle] = []
-        while self._waiting and self._waiting[0][0] <= due_until:
-            timer = heappop(self._waiting)[2]
+        while self._timer_heap and self._timer_heap[0][0] <= due_until:
+            timer = heappop(self._timer_heap)[2]
             if not timer.cancelled():
                 due.append(timer)
         try:
@@ -157,18 +157,18 @@ class MovableTime(_Loop):
                 if not timer.cancelled():  # an earlier one may have seen to it
                     timer._run()  # as loops do
         finally:
-            self._wake_for_first()
+            self._schedule_wake()
 
 
-class EmbeddedLoop(MovableTime, NetworkedLoop):
+class EmbeddedLoop(AdjustableTimeLoop, NetworkedLoop):
     """The loop of an embedded broker; to be mixed with the loop below."""
 
 
-def new_embedded_loop(ahead: TimeAhead, network: EmbeddedNetwork) -> EmbeddedLoop:
+def new_embedded_loop(clock_offset: ClockOffset, network: EmbeddedNetwork) -> EmbeddedLoop:
     """Create the loop that an embedded broker runs on, with its own time and network."""
     loop = _embedded_class()()
     loop.network = network
-    loop.go_by(ahead)
+    loop.set_clock_offset(clock_offset)
     return loop
 
 

@@ -23,17 +23,17 @@ from typing import Any, Final, TypeAlias
 from rmq_spark.errors import excerpt
 
 from ...controller import BrokerController
-from ..errors import EmbeddedBrokerError, wrong_kind
-from .clock_offset import TimeAhead
+from ..errors import EmbeddedBrokerError, type_error
+from .clock_offset import ClockOffset
 from .embedded_disk import EmbeddedDisk
 from .network import EmbeddedNetwork
 
 _SLOW_SECONDS_MAX: Final = 3_600.0
-_TRIES_MAX: Final = 50
-_TRY_SECONDS: Final = 0.01
-_WITH_ARGUMENTS: Final = frozenset({"slow", "cut_after"})
+_ATTEMPTS_MAX: Final = 50
+_RETRY_SECONDS: Final = 0.01
+_FAULTS_WITH_ARGUMENTS: Final = frozenset({"slow", "cut_after"})
 
-Work: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
+BrokerOperation: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
 """A coroutine function that does something with a broker, on the broker's loop."""
 
 
@@ -55,24 +55,24 @@ class FaultBlock(AbstractContextManager[None]):
         """Make it; nothing is wrong before the block begins."""
         self._faults = faults
         self._fault = fault
-        self._begun: list[Fault] = []
+        self._active: list[Fault] = []
         self._was_entered = False
 
     def __enter__(self) -> None:
         self._was_entered = True
         fault = replace(self._fault)
         self._faults.begin_fault(fault)
-        self._begun.append(fault)
+        self._active.append(fault)
 
     def __exit__(self, *_: object) -> None:
-        if not self._begun:
+        if not self._active:
             raise EmbeddedBrokerError(f"the block of {self._fault.name}() has not begun")
-        self._faults.end_fault(self._begun.pop())
+        self._faults.end_fault(self._active.pop())
 
     def __del__(self) -> None:
         if not self._was_entered:
             name = self._fault.name
-            arguments = "..." if name in _WITH_ARGUMENTS else ""
+            arguments = "..." if name in _FAULTS_WITH_ARGUMENTS else ""
             how = f"`with broker.{name}({arguments}):`"
             text = f"broker.{name}() alone does nothing: a fault is a block, {how}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -84,8 +84,8 @@ class BrokerFaults(ABC):
     def __init__(self) -> None:
         """Begin with everything in order."""
         super().__init__()
-        self._ahead = TimeAhead()
-        self._disk = EmbeddedDisk(self._ahead)
+        self._clock_offset = ClockOffset()
+        self._disk = EmbeddedDisk(self._clock_offset)
         self._network = EmbeddedNetwork()
         self._faults: list[Fault] = []
 
@@ -111,7 +111,7 @@ class BrokerFaults(ABC):
             ValueError: ``seconds`` is not from 0 to 3,600.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            raise wrong_kind("seconds", "a number", seconds, "broker.slow(0.2)")
+            raise type_error("seconds", "a number", seconds, "broker.slow(0.2)")
         if math.isnan(seconds) or not 0 <= seconds <= _SLOW_SECONDS_MAX:
             raise ValueError(f"seconds: needed 0 to 3,600, found {excerpt(seconds)}")
         return FaultBlock(self, Fault("slow", slow_seconds=seconds))
@@ -129,7 +129,7 @@ class BrokerFaults(ABC):
             ValueError: ``count`` is less than 0.
         """
         if isinstance(count, bool) or not isinstance(count, int):
-            raise wrong_kind("count", "a whole number of bytes", count, "broker.cut_after(1_000)")
+            raise type_error("count", "a whole number of bytes", count, "broker.cut_after(1_000)")
         if count < 0:
             raise ValueError(f"count: needed 0 bytes or more, found {excerpt(count)}")
         return FaultBlock(self, Fault("cut_after", cut_after=count))
@@ -170,11 +170,11 @@ class BrokerFaults(ABC):
     # ---- within
 
     @abstractmethod
-    def _begin_fault(self, name: str, note: Callable[[], None], work: Work) -> None:
+    def _begin_fault(self, name: str, record: Callable[[], None], operation: BrokerOperation) -> None:
         """Note a fault and have it done, or raise the reason why this broker cannot have it."""
 
     @abstractmethod
-    def _end_fault(self, note: Callable[[], None], work: Work) -> None:
+    def _end_fault(self, record: Callable[[], None], operation: BrokerOperation) -> None:
         """Note the end of a fault and have it done, if the broker still runs in this process."""
 
     def begin_fault(self, fault: Fault) -> None:
@@ -187,7 +187,7 @@ class BrokerFaults(ABC):
         """
         _check_fault(fault)
         try:
-            self._begin_fault(fault.name, lambda: self._faults.append(fault), self._put_faults)
+            self._begin_fault(fault.name, lambda: self._faults.append(fault), self._apply_faults)
         except BaseException:
             if fault in self._faults:
                 self._faults.remove(fault)
@@ -202,48 +202,48 @@ class BrokerFaults(ABC):
         """
         _check_fault(fault)
         if fault in self._faults:
-            self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
+            self._end_fault(lambda: self._faults.remove(fault), self._apply_faults)
 
-    def _put_network_and_disk(self) -> None:
+    def _apply_to_network_and_disk(self) -> None:
         """Make the network and the disk as bad as all faults say, on the loop or before it runs.
 
         Both outlast a restart, and a stop cancels the end of a fault that a pause has delayed.
         """
         faults = tuple(self._faults)
-        self._network.slow(max((fault.slow_seconds for fault in faults), default=0.0))
+        self._network.set_slow(max((fault.slow_seconds for fault in faults), default=0.0))
         counts = [fault.cut_after for fault in faults if fault.cut_after is not None]
-        self._network.cut_after(min(counts, default=None))
+        self._network.set_cut_after(min(counts, default=None))
         self._disk.is_full = any(fault.is_full for fault in faults)
 
-    async def _put_faults(self, controller: BrokerController) -> None:
+    async def _apply_faults(self, controller: BrokerController) -> None:
         """Have a broker stand on what is as bad as its faults say, all together."""
         faults, server = tuple(self._faults), controller.server
         was_full = self._disk.is_full
-        self._put_network_and_disk()
+        self._apply_to_network_and_disk()
         is_full = self._disk.is_full
         if is_full or was_full:
-            await controller.housekeeping.all_done()
+            await controller.housekeeping.wait_idle()
             controller.housekeeping.clean()  # which looks at the disk
-            await controller.housekeeping.all_done()
+            await controller.housekeeping.wait_idle()
             if not is_full:
-                await _go_on(controller)
+                await _retry_after_full_disk(controller)
         is_away = any(fault.is_away for fault in faults)
-        if is_away and not server.is_away:
-            server.go_away()
-        elif server.is_away and not is_away:
-            await server.come_back()
+        if is_away and not server.is_listening_suspended:
+            server.suspend_listening()
+        elif server.is_listening_suspended and not is_away:
+            await server.resume_listening()
 
 
-async def _go_on(controller: BrokerController) -> None:
+async def _retry_after_full_disk(controller: BrokerController) -> None:
     """Have a broker do what its full disk has kept it from; one thing may wait for another."""
-    for _ in range(_TRIES_MAX):
-        controller.housekeeping.try_again()
-        await controller.housekeeping.all_done()
-        if not (controller.store.is_opening or controller.store.is_reput_hindered):
+    for _ in range(_ATTEMPTS_MAX):
+        controller.housekeeping.retry_now()
+        await controller.housekeeping.wait_idle()
+        if not (controller.store.is_opening or controller.store.is_reput_degraded):
             return
-        await asyncio.sleep(_TRY_SECONDS)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _check_fault(fault: object) -> None:
     if not isinstance(fault, Fault):
-        raise wrong_kind("fault", "a Fault", fault, "with broker.away():")
+        raise type_error("fault", "a Fault", fault, "with broker.away():")

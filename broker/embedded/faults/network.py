@@ -33,47 +33,47 @@ class EmbeddedNetwork:
 
     def __init__(self) -> None:
         """Begin with a network as good as the machine's."""
-        self._lines: dict[_Line, None] = {}
+        self._transports: dict[_NetworkTransport, None] = {}
         self.slow_seconds = 0.0
         """Seconds for which what the broker sends is held back."""
         self.cut_after_bytes: int | None = None
         """The bytes that the broker can send on one connection before it is cut."""
-        self.is_held = False
+        self.is_reading_paused = False
         """True while nothing is read that clients send."""
 
-    def slow(self, seconds: float) -> None:
+    def set_slow(self, seconds: float) -> None:
         """Hold back what the broker sends for so long from now on; 0 lets out what was held."""
         if seconds == self.slow_seconds:
             return
         self.slow_seconds = seconds
-        for line in tuple(self._lines):
-            line.slowness_changed()
+        for line in tuple(self._transports):
+            line.update_delay()
 
-    def cut_after(self, count: int | None) -> None:
+    def set_cut_after(self, count: int | None) -> None:
         """Cut each connection behind so many bytes of what the broker sends from now on."""
         if count == self.cut_after_bytes:
             return
         self.cut_after_bytes = count
-        for line in tuple(self._lines):
-            line.cut_after(count)
+        for line in tuple(self._transports):
+            line.set_cut_after(count)
 
-    def hold(self, *, is_held: bool) -> None:
+    def pause_reading(self, *, is_paused: bool) -> None:
         """Read nothing that clients send from now on, or go on with it."""
-        self.is_held = is_held
-        for line in tuple(self._lines):
-            line.read_or_not()
+        self.is_reading_paused = is_paused
+        for line in tuple(self._transports):
+            line.update_reading()
 
-    def opened(self, line: _Line) -> None:
+    def register(self, transport: _NetworkTransport) -> None:
         """Take note of a new connection."""
-        self._lines[line] = None
+        self._transports[transport] = None
 
-    def closed(self, line: _Line) -> None:
+    def unregister(self, transport: _NetworkTransport) -> None:
         """Forget a connection that has ended."""
-        self._lines.pop(line, None)
+        self._transports.pop(transport, None)
 
-    def closed_all(self) -> None:
+    def unregister_all(self) -> None:
         """Forget all connections: their loop has been closed, and tells nobody of them."""
-        self._lines.clear()
+        self._transports.clear()
 
 
 class NetworkedLoop(_Loop):
@@ -86,7 +86,7 @@ class NetworkedLoop(_Loop):
     ) -> asyncio.Server:
         """Listen; each connection goes through the network."""
         server: asyncio.Server = await super().create_server(
-            self._shaped(protocol_factory), *args, **kwargs
+            self._wrap_factory(protocol_factory), *args, **kwargs
         )
         return server
 
@@ -94,18 +94,18 @@ class NetworkedLoop(_Loop):
         self, protocol_factory: _Factory, sock: socket.socket
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Serve a client that was accepted; its connection goes through the network."""
-        return await super().connect_accepted_socket(self._shaped(protocol_factory), sock)
+        return await super().connect_accepted_socket(self._wrap_factory(protocol_factory), sock)
 
     def close(self) -> None:
         """Close the loop, with all connections that are left."""
         super().close()
-        self.network.closed_all()
+        self.network.unregister_all()
 
-    def _shaped(self, protocol_factory: _Factory) -> _Factory:
-        return lambda: _Ends(self, self.network, protocol_factory())
+    def _wrap_factory(self, protocol_factory: _Factory) -> _Factory:
+        return lambda: _NetworkProtocol(self, self.network, protocol_factory())
 
 
-class _Ends(asyncio.Protocol):
+class _NetworkProtocol(asyncio.Protocol):
     """A protocol to which its transport is given as a `_Line`."""
 
     def __init__(
@@ -132,18 +132,18 @@ class _Ends(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._line = _Line(self._loop, self._network, transport)
-        self._network.opened(self._line)
-        self._inner.connection_made(self._line)
-        self._loop.call_soon(self._line.read_or_not)  # loops begin to read behind this call
+        self._transport = _NetworkTransport(self._loop, self._network, transport)
+        self._network.register(self._transport)
+        self._inner.connection_made(self._transport)
+        self._loop.call_soon(self._transport.update_reading)  # loops begin to read behind this call
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._network.closed(self._line)
-        self._line.ended()
+        self._network.unregister(self._transport)
+        self._transport.discard_delayed()
         self._inner.connection_lost(exc)
 
 
-class _Line(asyncio.Transport):
+class _NetworkTransport(asyncio.Transport):
     """A transport, through the network."""
 
     def __init__(
@@ -153,35 +153,35 @@ class _Line(asyncio.Transport):
         self._loop = loop
         self._network = network
         self._transport = transport
-        self._left = network.cut_after_bytes
+        self._bytes_left = network.cut_after_bytes
         self._wants_to_read = True
         self._is_reading = True
-        self._held_back: deque[tuple[float, bytes]] = deque()
+        self._delayed: deque[tuple[float, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing = False
 
     # ---- what the network tells
 
-    def slowness_changed(self) -> None:
+    def update_delay(self) -> None:
         """Let out what was held back, if nothing is held back any more."""
         if not self._network.slow_seconds:
-            self._let_out(float("inf"))
+            self._send_delayed(float("inf"))
 
-    def cut_after(self, count: int | None) -> None:
+    def set_cut_after(self, count: int | None) -> None:
         """Have the connection cut behind so many bytes, or not at all with None."""
-        self._left = count
+        self._bytes_left = count
 
-    def read_or_not(self) -> None:
+    def update_reading(self) -> None:
         """Read as the broker wants it, unless the network is held."""
-        reads = self._wants_to_read and not self._network.is_held
+        reads = self._wants_to_read and not self._network.is_reading_paused
         if reads != self._is_reading and not self._transport.is_closing():
             self._is_reading = reads
             (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
-    def ended(self) -> None:
+    def discard_delayed(self) -> None:
         """Forget what was held back: the connection is gone."""
         self._is_closing = True
-        self._held_back.clear()
+        self._delayed.clear()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -190,16 +190,16 @@ class _Line(asyncio.Transport):
     def write(self, data: Buffer) -> None:
         """Send some bytes, now or when the network lets them go."""
         network = self._network
-        if network.slow_seconds or self._held_back:
-            self._hold_back(bytes(data))
-        elif self._left is None:
+        if network.slow_seconds or self._delayed:
+            self._delay(bytes(data))
+        elif self._bytes_left is None:
             self._transport.write(data)
         else:
             self._send(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
         """Send some pieces, as `write` does."""
-        if self._network.slow_seconds or self._held_back or self._left is not None:
+        if self._network.slow_seconds or self._delayed or self._bytes_left is not None:
             self.write(b"".join(list_of_data))
         else:
             self._transport.writelines(list_of_data)
@@ -207,7 +207,7 @@ class _Line(asyncio.Transport):
     def close(self) -> None:
         """End the connection once all is sent that was to be sent."""
         self._is_closing = True
-        if not self._held_back:
+        if not self._delayed:
             self._transport.close()
 
     def abort(self) -> None:
@@ -222,12 +222,12 @@ class _Line(asyncio.Transport):
     def pause_reading(self) -> None:
         """Read nothing until `resume_reading`."""
         self._wants_to_read = False
-        self.read_or_not()
+        self.update_reading()
 
     def resume_reading(self) -> None:
         """Read what clients send again."""
         self._wants_to_read = True
-        self.read_or_not()
+        self.update_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return what the loop knows of the connection."""
@@ -240,44 +240,44 @@ class _Line(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         """Return the number of bytes that are not sent yet, in the network or in this process."""
         waiting: int = self._transport.get_write_buffer_size()
-        return waiting + sum(len(data) for _, data in self._held_back)
+        return waiting + sum(len(data) for _, data in self._delayed)
 
     # ---- within
 
-    def _hold_back(self, data: bytes) -> None:
+    def _delay(self, data: bytes) -> None:
         if self._is_closing:
             return
-        self._held_back.append((self._loop.time() + self._network.slow_seconds, data))
-        self._plan()
+        self._delayed.append((self._loop.time() + self._network.slow_seconds, data))
+        self._schedule()
 
-    def _plan(self) -> None:
-        if self._timer is None and self._held_back:
-            seconds = max(self._held_back[0][0] - self._loop.time(), 0.0)
-            self._timer = self._loop.call_later(seconds, self._is_due)
+    def _schedule(self) -> None:
+        if self._timer is None and self._delayed:
+            seconds = max(self._delayed[0][0] - self._loop.time(), 0.0)
+            self._timer = self._loop.call_later(seconds, self._timer_fired)
 
-    def _is_due(self) -> None:
+    def _timer_fired(self) -> None:
         self._timer = None
-        self._let_out(self._loop.time() + 0.001)  # the grain of the loop's timers
+        self._send_delayed(self._loop.time() + 0.001)  # the grain of the loop's timers
 
-    def _let_out(self, until: float) -> None:
+    def _send_delayed(self, until: float) -> None:
         """Send what was held back up to a time."""
-        while self._held_back and self._held_back[0][0] <= until:
-            self._send(self._held_back.popleft()[1])
-        if self._is_closing and not self._held_back:
+        while self._delayed and self._delayed[0][0] <= until:
+            self._send(self._delayed.popleft()[1])
+        if self._is_closing and not self._delayed:
             self._transport.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._plan()
+        self._schedule()
 
     def _send(self, data: bytes) -> None:
-        if self._left is not None:
-            is_cut = len(data) >= self._left
-            data = data[: self._left]
-            self._left -= len(data)
+        if self._bytes_left is not None:
+            is_cut = len(data) >= self._bytes_left
+            data = data[: self._bytes_left]
+            self._bytes_left -= len(data)
             if is_cut:
                 self._transport.write(data)
-                self._held_back.clear()
+                self._delayed.clear()
                 self._is_closing = True
                 self._transport.close()
                 return

@@ -15,11 +15,11 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
 
-from ...common.connection import Connection
+from ...common.connection import Channel
 from ...settings.config import BrokerConfig
 from ...state.stats.broker_stats import STATS_NAMES, BrokerStats
-from ..request import Handlers, RequestRejected, answer, header_of
-from .configuration import properties_text_for_operators, read_only_configuration
+from ..request import Handlers, RequestRejected, success_response, header_of
+from .configuration import properties_text_for_operators, read_only_error
 from .runtime_info import RuntimeInfo
 
 
@@ -57,24 +57,24 @@ class BrokerAdminProcessor:
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
         }
 
-    def update_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse UPDATE_BROKER_CONFIG: settings cannot be changed remotely."""
-        raise read_only_configuration(request)
+        raise read_only_error(request)
 
-    def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
-        return answer(request, header)._replace(body=properties_text_for_operators(self.config))
+        return success_response(request, header)._replace(body=properties_text_for_operators(self.config))
 
-    def get_runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_runtime_info(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_RUNTIME_INFO with all current figures."""
-        return answer(request, body=KVTable(table=self._runtime_info.table(self._now_ms())))
+        return success_response(request, body=KVTable(table=self._runtime_info.table(self._now_ms())))
 
-    def get_delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_delay_offsets(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_ALL_DELAY_OFFSET with the offset up to which each delay level is delivered."""
-        return answer(request, body=self._delay_offsets())
+        return success_response(request, body=self._delay_offsets())
 
-    def view_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def view_stats(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer VIEW_BROKER_STATS_DATA with one counter over a minute, an hour and a day."""
         header = header_of(request)
         data = self._stats.data(header.stats_name, header.stats_key)
@@ -86,9 +86,9 @@ class BrokerAdminProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist{known}",
             )
-        return answer(request, body=data)
+        return success_response(request, body=data)
 
-    def clean(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def clean(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer DELETE_EXPIRED_COMMITLOG and CLEAN_EXPIRED_CONSUMEQUEUE by starting a cleanup."""
         self._clean()
-        return answer(request)
+        return success_response(request)

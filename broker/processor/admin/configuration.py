@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rmq_spark.errors import encodable
+from rmq_spark.errors import escape_surrogates
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
@@ -13,7 +13,7 @@ from ...settings.config import BrokerConfig
 from ...settings.settings import settings_of
 from ..request import RequestRejected
 
-_NEEDED_BY_MQADMIN: Final[Mapping[str, str]] = {
+_MQADMIN_DEFAULTS: Final[Mapping[str, str]] = {
     "brokerId": "0",
     "filterServerNums": "0",
     "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
@@ -31,14 +31,14 @@ def properties_text(config: BrokerConfig) -> bytes:
 
 def properties_text_for_operators(config: BrokerConfig) -> bytes:
     """Return all settings, and those of RocketMQ's that mqadmin's exportConfigs needs to find."""
-    return _lines({**_NEEDED_BY_MQADMIN, **settings_of(config)})
+    return _lines({**_MQADMIN_DEFAULTS, **settings_of(config)})
 
 
 def _lines(settings: Mapping[str, object]) -> bytes:
-    return encodable("".join(f"{name}={value}\n" for name, value in settings.items())).encode()
+    return escape_surrogates("".join(f"{name}={value}\n" for name, value in settings.items())).encode()
 
 
-def read_only_configuration(request: RemotingCommand) -> RequestRejected:
+def read_only_error(request: RemotingCommand) -> RequestRejected:
     """Return the refusal of a remote change of settings."""
     return RequestRejected(
         ResponseCode.NO_PERMISSION,
@@ -47,7 +47,7 @@ def read_only_configuration(request: RemotingCommand) -> RequestRejected:
     )
 
 
-def own_topics(config: BrokerConfig) -> frozenset[str]:
+def reserved_topics(config: BrokerConfig) -> frozenset[str]:
     """Return the topics named after cluster and broker: made at a start, and not to be changed."""
     cluster = config.broker_cluster_name
     return frozenset({cluster, config.broker_name, f"{cluster}_REPLY_TOPIC"})

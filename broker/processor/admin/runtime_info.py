@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from rmq_spark.errors import encodable
+from rmq_spark.errors import escape_surrogates
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.client_labels import version_desc
 from rmq_spark.wire.command import CURRENT_VERSION
@@ -77,12 +77,12 @@ class RuntimeInfo:
         delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         send_queue: Callable[[], SendQueue],
         disk_usage: Callable[[], DiskUsage],
-        recent_loss: Callable[[], str],
+        recent_forced_deletions: Callable[[], str],
         started_ms: int,
     ) -> None:
         """Take the sources.
 
-        ``delay_offsets`` returns how far each delay level is delivered, ``recent_loss`` which
+        ``delay_offsets`` returns how far each delay level is delivered, ``recent_forced_deletions`` which
         messages a full disk has forced out lately.
         """
         self._config = config
@@ -92,7 +92,7 @@ class RuntimeInfo:
         self._delay_offsets = delay_offsets
         self._send_queue = send_queue
         self._disk_usage = disk_usage
-        self._recent_loss = recent_loss
+        self._recent_forced_deletions = recent_forced_deletions
         self._started_ms = started_ms
 
     def table(self, now_ms: int) -> dict[str, str]:
@@ -112,23 +112,23 @@ class RuntimeInfo:
             **self._delays(),
             **self._pulls(),
         }
-        return {encodable(key): encodable(value) for key, value in figures.items()}
+        return {escape_surrogates(key): escape_surrogates(value) for key, value in figures.items()}
 
     def _puts(self) -> dict[str, str]:
         stats = self._stats
         average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
         return {
-            "putMessageEntireTimeMax": str(stats.put_took.max_ms),
+            "putMessageEntireTimeMax": str(stats.put_latency.max_ms),
             "putMessageTimesTotal": str(stats.put_messages),
             "putMessageFailedTimes": str(stats.put_failures),
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(round(average, 2)),
             "putMessageDistributeTime": " ".join(
-                f"[{cell}]:{count}" for cell, count in stats.put_took.cells().items()
+                f"[{cell}]:{count}" for cell, count in stats.put_latency.cells().items()
             ),
-            "putLatency99": f"{stats.put_took.within_ms(0.99):.2f}",
-            "putLatency999": f"{stats.put_took.within_ms(0.999):.2f}",
-            "getMessageEntireTimeMax": str(stats.get_took_ms_max),
+            "putLatency99": f"{stats.put_latency.within_ms(0.99):.2f}",
+            "putLatency999": f"{stats.put_latency.within_ms(0.999):.2f}",
+            "getMessageEntireTimeMax": str(stats.get_latency_ms_max),
         }
 
     def _rates(self) -> dict[str, str]:
@@ -161,7 +161,7 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(max(state.written_offset - state.reput_from_offset, 0)),
             "remainHowManyDataToFlush": _size(max(state.written_offset - state.flushed_offset, 0)),
             "earliestMessageTimeStamp": str(self._earliest(state)),
-            "storeFailure": state.failure or state.hindrance or "",  # a key of ours
+            "storeFailure": state.failure or state.degradation or "",  # a key of ours
         }
 
     def _earliest(self, state: StoreState) -> int:
@@ -181,7 +181,7 @@ class RuntimeInfo:
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
-            "recentLoss": self._recent_loss(),  # a key of ours
+            "recentLoss": self._recent_forced_deletions(),  # a key of ours
         }
 
     def _sends(self) -> dict[str, str]:
@@ -195,9 +195,9 @@ class RuntimeInfo:
     def _pulls(self) -> dict[str, str]:
         """Return figures on pulls under keys of our own, as RocketMQ has none."""
         return {
-            "pullsHeld": str(self._holds.held),
-            "pullsPutOff": str(self._holds.put_offs),
-            "pullsRescued": str(self._holds.rescued),
+            "pullsHeld": str(self._holds.hold_count),
+            "pullsPutOff": str(self._holds.deferred_total),
+            "pullsRescued": str(self._holds.rescued_total),
         }
 
     def _delays(self) -> dict[str, str]:
@@ -207,7 +207,7 @@ class RuntimeInfo:
         }
 
     def _max_delayed(self, level: int) -> int:
-        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, so_far=True).next
+        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, allow_incomplete=True).next
 
 
 def _runtime(running_ms: int) -> str:

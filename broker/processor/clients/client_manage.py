@@ -21,16 +21,16 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
-from ...state.members.clients import ClientChannel, client_fault
+from ...state.members.clients import ClientChannelInfo, client_fault
 from ...state.members.consumers import ConsumerGroup, ConsumerManager
 from ...state.members.producers import ProducerManager
 from ...state.tables.limits import TooMany
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
 from ...state.tables.topic_config import TopicConfigManager, retry_topic, topic_fault
-from ..request import Handlers, RequestRejected, answer, body_in_steps, header_of
-from .to_clients import notice
+from ..request import Handlers, RequestRejected, success_response, body_in_steps, header_of
+from .to_clients import one_way_command
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """The maximum length of all texts of one subscription, which is kept as long as its client."""
@@ -44,36 +44,36 @@ class NotifyConsumerIdsChanged:
     """
 
     def __init__(
-        self, groups: SubscriptionGroupManager, work: Callable[[Iterator[None]], None]
+        self, groups: SubscriptionGroupManager, run_steps: Callable[[Iterator[None]], None]
     ) -> None:
-        """Take the groups; ``work`` takes all the steps it is given, at once or bit by bit."""
+        """Take the groups; ``run_steps`` takes all the steps it is given, at once or bit by bit."""
         self._groups = groups
-        self._work = work
-        self._changed: dict[ConsumerGroup, None] = {}
-        self._is_working = False
+        self._run_steps = run_steps
+        self._changed_groups: dict[ConsumerGroup, None] = {}
+        self._is_notifying = False
 
     def __call__(self, group: ConsumerGroup) -> None:
         """Send NOTIFY_CONSUMER_IDS_CHANGED to each member, now or soon."""
         config = self._groups.get(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
-        self._changed[group] = None
-        if not self._is_working:
-            self._is_working = True
-            self._work(self._tell())
+        self._changed_groups[group] = None
+        if not self._is_notifying:
+            self._is_notifying = True
+            self._run_steps(self._notify())
 
-    def _tell(self) -> Iterator[None]:
+    def _notify(self) -> Iterator[None]:
         try:
-            while self._changed:
-                group = next(iter(self._changed))
-                del self._changed[group]
+            while self._changed_groups:
+                group = next(iter(self._changed_groups))
+                del self._changed_groups[group]
                 header = ConsumerGroupRequestHeader(group.name)
-                frame = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header).encode()
+                frame = one_way_command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header).encode()
                 for connection in tuple(group.clients):
                     connection.send_frame(frame)
                     yield
         finally:
-            self._is_working = False
+            self._is_notifying = False
 
 
 class ClientManageProcessor:
@@ -87,7 +87,7 @@ class ClientManageProcessor:
         producers: ProducerManager,
         check_expression: Callable[[SubscriptionData], None],
         now_ms: Callable[[], int],
-        joined: Callable[[Connection, str], None],
+        on_join: Callable[[Channel, str], None],
         *,
         expired_timeout_ms: int,
         max_groups_per_connection: int,
@@ -95,7 +95,7 @@ class ClientManageProcessor:
         """Take the tables of clients and their limits.
 
         ``check_expression`` raises RequestRejected for an expression that this broker does not
-        filter by. ``now_ms`` is a clock that never jumps. ``joined`` is told of each connection
+        filter by. ``now_ms`` is a clock that never jumps. ``on_join`` is told of each connection
         that has become a member of a group. A client that is silent for ``expired_timeout_ms`` has
         left.
         """
@@ -105,7 +105,7 @@ class ClientManageProcessor:
         self._producers = producers
         self._check_expression = check_expression
         self._now_ms = now_ms
-        self._joined = joined
+        self._on_join = on_join
         self._expired_timeout_ms = expired_timeout_ms
         self._max_groups_per_connection = max_groups_per_connection
 
@@ -117,7 +117,7 @@ class ClientManageProcessor:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
         }
 
-    def heart_beat(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def heart_beat(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Register a client's groups. All that can be entered is, even if one group cannot."""
         heartbeat = yield from body_in_steps(request, HeartbeatData)
         for fault in _faults_of(heartbeat):
@@ -125,7 +125,7 @@ class ClientManageProcessor:
             if fault is not None:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
         self._check_number_of_groups(connection, heartbeat)
-        channel = ClientChannel(
+        channel = ClientChannelInfo(
             connection, heartbeat.client_id, request.language.name, request.version, self._now_ms()
         )
         unknown: list[str] = []
@@ -139,7 +139,7 @@ class ClientManageProcessor:
         for data in heartbeat.consumer_data_set:
             yield None
             try:
-                if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
+                if not self._register(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
                     unknown.append(data.group_name)
             except TooMany as error:
                 too_many = error
@@ -151,9 +151,9 @@ class ClientManageProcessor:
             )
         if too_many is not None:
             raise too_many
-        return answer(request)
+        return success_response(request)
 
-    def _check_number_of_groups(self, connection: Connection, heartbeat: HeartbeatData) -> None:
+    def _check_number_of_groups(self, connection: Channel, heartbeat: HeartbeatData) -> None:
         """Refuse a client with too many groups, those of earlier heartbeats included."""
         consumers = {data.group_name for data in heartbeat.consumer_data_set}
         producers = {data.group_name for data in heartbeat.producer_data_set}
@@ -167,24 +167,24 @@ class ClientManageProcessor:
                 f"{limit} (maxGroupsPerConnection)",
             )
 
-    def _enter(
-        self, channel: ClientChannel, data: ConsumerData, *, keep_subscriptions: bool
+    def _register(
+        self, channel: ClientChannelInfo, data: ConsumerData, *, keep_subscriptions: bool
     ) -> bool:
         """Make a client a member of a group; return whether there is such a group."""
         config = self._groups.find_or_create(data.group_name)
         if config is None:
             return False
         topic = retry_topic(data.group_name)
-        if topic not in self._topics.leaving:  # else a later heartbeat makes it
+        if topic not in self._topics.deleting:  # else a later heartbeat makes it
             self._topics.create_in_send_back(topic, config.retry_queue_nums)
         is_new = data.group_name not in self._consumers.groups_with(channel.connection)
         self._consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
         if is_new:
-            self._joined(channel.connection, data.group_name)
+            self._on_join(channel.connection, data.group_name)
         return True
 
     def unregister_client(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Let a client leave one or two groups; a group that it is not in is no error."""
         header: UnregisterClientRequestHeader = header_of(request)
@@ -192,16 +192,16 @@ class ClientManageProcessor:
             self._producers.unregister(header.producer_group, connection)
         if header.consumer_group:
             self._consumers.unregister(header.consumer_group, connection)
-        return answer(request)
+        return success_response(request)
 
-    def check_client_config(self, _: Connection, request: RemotingCommand) -> Steps:
+    def check_client_config(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer success if this broker can filter as a consumer wants, else refuse."""
         body = yield from body_in_steps(request, CheckClientRequestBody)
         if body.subscription_data.expression_type != TAG_EXPRESSION:
             self._check_expression(body.subscription_data)
-        return answer(request)
+        return success_response(request)
 
-    def connection_closed(self, connection: Connection) -> Iterator[None]:
+    def connection_closed(self, connection: Channel) -> Iterator[None]:
         """Take a client that has gone without a word out of its groups, in steps."""
         yield from self._producers.connection_closed(connection)
         yield from self._consumers.connection_closed(connection)

@@ -21,22 +21,22 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Connection, Steps
-from ...state.members.clients import ClientChannel
+from ...common.connection import Channel, ResponseSteps
+from ...state.members.clients import ClientChannelInfo
 from ...state.members.consumers import ConsumerManager
 from ...store.message_store import MessageStore
 from ...store.results import PhysicalOffset
 from ..request import Handlers, RequestRejected, header_of, reply
-from .pending_replies import QUESTION_BYTES, AwaitedAnswers
-from .to_clients import question
+from .pending_replies import REQUEST_BYTES, PendingReplies
+from .to_clients import request_command
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000
 """Milliseconds for each member; RocketMQ gives five seconds, as long as mqadmin waits for all."""
 STATUS_BYTES_MAX: Final = 65_536
-STATUS_BYTES_MAX_IN_ALL: Final = 262_144
+STATUS_BYTES_TOTAL_MAX: Final = 262_144
 """Bytes of one member's answer, some 600 queues, and of all: more would keep all others waiting."""
-_SURVEY_BYTES: Final = QUESTION_BYTES + STATUS_BYTES_MAX_IN_ALL
+_GROUP_REQUEST_BYTES: Final = REQUEST_BYTES + STATUS_BYTES_TOTAL_MAX
 _MEMBER_BYTES: Final = 1_024
 """Bytes that a survey of a group counts for while it waits, for each member that it asks."""
 RUNNING_INFO_VERSION_MIN: Final = 62
@@ -52,12 +52,12 @@ class ClientRelayProcessor:
         broker_name: str,
         store: MessageStore,
         consumers: ConsumerManager,
-        work: Callable[[Iterator[None]], None],
-        awaited: AwaitedAnswers,
+        run_steps: Callable[[Iterator[None]], None],
+        pending_replies: PendingReplies,
     ) -> None:
-        """Take what is asked; ``work`` takes all the steps it is given, at once or bit by bit."""
-        self._work = work
-        self._awaited = awaited
+        """Take what is asked; ``run_steps`` takes all the steps it is given, at once or bit by bit."""
+        self._run_steps = run_steps
+        self._pending_replies = pending_replies
         self._broker_name = broker_name
         self._store = store
         self._consumers = consumers
@@ -71,20 +71,20 @@ class ClientRelayProcessor:
         }
 
     def get_consumer_running_info(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
         """Ask a consumer what it is doing, and pass its answer on."""
         header: headers.GetConsumerRunningInfoRequestHeader = header_of(request)
-        channel = self._online(header.consumer_group, header.client_id)
+        channel = self._find_online(header.consumer_group, header.client_id)
         self._relay(connection, request, channel, request.ext_fields)
         return None
 
     def consume_message_directly(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
         """Have a consumer process one message now."""
         header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
-        channel = self._online(header.consumer_group, header.client_id or "")
+        channel = self._find_online(header.consumer_group, header.client_id or "")
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
         record = self._store.record_at(PhysicalOffset(physical_offset))
         if record is None:
@@ -95,7 +95,7 @@ class ClientRelayProcessor:
         self._relay(connection, request, channel, fields, bytes(record))
         return None
 
-    def _online(self, group: str, client_id: str) -> ClientChannel:
+    def _find_online(self, group: str, client_id: str) -> ClientChannelInfo:
         channel = self._consumers.find(group, client_id)
         if channel is None:
             raise RequestRejected(
@@ -115,14 +115,14 @@ class ClientRelayProcessor:
 
     def _relay(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
-        channel: ClientChannel,
+        channel: ClientChannelInfo,
         ext_fields: Mapping[str, str],
         body: bytes = b"",
     ) -> None:
         passed_on = RemotingCommand(request.code, ext_fields=ext_fields, body=body)
-        request = request.bare()
+        request = request.without_content()
 
         def answered(found: RemotingCommand | None) -> None:
             if found is None:
@@ -140,21 +140,21 @@ class ClientRelayProcessor:
                 relayed = request.respond(found.code, found.remark, found.ext_fields, found.body)
                 reply(connection, request, relayed)
 
-        self._awaited.ask(connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered)
+        self._pending_replies.request(connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered)
 
-    def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def get_consumer_status(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer with the offsets in the memory of those members that reply in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
-        channels = self._asked(header)
-        asked = question(
+        channels = self._find_members(header)
+        asked = request_command(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             headers.GetConsumerStatusRequestHeader(header.topic, header.group),
         )
-        survey = _Survey(connection, request.bare(), header.group, self._work, self._awaited)
-        yield from survey.ask(channels, asked)
+        survey = _GroupRequest(connection, request.without_content(), header.group, self._run_steps, self._pending_replies)
+        yield from survey.send(channels, asked)
         return None
 
-    def _asked(self, header: headers.GetConsumerStatusRequestHeader) -> tuple[ClientChannel, ...]:
+    def _find_members(self, header: headers.GetConsumerStatusRequestHeader) -> tuple[ClientChannelInfo, ...]:
         group = self._consumers.group(header.group)
         channels = tuple(
             channel
@@ -176,68 +176,68 @@ class ClientRelayProcessor:
         return channels
 
 
-class _Survey:
+class _GroupRequest:
     """One question to several members, answered when each has replied or is given up."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         group: str,
-        work: Callable[[Iterator[None]], None],
-        awaited: AwaitedAnswers,
+        run_steps: Callable[[Iterator[None]], None],
+        pending_replies: PendingReplies,
     ) -> None:
-        self._work = work
-        self._awaited = awaited
+        self._run_steps = run_steps
+        self._pending_replies = pending_replies
         self._connection = connection
         self._request = request
         self._group = group
         self._outstanding = 0
-        self._found: dict[str, Mapping[MessageQueue, int]] = {}
-        self._room = STATUS_BYTES_MAX_IN_ALL
+        self._results: dict[str, Mapping[MessageQueue, int]] = {}
+        self._bytes_left = STATUS_BYTES_TOTAL_MAX
         self._size = 0
 
-    def ask(self, channels: tuple[ClientChannel, ...], command: RemotingCommand) -> Iterator[None]:
+    def send(self, channels: tuple[ClientChannelInfo, ...], command: RemotingCommand) -> Iterator[None]:
         self._outstanding = len(channels)
-        self._size = _SURVEY_BYTES + _MEMBER_BYTES * len(channels)
-        self._awaited.take(self._connection, self._size)
+        self._size = _GROUP_REQUEST_BYTES + _MEMBER_BYTES * len(channels)
+        self._pending_replies.acquire(self._connection, self._size)
         try:
             for channel in channels:
                 yield
-                answered = partial(self._answered, channel.client_id)
+                answered = partial(self._reply_received, channel.client_id)
                 channel.connection.request(command, STATUS_TIMEOUT_MS, answered)
         except (
             BaseException
         ):  # whoever has asked has gone: not all are asked, and no answer is the last
-            self._awaited.release(self._connection, self._size)
+            self._pending_replies.release(self._connection, self._size)
             raise
 
-    def _answered(self, client_id: str, found: RemotingCommand | None) -> None:
+    def _reply_received(self, client_id: str, found: RemotingCommand | None) -> None:
         self._outstanding -= 1
         if found is not None and found.code == ResponseCode.SUCCESS:
-            self._take(client_id, found.body)
+            self._add_result(client_id, found.body)
         if not self._outstanding:
-            self._work(self._reply())
+            self._run_steps(self._reply())
 
-    def _take(self, client_id: str, body: Buffer) -> None:
+    def _add_result(self, client_id: str, body: Buffer) -> None:
         """Take a member's offsets; leave out an answer that is too long or cannot be read."""
-        if not 0 < len(body) <= min(STATUS_BYTES_MAX, self._room):
+        if not 0 < len(body) <= min(STATUS_BYTES_MAX, self._bytes_left):
             return
-        self._room -= len(body)
+        self._bytes_left -= len(body)
         with suppress(BodyError):
-            self._found[client_id] = decode_body(GetConsumerStatusBody, body).message_queue_table
+            self._results[client_id] = decode_body(GetConsumerStatusBody, body).message_queue_table
 
     def _reply(self) -> Iterator[None]:
-        self._awaited.release(self._connection, self._size)
+        self._pending_replies.release(self._connection, self._size)
         reply(self._connection, self._request, (yield from self._result()))
 
     def _result(self) -> Generator[None, None, RemotingCommand]:
-        if not self._found:
+        if not self._results:
             remark = (
                 f"no member of the consumer group <{self._group}> has answered within "
                 f"{STATUS_TIMEOUT_MS} ms"
             )
             return self._request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
-        body = GetConsumerStatusBody(consumer_table=self._found)
+        body = GetConsumerStatusBody(consumer_table=self._results)
         data = yield from encode_body_in_steps(body)
         return self._request.respond(ResponseCode.SUCCESS, body=data)

@@ -14,71 +14,71 @@ from typing import Final
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ...common.connection import Connection
-from ...common.outgoing_requests import Then
+from ...common.connection import Channel
+from ...common.outgoing_requests import ReplyCallback
 from ..request import RequestRejected
 
 BYTES_MAX: Final = 32 << 20
 """Of all: eight replies of the longest, or thousands of usual ones."""
-SHARE: Final = 8
+CLIENT_SHARE: Final = 8
 """One client's requests may take so much of what all may take; one always may wait,
 however long."""
-QUESTION_BYTES: Final = 4_096
+REQUEST_BYTES: Final = 4_096
 """Bytes that each counts for beside what it says: a timer, callbacks, and who is to be answered."""
 
 
-class AwaitedAnswers:
+class PendingReplies:
     """Counts for all processors of one broker."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._of: dict[Connection, int] = {}
+        self._bytes_by_client: dict[Channel, int] = {}
 
     @property
     def bytes(self) -> int:
         """Bytes that all that wait take."""
         return self._bytes
 
-    def ask(
+    def request(
         self,
-        asker: Connection,
-        asked: Connection,
+        requester: Channel,
+        target: Channel,
         command: RemotingCommand,
         timeout_ms: int,
-        then: Then,
+        callback: ReplyCallback,
         *,
         kept_bytes: int = 0,
     ) -> None:
         """Ask a client something for another one.
 
-        ``then`` gets the answer, or None if there is none.
+        ``callback`` gets the answer, or None if there is none.
 
-        ``kept_bytes`` is how much ``then`` keeps in memory until it is called.
+        ``kept_bytes`` is how much ``callback`` keeps in memory until it is called.
 
         Raises:
             RequestRejected: Too much waits already.
         """
-        size = kept_bytes + QUESTION_BYTES
-        self.take(asker, size)
+        size = kept_bytes + REQUEST_BYTES
+        self.acquire(requester, size)
 
         def answered(found: RemotingCommand | None) -> None:
-            self.release(asker, size)
-            then(found)
+            self.release(requester, size)
+            callback(found)
 
         try:
-            asked.request(command, timeout_ms, answered)
+            target.request(command, timeout_ms, answered)
         except BaseException:
-            self.release(asker, size)
+            self.release(requester, size)
             raise
 
-    def take(self, asker: Connection, size: int) -> None:
+    def acquire(self, requester: Channel, size: int) -> None:
         """Count so many bytes more.
 
         Raises:
             RequestRejected: Too much waits already; nothing was counted.
         """
-        own, own_max = self._of.get(asker, 0), self._bytes_max // SHARE
+        own, own_max = self._bytes_by_client.get(requester, 0), self._bytes_max // CLIENT_SHARE
         if own and own + size > own_max:
             raise _busy(
                 f"requests of this client that wait for others' answers take {own} bytes of "
@@ -90,17 +90,17 @@ class AwaitedAnswers:
                 f"{self._bytes_max}"
             )
         self._bytes += size
-        self._of[asker] = own + size
+        self._bytes_by_client[requester] = own + size
 
-    def release(self, asker: Connection, size: int) -> None:
+    def release(self, requester: Channel, size: int) -> None:
         """Count so many bytes less: they wait no longer."""
         self._bytes -= size
-        self._of[asker] -= size
-        if not self._of[asker]:
-            del self._of[asker]
+        self._bytes_by_client[requester] -= size
+        if not self._bytes_by_client[requester]:
+            del self._bytes_by_client[requester]
 
 
-def _busy(why: str) -> RequestRejected:
+def _busy(reason: str) -> RequestRejected:
     return RequestRejected(
-        ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, {why}: try again later"
+        ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, {reason}: try again later"
     )

@@ -22,18 +22,18 @@ from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRe
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import change_properties, decode_properties
 
-from ...common.connection import Connection
-from ...state.members.clients import ClientChannel
+from ...common.connection import Channel
+from ...state.members.clients import ClientChannelInfo
 from ...state.members.producers import ProducerManager
 from ..request import Handlers, RequestRejected, header_of, reply, size_of
-from .pending_replies import AwaitedAnswers
-from .to_clients import question
+from .pending_replies import PendingReplies
+from .to_clients import request_command
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 PUSH_TIMEOUT_MS: Final = 10_000
 
-_AS_A_SEND: Final[Mapping[int, RequestCode]] = {
+_SEND_CODES: Final[Mapping[int, RequestCode]] = {
     RequestCode.SEND_REPLY_MESSAGE: RequestCode.SEND_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2: RequestCode.SEND_MESSAGE_V2,
 }
@@ -46,13 +46,13 @@ class ReplyMessageProcessor:
     def __init__(
         self,
         producers: ProducerManager,
-        send: Callable[[Connection, RemotingCommand], None],
-        advertised_host: Callable[[Connection], Host],
+        send: Callable[[Channel, RemotingCommand], None],
+        advertised_host: Callable[[Channel], Host],
         now_ms: Callable[[], int],
-        awaited: AwaitedAnswers,
+        pending_replies: PendingReplies,
     ) -> None:
         """Take the producers; ``send`` takes a message that is sent, and answers it."""
-        self._awaited = awaited
+        self._pending_replies = pending_replies
         self._producers = producers
         self._send = send
         self._advertised_host = advertised_host
@@ -60,21 +60,21 @@ class ReplyMessageProcessor:
 
     def handlers(self) -> Handlers:
         """Return the handlers of each kind of reply."""
-        return dict.fromkeys(_AS_A_SEND, self.send_reply_message)
+        return dict.fromkeys(_SEND_CODES, self.send_reply_message)
 
-    def send_reply_message(self, connection: Connection, request: RemotingCommand) -> None:
+    def send_reply_message(self, connection: Channel, request: RemotingCommand) -> None:
         """Push a reply to the producer that it names, and store it once the producer has taken it.
 
         Raises:
             RequestRejected: The reply names no producer, or one that is not connected.
         """
         header: SendMessageRequestHeader = header_of(request)
-        channel = self._asker(decode_properties(header.properties or "").get(REPLY_TO_CLIENT))
+        channel = self._find_requester(decode_properties(header.properties or "").get(REPLY_TO_CLIENT))
         pushed_header = self._pushed_header(connection, header)
         body = bytes(request.body)  # not a view: that would keep all that was received with it
-        pushed = question(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, body)
-        taken = partial(self._taken, connection, request._replace(body=body), channel.client_id)
-        self._awaited.ask(
+        pushed = request_command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, body)
+        taken = partial(self._reply_pushed, connection, request._replace(body=body), channel.client_id)
+        self._pending_replies.request(
             connection,
             channel.connection,
             pushed,
@@ -83,7 +83,7 @@ class ReplyMessageProcessor:
             kept_bytes=size_of(request),
         )
 
-    def _asker(self, client_id: str | None) -> ClientChannel:
+    def _find_requester(self, client_id: str | None) -> ClientChannelInfo:
         if client_id is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null"
@@ -97,7 +97,7 @@ class ReplyMessageProcessor:
         return channel
 
     def _pushed_header(
-        self, connection: Connection, header: SendMessageRequestHeader
+        self, connection: Channel, header: SendMessageRequestHeader
     ) -> ReplyMessageRequestHeader:
         now_ms = self._now_ms()
         return ReplyMessageRequestHeader(
@@ -117,9 +117,9 @@ class ReplyMessageProcessor:
             unit_mode=header.unit_mode,
         )
 
-    def _taken(
+    def _reply_pushed(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         client_id: str,
         found: RemotingCommand | None,
@@ -129,4 +129,4 @@ class ReplyMessageProcessor:
             remark = f"push reply message to {client_id} fail."
             reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
         elif not connection.is_closed:
-            self._send(connection, request._replace(code=_AS_A_SEND[request.code]))
+            self._send(connection, request._replace(code=_SEND_CODES[request.code]))

@@ -15,12 +15,12 @@ from rmq_spark.wire.headers.table import HEADERS
 _ONE_WAY = CommandFlag.ONE_WAY.value
 
 
-def notice(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
+def one_way_command(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
     """Build a command that wants no answer."""
-    return question(code, header, body)._replace(flag=_ONE_WAY)
+    return request_command(code, header, body)._replace(flag=_ONE_WAY)
 
 
-def question(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
+def request_command(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
     """Build a command that wants an answer, for `Connection.request`."""
     codec = HEADERS[code].request
     if codec is None:

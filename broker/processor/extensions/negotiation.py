@@ -16,17 +16,17 @@ from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkRes
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.record import decode_record
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...state.stats.broker_stats import BrokerStats
 from ...store.bulk import bulk_tools
 from ...store.message_store import MessageStore
 from ...store.results import PutMessageResult, PutMessageStatus
-from ..request import Handlers, RequestRejected, answer, header_of, negotiated, reply
+from ..request import Handlers, RequestRejected, success_response, header_of, negotiated, reply
 from ..sends.acknowledger import Acknowledger
 from ..sends.admission import TopicAdmission
 from ..sends.send_message import CODES
 
-OURS = frozenset(Extension)
+SUPPORTED_EXTENSIONS = frozenset(Extension)
 
 
 class ExtensionsProcessor:
@@ -38,16 +38,16 @@ class ExtensionsProcessor:
         admission: TopicAdmission,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        advertised_host: Callable[[Connection], Host],
-        why_busy: Callable[[], str | None],
+        advertised_host: Callable[[Channel], Host],
+        busy_reason: Callable[[], str | None],
     ) -> None:
-        """Take what appends need; ``why_busy`` returns why no sends are taken now, or None."""
+        """Take what appends need; ``busy_reason`` returns why no sends are taken now, or None."""
         self._store = store
         self._admission = admission
         self._acknowledger = acknowledger
         self._stats = stats
         self._advertised_host = advertised_host
-        self._why_busy = why_busy
+        self._busy_reason = busy_reason
 
     def handlers(self) -> Handlers:
         """Return the handlers of extensions; pulls of chunks are pulls like others."""
@@ -56,10 +56,10 @@ class ExtensionsProcessor:
             RequestCode.APPEND_CHUNK: negotiated(Extension.APPEND_CHUNK, self.append_chunk),
         }
 
-    def extensions(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def extensions(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Agree on the extensions that both sides know."""
         header: ExtensionsHeader = header_of(request)
-        agreed = header.extensions & OURS
+        agreed = header.extensions & SUPPORTED_EXTENSIONS
         if not _is_on_this_machine(connection):
             agreed -= {Extension.READ_FILES}
         connection.extensions = agreed
@@ -70,46 +70,46 @@ class ExtensionsProcessor:
         )
         if Extension.READ_FILES in agreed and header.nonce is not None and is_nonce(header.nonce):
             ends = connection.local_host, connection.remote_host
-            place = self._store.proofs.write(connection, header.nonce, *ends)
+            place = self._store.proof_files.write(connection, header.nonce, *ends)
             if place is not None:
-                found = found.with_log_at(place)
-        return answer(request, found)
+                found = found.with_log_location(place)
+        return success_response(request, found)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Channel) -> None:
         """Delete what has proven the store to a client that is gone."""
-        self._store.proofs.discard(connection)
+        self._store.proof_files.discard(connection)
 
-    def append_chunk(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def append_chunk(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Append records of one queue, each checked as if it had come alone."""
-        busy = self._why_busy()
+        busy = self._busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         header: AppendChunkRequestHeader = header_of(request)
-        return self._put(connection, request, header, self._admitted(header, header.queue_id))
+        return self._put(connection, request, header, self._admit(header, header.queue_id))
 
-    def _admitted(self, header: AppendChunkRequestHeader, queue_id: int) -> int:
+    def _admit(self, header: AppendChunkRequestHeader, queue_id: int) -> int:
         return self._admission.admit(
             header.topic, queue_id, header.default_topic, header.default_topic_queue_nums
         )
 
     def _put(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         header: AppendChunkRequestHeader,
         queue_id: int,
-    ) -> Steps:
-        yield from bulk_tools.when_loaded()
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+    ) -> ResponseSteps:
+        yield from bulk_tools.load_in_steps()
+        from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
-        sizes, records = decode_sized(request.body)
-        refuse_other_queue(header.topic, queue_id, records)
-        admit = partial(self._admitted, header, queue_id)
+        sizes, records = decode_sized_chunk(request.body)
+        check_same_queue(header.topic, queue_id, records)
+        admit = partial(self._admit, header, queue_id)
         result = yield from self._store.put_chunk_in_steps(records, sizes, admit)
         tell = partial(
             self._answer,
             connection,
-            request.bare(),  # it is in the log: no need to keep it
+            request.without_content(),  # it is in the log: no need to keep it
             header.topic,
             queue_id,
             len(request.body),
@@ -119,7 +119,7 @@ class ExtensionsProcessor:
 
     def _answer(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         topic: str,
         queue_id: int,
@@ -129,20 +129,20 @@ class ExtensionsProcessor:
         if result.status is not PutMessageStatus.PUT_OK:
             reply(connection, request, request.respond(CODES[result.status], result.remark))
             return
-        self._stats.put(topic, result.message_count, body_bytes)
+        self._stats.record_put(topic, result.message_count, body_bytes)
         sent = AppendChunkResponseHeader(
             queue_id, result.queue_offset, result.message_count, result.store_timestamp
         )
-        reply(connection, request, answer(request, sent))
+        reply(connection, request, success_response(request, sent))
 
 
-def _is_on_this_machine(connection: Connection) -> bool:
+def _is_on_this_machine(connection: Channel) -> bool:
     """Return whether a client may see the same files; it finds out itself whether it does."""
     client = connection.remote_host
     return client.address == connection.local_host.address or client.is_loopback
 
 
-def refuse_other_queue(topic: str, queue_id: int, records: Buffer) -> None:
+def check_same_queue(topic: str, queue_id: int, records: Buffer) -> None:
     """Refuse records of another queue than their request is of.
 
     The store ensures that all records are of one queue, so that the first speaks for all.

@@ -30,17 +30,17 @@ from rmq_spark.wire.headers.staging import (
 )
 from rmq_spark.wire.message_queue import QueueKey
 
-from ...common.connection import Connection, Steps, Work
+from ...common.connection import Channel, ResponseSteps, BackgroundSteps
 from ...store.bulk import bulk_tools
 from ...store.errors import BatchRefused
 from ...store.message_store import MessageStore
 from ...store.staging.staging_area import StagedName, StagingFull
-from ...store.steps import RunAside
-from ..request import Handlers, RequestRejected, answer, body_in_steps, header_of, negotiated, reply
+from ...store.steps import JobExecutor
+from ..request import Handlers, RequestRejected, success_response, body_in_steps, header_of, negotiated, reply
 from ..sends.admission import TopicAdmission
-from .negotiation import refuse_other_queue
+from .negotiation import check_same_queue
 
-_AGAIN_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 
 
 class StagedBatchesProcessor:
@@ -50,25 +50,25 @@ class StagedBatchesProcessor:
         self,
         store: MessageStore,
         admission: TopicAdmission,
-        aside: RunAside,
-        work: Callable[[Work], None],
+        executor: JobExecutor,
+        run_steps: Callable[[BackgroundSteps], None],
         loop: asyncio.AbstractEventLoop,
-        why_busy: Callable[[], str | None],
-        answered: Callable[[Connection, RemotingCommand, Steps], Steps],
+        busy_reason: Callable[[], str | None],
+        wrap_errors: Callable[[Channel, RemotingCommand, ResponseSteps], ResponseSteps],
     ) -> None:
         """Take the store, and what work beside the turns needs.
 
-        ``answered`` has steps end with an answer, whatever they raise; ``why_busy`` returns why no
+        ``wrap_errors`` has steps end with an answer, whatever they raise; ``busy_reason`` returns why no
         sends are taken now, or None.
         """
         self._store = store
-        self._batches = store.batches
+        self._batches = store.staged_batches
         self._admission = admission
-        self._aside = aside
-        self._work = work
+        self._executor = executor
+        self._run_steps = run_steps
         self._loop = loop
-        self._why_busy = why_busy
-        self._answered = answered
+        self._busy_reason = busy_reason
+        self._wrap_errors = wrap_errors
 
     def handlers(self) -> Handlers:
         """Return the handlers by request code."""
@@ -85,9 +85,9 @@ class StagedBatchesProcessor:
             for code, handler in handlers.items()
         }
 
-    def stage(self, _: Connection, request: RemotingCommand) -> Steps:
+    def stage(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Stage records of one queue, unless their batch is committed already."""
-        busy = self._why_busy()
+        busy = self._busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         header: StageChunkRequestHeader = header_of(request)
@@ -96,49 +96,49 @@ class StagedBatchesProcessor:
         self._admission.admit(
             header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
         )
-        return self._refusing(request, self._stage(request, header))
+        return self._map_refusals(request, self._stage(request, header))
 
-    def commit(self, connection: Connection, request: RemotingCommand) -> None:
+    def commit(self, connection: Channel, request: RemotingCommand) -> None:
         """Make all rows of a batch visible, or none; answer where they are."""
         header: BatchRequestHeader = header_of(request)
-        self._beside(connection, request, self._commit(request, header))
+        self._run_in_background(connection, request, self._commit(request, header))
 
-    def abort(self, connection: Connection, request: RemotingCommand) -> None:
+    def abort(self, connection: Channel, request: RemotingCommand) -> None:
         """Forget what attempts have staged of a batch that is not committed; without any, all."""
         header: BatchRequestHeader = header_of(request)
-        self._beside(connection, request, self._abort(request, header))
+        self._run_in_background(connection, request, self._abort(request, header))
 
-    def last(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def last(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer which batch a sink has committed last."""
         header: LastBatchRequestHeader = header_of(request)
         last = self._batches.last(header.sink)
         if last is None:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(header.sink))
-        return answer(request, body=last)
+        return success_response(request, body=last)
 
-    def forget(self, connection: Connection, request: RemotingCommand) -> None:
+    def forget(self, connection: Channel, request: RemotingCommand) -> None:
         """Forget which batch a sink has committed last, and what it has staged."""
         header: ForgetSinkRequestHeader = header_of(request)
-        self._beside(connection, request, self._forget(request, header.sink))
+        self._run_in_background(connection, request, self._forget(request, header.sink))
 
-    def sinks(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def sinks(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer what each sink has committed last."""
         sinks = {sink: _state_of(last) for sink, last in self._batches.sinks.items()}
-        return answer(request, body=SinksBody(sinks=sinks))
+        return success_response(request, body=SinksBody(sinks=sinks))
 
-    def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> Steps:
+    def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> ResponseSteps:
         is_committed = self._batches.is_committed(header.sink, header.batch_id, header.owner)
         if not is_committed:
-            yield from bulk_tools.when_loaded()
-            from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+            yield from bulk_tools.load_in_steps()
+            from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
-            sizes, records = decode_sized(request.body)
-            refuse_other_queue(header.topic, header.queue_id, records)
+            sizes, records = decode_sized_chunk(request.body)
+            check_same_queue(header.topic, header.queue_id, records)
             name = StagedName(header.sink, header.batch_id, header.attempt, header.number)
-            yield from self._batches.stage(name, request.body, sizes, records, self._aside)
-        return answer(request, StageChunkResponseHeader(is_committed))
+            yield from self._batches.stage(name, request.body, sizes, records, self._executor)
+        return success_response(request, StageChunkResponseHeader(is_committed))
 
-    def _commit(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
+    def _commit(self, request: RemotingCommand, header: BatchRequestHeader) -> ResponseSteps:
         body = yield from body_in_steps(request, CommitBatchRequestBody)
         committed = yield from self._batches.commit(
             header.sink,
@@ -146,31 +146,31 @@ class StagedBatchesProcessor:
             header.owner,
             body.attempts,
             self._admit,
-            self._aside,
+            self._executor,
             self._pause,
         )
-        return answer(request, body=committed)
+        return success_response(request, body=committed)
 
-    def _abort(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
+    def _abort(self, request: RemotingCommand, header: BatchRequestHeader) -> ResponseSteps:
         body = AbortBatchRequestBody()
         if request.body:
             body = yield from body_in_steps(request, AbortBatchRequestBody)
         yield from self._batches.abort(
-            header.sink, header.batch_id, header.owner, self._aside, frozenset(body.attempts)
+            header.sink, header.batch_id, header.owner, self._executor, frozenset(body.attempts)
         )
-        return answer(request)
+        return success_response(request)
 
-    def _forget(self, request: RemotingCommand, sink: str) -> Steps:
-        was_known = yield from self._batches.forget_sink(sink, self._aside)
+    def _forget(self, request: RemotingCommand, sink: str) -> ResponseSteps:
+        was_known = yield from self._batches.forget_sink(sink, self._executor)
         if not was_known:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(sink))
-        return answer(request)
+        return success_response(request)
 
     def _admit(self, queue: QueueKey) -> None:
         """Refuse a queue that has gone since, with its topic or alone, or may not be written to."""
         topic, queue_id = queue
         config = self._admission.config_of(topic)
-        if config is None or topic in self._admission.leaving:
+        if config is None or topic in self._admission.deleting:
             raise BatchRefused(f"topic {topic} was deleted after rows had been staged for it")
         if not config.perm & TopicPermission.WRITE.value:
             raise BatchRefused(f"topic {topic} may not be written to any more")
@@ -183,19 +183,19 @@ class StagedBatchesProcessor:
 
     def _pause(self) -> Future[None]:
         over: Future[None] = Future()
-        self._loop.call_later(_AGAIN_SECONDS, over.set_result, None)
+        self._loop.call_later(_RETRY_SECONDS, over.set_result, None)
         return over
 
-    def _beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> None:
-        answered = self._answered(connection, request, self._refusing(request, steps))
-        self._work(self._told(connection, request, answered))
+    def _run_in_background(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> None:
+        answered = self._wrap_errors(connection, request, self._map_refusals(request, steps))
+        self._run_steps(self._reply_when_done(connection, request, answered))
 
-    def _told(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Work:
+    def _reply_when_done(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> BackgroundSteps:
         told = yield from steps
         if told is not None:
             reply(connection, request, told)
 
-    def _refusing(self, request: RemotingCommand, steps: Steps) -> Steps:
+    def _map_refusals(self, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
         """Pass on steps; answer that a batch cannot be, which no other broker would mend."""
         try:
             return (yield from steps)

@@ -14,7 +14,7 @@ from rmq_spark.wire.header import Header
 from rmq_spark.wire.header_json import decode_header
 
 
-def differs_in(
+def is_changed_header(
     other: bytes, request: RemotingCommand, opaque: int, changed: Mapping[str, str]
 ) -> bool:
     """Return whether a header says what that of a request does, but for opaque and some fields."""

@@ -8,24 +8,24 @@ It knows neither requests nor shapes.
 from __future__ import annotations
 
 
-class Lessons:
+class LearningBudget:
     """The account of one client."""
 
-    __slots__ = ("_debt", "_debt_max", "_price")
+    __slots__ = ("_debt", "_debt_max", "_cost")
 
-    def __init__(self, price: int, count_max: int) -> None:
+    def __init__(self, cost: int, count_max: int) -> None:
         """Take how many requests pay for a lesson, and how many lessons a client has credit for."""
-        self._price = price
-        self._debt_max = price * count_max
+        self._cost = cost
+        self._debt_max = cost * count_max
         self._debt = 0
 
-    def take(self) -> bool:
+    def spend(self) -> bool:
         """Return whether one more lesson may be had, which then is owed."""
         if self._debt >= self._debt_max:
             return False
-        self._debt += self._price
+        self._debt += self._cost
         return True
 
-    def pay(self, requests: int) -> None:
+    def earn(self, requests: int) -> None:
         """Note that requests had shapes that were known."""
         self._debt = max(self._debt - requests, 0)

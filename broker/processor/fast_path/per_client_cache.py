@@ -9,35 +9,35 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Generic, TypeVar
 
-from ...common.connection import Connection
+from ...common.connection import Channel
 
-_Plans = TypeVar("_Plans", bound=Sized)
+_Cached = TypeVar("_Plans", bound=Sized)
 
 
-class ClientPlans(Generic[_Plans]):
+class PerClientCache(Generic[_Cached]):
     """The remembered plans of all clients; its length is how many these are."""
 
     def __init__(self, count_max: int) -> None:
         """Begin with no clients; all together may have so many plans."""
-        self._clients: dict[Connection, _Plans] = {}
+        self._clients: dict[Channel, _Cached] = {}
         self._count_max = count_max
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def known_of(self, connection: Connection) -> _Plans | None:
+    def get(self, connection: Channel) -> _Cached | None:
         """Return the plans of a client, or None if nothing is remembered of it."""
         return self._clients.get(connection)
 
-    def forget(self, connection: Connection) -> None:
+    def discard(self, connection: Channel) -> None:
         """Forget the plans of a client that is gone."""
         plans = self._clients.pop(connection, None)
         if plans is not None:
             self._count -= len(plans)
 
-    def count(self, more: int) -> None:
+    def add_count(self, change: int) -> None:
         """Note by how many the plans of a client have become more, or fewer."""
-        self._count += more
+        self._count += change
         while self._count > self._count_max:
-            self.forget(next(iter(self._clients)))
+            self.discard(next(iter(self._clients)))

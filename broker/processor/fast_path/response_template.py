@@ -14,33 +14,33 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import Header
-from rmq_spark.wire.header_json import JsonAnswer
+from rmq_spark.wire.header_json import JsonResponseTemplate
 
-from ...common.connection import Connection
+from ...common.connection import Channel
 
 _JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value
 
 
-class UsualAnswer:
+class ResponseTemplate:
     """An answer of success of one handler, with some ext fields that stay and some that vary."""
 
     def __init__(
         self,
-        varying: Mapping[str, str],
-        staying: Mapping[str, str] | None = None,
+        varying_fields: Mapping[str, str],
+        constant_fields: Mapping[str, str] | None = None,
         remark: str | None = None,
     ) -> None:
         """Take the varying fields with their formats; no value may need an escape in JSON."""
-        self._varying = varying
-        self._staying = dict(staying or {})
+        self._varying_fields = varying_fields
+        self._constant_fields = dict(constant_fields or {})
         self._remark = remark
-        model = RemotingCommand(0).respond(ResponseCode.SUCCESS, remark, self._staying)
-        self._json = JsonAnswer(Header(*model[:7]), varying)
+        model = RemotingCommand(0).respond(ResponseCode.SUCCESS, remark, self._constant_fields)
+        self._json = JsonResponseTemplate(Header(*model[:7]), varying_fields)
 
     def send(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         *values: object,
         body: Sequence[Buffer] = (),
@@ -58,12 +58,12 @@ class UsualAnswer:
                 self._json.encode(request.opaque, *values, body_bytes=body_bytes), body
             )
             return
-        texts = ("\n".join(self._varying.values()) % values).split("\n")
-        fields = {**self._staying, **dict(zip(self._varying, texts, strict=True))}
+        texts = ("\n".join(self._varying_fields.values()) % values).split("\n")
+        fields = {**self._constant_fields, **dict(zip(self._varying_fields, texts, strict=True))}
         answer = request.respond(ResponseCode.SUCCESS, self._remark, fields)
         connection.send_frame(answer.encode_head(body_bytes), body)
 
-    def send_all(self, connection: Connection, rows: Iterable[tuple[object, ...]]) -> None:
+    def send_all(self, connection: Channel, rows: Iterable[tuple[object, ...]]) -> None:
         """Send the answers to requests in JSON: of each its values and its opaque, without body."""
         frames = self._json.encode_all(rows)
         if frames:

@@ -23,7 +23,7 @@ from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...state.members.consumers import ConsumerManager
 from ...state.stats.broker_stats import BrokerStats
@@ -31,8 +31,8 @@ from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import SubscriptionGroupManager
 from ...state.tables.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
 from ...store.message_store import MessageStore
-from ..queues import topic_of
-from ..request import Handlers, RequestRejected, answer_in_steps, header_of
+from ..queues import require_topic
+from ..request import Handlers, RequestRejected, success_response_in_steps, header_of
 from ..store_times import earliest_timestamp, store_timestamp
 
 _TOPIC_SEPARATOR = ";"
@@ -52,7 +52,7 @@ class ConsumeStatsProcessor:
         consumers: ConsumerManager,
         store: MessageStore,
         stats: BrokerStats,
-        advertised_host: Callable[[Connection], Host],
+        advertised_host: Callable[[Channel], Host],
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
@@ -75,7 +75,7 @@ class ConsumeStatsProcessor:
 
     # ---- in messages
 
-    def of_group(self, _: Connection, request: RemotingCommand) -> Steps:
+    def of_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_CONSUME_STATS, with an empty success if there is no such group."""
         header: GetConsumeStatsRequestHeader = header_of(request)
         group = header.consumer_group
@@ -88,16 +88,16 @@ class ConsumeStatsProcessor:
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
         consumed = list(self._consumed(group, topics))
-        _check_number_of_queues(sum(config.read_queue_nums for config in consumed))
+        _check_queue_count(sum(config.read_queue_nums for config in consumed))
         for config in consumed:
             each = yield from self._stats_of(group, config, config.read_queue_nums)
             table |= each.offset_table
             tps += each.consume_tps
         return (
-            yield from answer_in_steps(request, ConsumeStats(offset_table=table, consume_tps=tps))
+            yield from success_response_in_steps(request, ConsumeStats(offset_table=table, consume_tps=tps))
         )
 
-    def of_broker(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def of_broker(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_BROKER_CONSUME_STATS for all groups, or for their ordered consumption only."""
         only_ordered = header_of(request).is_order
         consumed: dict[str, list[TopicConfig]] = {}
@@ -107,7 +107,7 @@ class ConsumeStatsProcessor:
             configs = self._consumed(group, sorted(self._offsets.topics_of(group)))
             consumed[group] = [config for config in configs if config.order or not only_ordered]
             queues += sum(config.write_queue_nums for config in consumed[group])
-            _check_number_of_queues(queues)
+            _check_queue_count(queues)
         reports = []
         behind = 0
         for group, found_configs in consumed.items():
@@ -124,7 +124,7 @@ class ConsumeStatsProcessor:
             total_diff=behind,
             total_inflight_diff=0,
         )
-        return (yield from answer_in_steps(request, body))
+        return (yield from success_response_in_steps(request, body))
 
     def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
         online = self._consumers.group(group)
@@ -159,17 +159,17 @@ class ConsumeStatsProcessor:
 
     # ---- in time
 
-    def time_span(self, _: Connection, request: RemotingCommand) -> Steps:
+    def time_span(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_CONSUME_TIME_SPAN: the ages of queues, and of a group's next messages."""
         header = header_of(request)
-        config = topic_of(self._topics, header.topic)
+        config = require_topic(self._topics, header.topic)
         known = self._offsets.queues(header.group, header.topic)
         spans = []
         for queue_id in range(config.write_queue_nums):
             yield None
             spans.append(self._span(header.topic, queue_id, known.get(queue_id, 0)))
         body = QueryConsumeTimeSpanBody(consume_time_span_set=tuple(spans))
-        return (yield from answer_in_steps(request, body))
+        return (yield from success_response_in_steps(request, body))
 
     def _span(self, topic: str, queue_id: int, consumer_offset: int) -> QueueTimeSpan:
         low, high = self._store.queue_offsets(topic, queue_id)
@@ -185,7 +185,7 @@ class ConsumeStatsProcessor:
         )
 
 
-def _check_number_of_queues(queues: int) -> None:
+def _check_queue_count(queues: int) -> None:
     if queues > _QUEUES_MAX:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,

@@ -17,15 +17,15 @@ from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Connection, Steps
-from ...state.members.clients import ClientChannel, client_fault
+from ...common.connection import Channel, ResponseSteps
+from ...state.members.clients import ClientChannelInfo, client_fault
 from ...state.members.consumers import ConsumerManager
 from ...state.members.producers import ProducerManager
 from ...state.members.queue_locks import QueueLocks
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import group_fault
 from ...state.tables.topic_config import TopicConfigManager
-from ..request import Handlers, RequestRejected, answer, answer_in_steps, body_in_steps, header_of
+from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, body_in_steps, header_of
 
 
 class ConsumerGroupProcessor:
@@ -64,7 +64,7 @@ class ConsumerGroupProcessor:
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.query_subscription_by_consumer,
         }
 
-    def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_consumer_list_by_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the ids of the members, each of which divides the queues in the same way."""
         header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
@@ -73,17 +73,17 @@ class ConsumerGroupProcessor:
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
             )
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
-        return answer_in_steps(request, body)
+        return success_response_in_steps(request, body)
 
-    def query_assignment(self, _: Connection, request: RemotingCommand) -> Steps:
+    def query_assignment(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the queues of a member that leaves dividing them to the broker (5.x).
 
         An answer without assignments has the member keep the queues that it has.
         """
         body = yield from body_in_steps(request, clients.QueryAssignmentRequestBody)
-        queues = self._assigned(body)
+        queues = self._assign_queues(body)
         if queues is None:
-            return answer(request)
+            return success_response(request)
         assigned = clients.QueryAssignmentResponseBody(
             message_queue_assignments=tuple(
                 clients.MessageQueueAssignment(
@@ -92,9 +92,9 @@ class ConsumerGroupProcessor:
                 for queue_id in queues
             )
         )
-        return (yield from answer_in_steps(request, assigned))
+        return (yield from success_response_in_steps(request, assigned))
 
-    def _assigned(self, body: clients.QueryAssignmentRequestBody) -> Sequence[int] | None:
+    def _assign_queues(self, body: clients.QueryAssignmentRequestBody) -> Sequence[int] | None:
         """Return the ids of a member's queues, or None if the broker cannot know them."""
         config = self._topics.get(body.topic)
         if config is None or not config.perm & TopicPermission.READ.value:
@@ -117,7 +117,7 @@ class ConsumerGroupProcessor:
             return ()
         return divide(all_queues, members.index(body.client_id), len(members))
 
-    def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def lock_batch_mq(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Lock queues for a client, and answer which of them it holds now.
 
         None that this broker lacks is among them.
@@ -128,21 +128,21 @@ class ConsumerGroupProcessor:
         held: set[MessageQueue] = set()
         for wanted in sorted(body.mq_set):
             yield None
-            queue = self._own(wanted)
+            queue = self._intern_queue(wanted)
             if queue is not None and not connection.is_closed:
                 held |= self._locks.lock(connection, group, client_id, [queue], is_member=is_member)
         locked = clients.LockBatchResponseBody(lock_ok_mq_set=frozenset(held))
-        return (yield from answer_in_steps(request, locked))
+        return (yield from success_response_in_steps(request, locked))
 
-    def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
+    def unlock_batch_mq(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Unlock queues that a client holds."""
         body = yield from _lock_body_of(request)
         for queue in sorted(body.mq_set):
             yield None
             self._locks.unlock(body.consumer_group, body.client_id, [queue])
-        return answer(request)
+        return success_response(request)
 
-    def _own(self, queue: MessageQueue) -> MessageQueue | None:
+    def _intern_queue(self, queue: MessageQueue) -> MessageQueue | None:
         """Return the queue with the broker's own copies of its names.
 
         None if the broker does not have it.
@@ -154,7 +154,7 @@ class ConsumerGroupProcessor:
             return None
         return MessageQueue(config.topic_name, self._broker_name, queue.queue_id)
 
-    def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_consumer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Describe a group that is online, with all that its members have said."""
         header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
@@ -171,9 +171,9 @@ class ConsumerGroupProcessor:
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        return (yield from answer_in_steps(request, body))
+        return (yield from success_response_in_steps(request, body))
 
-    def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_producer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the clients that produce under a group name."""
         header: operators.GetProducerConnectionListRequestHeader = header_of(request)
         channels = self._producers.channels(header.producer_group)
@@ -183,12 +183,12 @@ class ConsumerGroupProcessor:
             )
         connections = yield from _connections(channels)
         return (
-            yield from answer_in_steps(
+            yield from success_response_in_steps(
                 request, client_info.ProducerConnection(connection_set=connections)
             )
         )
 
-    def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_all_producer_info(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List all producers, by group."""
         data = {}
         for group in tuple(self._producers.groups):
@@ -197,9 +197,9 @@ class ConsumerGroupProcessor:
                 yield None
                 infos.append(self._producer_info(channel))
             data[group] = tuple(infos)
-        return (yield from answer_in_steps(request, client_info.ProducerTableInfo(data=data)))
+        return (yield from success_response_in_steps(request, client_info.ProducerTableInfo(data=data)))
 
-    def _producer_info(self, channel: ClientChannel) -> client_info.ProducerInfo:
+    def _producer_info(self, channel: ClientChannelInfo) -> client_info.ProducerInfo:
         return client_info.ProducerInfo(
             client_id=channel.client_id,
             remote_ip=str(channel.connection.remote_host),
@@ -208,13 +208,13 @@ class ConsumerGroupProcessor:
             last_update_timestamp=self._time_of_day(channel.last_heartbeat_ms),
         )
 
-    def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> Steps:
+    def query_topics_by_consumer(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the topics in which a group has stored offsets."""
         header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
-        return answer_in_steps(request, TopicList(topic_list=self._offsets.topics_of(header.group)))
+        return success_response_in_steps(request, TopicList(topic_list=self._offsets.topics_of(header.group)))
 
     def query_subscription_by_consumer(
-        self, _: Connection, request: RemotingCommand
+        self, _: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Answer a group's subscription to a topic, empty if it is offline or has none."""
         header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
@@ -223,7 +223,7 @@ class ConsumerGroupProcessor:
             group=header.group,
             topic=header.topic,
         )
-        return answer(request, body=body)
+        return success_response(request, body=body)
 
 
 def _averagely(queues: range, member: int, members: int) -> Sequence[int]:
@@ -251,7 +251,7 @@ def _lock_body_of(request: RemotingCommand) -> Generator[None, None, clients.Loc
 
 
 def _connections(
-    channels: Iterable[ClientChannel],
+    channels: Iterable[ClientChannelInfo],
 ) -> Generator[None, None, tuple[client_info.Connection, ...]]:
     found = []
     for channel in channels:
@@ -260,7 +260,7 @@ def _connections(
     return tuple(found)
 
 
-def _connection(channel: ClientChannel) -> client_info.Connection:
+def _connection(channel: ClientChannelInfo) -> client_info.Connection:
     return client_info.Connection(
         client_id=channel.client_id,
         client_addr=str(channel.connection.remote_host),

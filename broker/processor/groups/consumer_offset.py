@@ -17,49 +17,49 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import offsets as headers
 from rmq_spark.wire.record import decode_record
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
 from ...state.tables.topic_config import TopicConfigManager
 from ...store.errors import UnreadableFile
 from ...store.message_store import MessageStore
 from ...store.results import QueueOffset
-from ..queues import check_queue, topic_of
-from ..request import Handlers, RequestRejected, answer, answer_in_steps, header_of
+from ..queues import check_queue, require_topic
+from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, header_of
 
 MEMORY_RATIO: Final = 0.4
 """The share of memory that RocketMQ assumes for the end of the log that is still cached."""
 
-LOOKED_AT_MAX: Final = 16
+SCANNED_MAX: Final = 16
 """Messages at the start of a queue that are looked at for one that can be read."""
 
 _BOUNDARIES: Final = ("", "LOWER", "UPPER")
 
 
-class IsYoung:
+class InMemoryCheck:
     """A test whether a queue's very first message is so near to the log's end as to be cached."""
 
     def __init__(self, store: MessageStore, memory_bytes: int) -> None:
         """Take the store and the memory of the machine, in bytes."""
         self._store = store
-        self._near_bytes = int(memory_bytes * MEMORY_RATIO)
+        self._memory_bytes = int(memory_bytes * MEMORY_RATIO)
 
     def __call__(self, topic: str, queue_id: int) -> bool:
         """Return whether a queue is young; one that has had no message is."""
-        low, high = self._store.queue_offsets(topic, queue_id, so_far=True)
+        low, high = self._store.queue_offsets(topic, queue_id, allow_incomplete=True)
         if low > 0:
             return False
         if high == 0:
             return self._store.queue_offsets(topic, queue_id) == (0, 0)
-        place = self._first_place(topic, queue_id, high)
-        return place is not None and self._store.confirm_offset() - place <= self._near_bytes
+        place = self._first_position(topic, queue_id, high)
+        return place is not None and self._store.confirm_offset() - place <= self._memory_bytes
 
-    def _first_place(self, topic: str, queue_id: int, high: int) -> int | None:
+    def _first_position(self, topic: str, queue_id: int, high: int) -> int | None:
         """Return where in the log the first message lies of those that can be read."""
-        places = (self._place(topic, queue_id, at) for at in range(min(high, LOOKED_AT_MAX)))
+        places = (self._position(topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
         return next((place for place in places if place is not None), None)
 
-    def _place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+    def _position(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         try:
             found = self._store.get_message(
                 topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
@@ -83,7 +83,7 @@ class ConsumerOffsetProcessor:
         is_in_memory: Callable[[str, int], bool],
         is_reset: Callable[[str, str, int], bool] = lambda *_: False,
     ) -> None:
-        """Take the tables; ``is_in_memory`` tells whether a queue is young: `IsYoung`.
+        """Take the tables; ``is_in_memory`` tells whether a queue is young: `InMemoryCheck`.
 
         ``is_reset`` returns whether a group, in a topic and a queue, has yet to hear of a reset.
         """
@@ -106,7 +106,7 @@ class ConsumerOffsetProcessor:
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all_consumer_offset,
         }
 
-    def query_consumer_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query_consumer_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer a group's stored offset, or 0 in a young queue; else refuse."""
         header: headers.QueryConsumerOffsetRequestHeader = header_of(request)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
@@ -123,9 +123,9 @@ class ConsumerOffsetProcessor:
                     "maybe it boots first",
                 )
             queue_offset = 0
-        return answer(request, headers.OffsetResponseHeader(queue_offset))
+        return success_response(request, headers.OffsetResponseHeader(queue_offset))
 
-    def update_consumer_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update_consumer_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Store a group's offset, forwards or back."""
         header: headers.UpdateConsumerOffsetRequestHeader = header_of(request)
         group = header.consumer_group
@@ -144,30 +144,30 @@ class ConsumerOffsetProcessor:
                 f"commitOffset {header.commit_offset} is below zero; nothing was stored",
             )
         if self._is_reset(group, header.topic, header.queue_id):  # that of a message from before
-            return answer(request)._replace(remark="Offset has been previously reset")
+            return success_response(request)._replace(remark="Offset has been previously reset")
         self._offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
-        return answer(request)
+        return success_response(request)
 
-    def get_max_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_max_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer the offset of a queue's next message; unconfirmed messages never count."""
         header: headers.GetMaxOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         high = self._store.queue_offsets(header.topic, header.queue_id).next
-        return answer(request, headers.OffsetResponseHeader(high))
+        return success_response(request, headers.OffsetResponseHeader(high))
 
-    def get_min_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_min_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer the first offset that a queue still holds."""
         header: headers.GetMinOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
-        low, high = self._store.queue_offsets(header.topic, header.queue_id, so_far=True)
+        low, high = self._store.queue_offsets(header.topic, header.queue_id, allow_incomplete=True)
         if (
             low == high
         ):  # where the first message of a queue without any will be is told if it is known
             low = self._store.queue_offsets(header.topic, header.queue_id).first
-        return answer(request, headers.OffsetResponseHeader(low))
+        return success_response(request, headers.OffsetResponseHeader(low))
 
     def search_offset_by_timestamp(
-        self, _: Connection, request: RemotingCommand
+        self, _: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Answer the first offset at a time or later; for UPPER the last then or earlier."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
@@ -181,21 +181,21 @@ class ConsumerOffsetProcessor:
         queue_offset = self._store.offset_by_time(
             header.topic, header.queue_id, header.timestamp, upper=boundary == "UPPER"
         )
-        return answer(request, headers.OffsetResponseHeader(queue_offset))
+        return success_response(request, headers.OffsetResponseHeader(queue_offset))
 
     def get_earliest_msg_storetime(
-        self, _: Connection, request: RemotingCommand
+        self, _: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Answer the store time of a queue's first message, in milliseconds; -1 if it has none."""
         header: headers.GetEarliestMsgStoretimeRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         timestamp = self._store.earliest_timestamp(header.topic, header.queue_id)
-        return answer(request, headers.GetEarliestMsgStoretimeResponseHeader(timestamp))
+        return success_response(request, headers.GetEarliestMsgStoretimeResponseHeader(timestamp))
 
-    def get_all_consumer_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_all_consumer_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer the whole table of offsets."""
         table = yield from self._offsets.wrapper_in_steps()
-        return (yield from answer_in_steps(request, table))
+        return (yield from success_response_in_steps(request, table))
 
     def _check_known(self, topic: str, queue_id: int) -> None:
         """Refuse a queue that an existing topic does not have; any other looks empty."""
@@ -204,4 +204,4 @@ class ConsumerOffsetProcessor:
             check_queue(self._store, config, queue_id)
 
     def _check_queue(self, topic: str, queue_id: int) -> None:
-        check_queue(self._store, topic_of(self._topics, topic), queue_id)
+        check_queue(self._store, require_topic(self._topics, topic), queue_id)

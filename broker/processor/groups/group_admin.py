@@ -12,17 +12,17 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionG
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...state.stats.broker_stats import BrokerStats
 from ...state.tables.changes import Change
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import SubscriptionGroupManager
-from ..reply_after_save import AfterSaving
+from ..reply_after_save import ReplyAfterSave
 from ..request import (
     Handlers,
     RequestRejected,
-    answer,
-    answer_in_steps,
+    success_response,
+    success_response_in_steps,
     body_in_steps,
     body_of,
     header_of,
@@ -38,15 +38,15 @@ class GroupAdminProcessor:
         groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         stats: BrokerStats,
-        after_saving: AfterSaving,
-        work: Callable[[Iterator[None]], None],
+        reply_after_save: ReplyAfterSave,
+        run_steps: Callable[[Iterator[None]], None],
     ) -> None:
-        """Take the tables; ``work`` takes all the steps it is given, at once or bit by bit."""
+        """Take the tables; ``run_steps`` takes all the steps it is given, at once or bit by bit."""
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
-        self._after_saving = after_saving
-        self._work = work
+        self._reply_after_save = reply_after_save
+        self._run_steps = run_steps
 
     def handlers(self) -> Handlers:
         """Return the handlers of the requests that are answered here."""
@@ -58,14 +58,14 @@ class GroupAdminProcessor:
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
         }
 
-    def update(self, connection: Connection, request: RemotingCommand) -> None:
+    def update(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an existing group is overwritten."""
         config = body_of(request, SubscriptionGroupConfig)
         with self._groups.changes.begin() as change:
             self._put(config, change)
-        self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
+        self._reply_after_save.commit_change(connection, request, self._groups.save, success_response(request), change)
 
-    def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
 
         Nothing is done if one cannot be as it is given.
@@ -77,12 +77,12 @@ class GroupAdminProcessor:
         configs = body.group_config_list
         for config in configs:
             yield None
-            self._refuse_if_leaving(config.group_name)
+            self._refuse_if_deleting(config.group_name)
         try:
             yield from self._groups.check_list(configs)
         except ValueError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        settled = answer(request)
+        settled = success_response(request)
         with self._groups.changes.begin() as change:
             for number, config in enumerate(configs):
                 yield None
@@ -93,30 +93,30 @@ class GroupAdminProcessor:
                         error.code, f"{error.remark}; {number} before it were taken"
                     )
                     break
-        self._after_saving.settle(connection, request, self._groups.save, settled, change)
+        self._reply_after_save.commit_change(connection, request, self._groups.save, settled, change)
         return None
 
     def _put(
         self, config: SubscriptionGroupConfig, change: Change[str, SubscriptionGroupConfig]
     ) -> None:
-        self._refuse_if_leaving(config.group_name)
+        self._refuse_if_deleting(config.group_name)
         try:
             self._groups.put(config, change)
         except ValueError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
-    def _refuse_if_leaving(self, group: str) -> None:
-        if group in self._groups.leaving:
+    def _refuse_if_deleting(self, group: str) -> None:
+        if group in self._groups.deleting:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"the group {group} is being deleted; ask again when that is done",
             )
 
-    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is asked for."""
-        return answer_in_steps(request, self._groups.wrapper())
+        return success_response_in_steps(request, self._groups.wrapper())
 
-    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration.
 
         A group that is not there is created if groups may be, as in 5.x: RocketMQ's proxy asks so
@@ -128,9 +128,9 @@ class GroupAdminProcessor:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] not exist"
             )
-        return answer(request, body=config)
+        return success_response(request, body=config)
 
-    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+    def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_SUBSCRIPTIONGROUP; delete offsets if either generation's field asks for it.
 
         Until the disk has the table without the group, all stays as it was. Its offsets are removed
@@ -140,33 +140,33 @@ class GroupAdminProcessor:
         header = header_of(request)
         group = header.group_name
         without_offsets = header.remove_offset or header.clean_offset
-        self._refuse_if_leaving(group)
+        self._refuse_if_deleting(group)
         self._groups.begin_deletion(group)
 
         def forget() -> None:
             self._groups.delete(group)
             if without_offsets:
                 self._offsets.forget_group(group)
-            self._work(finish())
+            self._run_steps(finish())
 
         def finish() -> Iterator[None]:
             yield from self._stats.forget_group(group)
             if not without_offsets:
-                reply(connection, request, answer(request))
+                reply(connection, request, success_response(request))
                 return
             failure = (
                 f"the group {group} is deleted, but its offsets are still on the disk; it is tried "
                 "again"
             )
-            self._after_saving.answer(
-                connection, request, self._offsets.save, answer(request), failure
+            self._reply_after_save.reply(
+                connection, request, self._offsets.save, success_response(request), failure
             )
 
-        self._after_saving.go_on(
+        self._reply_after_save.run(
             connection,
             request,
             self._groups.save,
             forget,
-            lambda: self._groups.keep(group),
-            again=self._groups.save,
+            lambda: self._groups.cancel_deletion(group),
+            overwrite=self._groups.save,
         )

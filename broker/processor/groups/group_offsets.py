@@ -31,21 +31,21 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...state.members.consumers import ConsumerGroup, ConsumerManager
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
 from ...state.tables.topic_config import TopicConfigManager
 from ...store.message_store import MessageStore
-from ..clients.to_clients import notice
-from ..queues import check_queue, topic_of
-from ..request import Handlers, RequestRejected, answer, answer_in_steps, header_of
+from ..clients.to_clients import one_way_command
+from ..queues import check_queue, require_topic
+from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, header_of
 
 RESET_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients do not know the request."""
 RESET_BY_PULL_VERSION_MIN: Final = 413
 """V5_0_0: a client goes on at once where the answer to its pull says."""
-NO_CORRECTION: Final = (1 << 63) - 1
+NO_CORRECTION_OFFSET: Final = (1 << 63) - 1
 """Java's Long.MAX_VALUE: the compared group is not ahead of any other."""
 
 _NOT_GIVEN: Final = -1
@@ -83,10 +83,10 @@ class GroupOffsetsProcessor:
 
     # ---- to a time, or to an offset
 
-    def reset_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+    def reset_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Have the members of a group go on elsewhere."""
         header: headers.ResetOffsetRequestHeader = header_of(request)
-        config = topic_of(self._topics, header.topic)
+        config = require_topic(self._topics, header.topic)
         targets = yield from self._targets(config, header)
         group = self._consumers.group(header.group)
         if group is None:
@@ -95,24 +95,24 @@ class GroupOffsetsProcessor:
                 f"the consumer group[{header.group}] has no member online; its offsets were not "
                 "changed",
             )
-        if _are_moved_by_pulls(group):
-            yield from self._move_by_pulls(group, header, targets)
+        if _can_reset_by_pulls(group):
+            yield from self._reset_by_pulls(group, header, targets)
         else:
             yield from self._notify(group, header, targets)
         table = {
             self._queue(header.topic, queue_id): target for queue_id, target in targets.items()
         }
-        return (yield from answer_in_steps(request, ResetOffsetBody(offset_table=table)))
+        return (yield from success_response_in_steps(request, ResetOffsetBody(offset_table=table)))
 
     def _targets(
         self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
     ) -> Generator[None, None, Mapping[int, int]]:
         """Find the offset, by queue, at which the group is to go on."""
-        topic, queue_id, queue_offset = header.topic, _given(header.queue_id), _given(header.offset)
+        topic, queue_id, queue_offset = header.topic, _optional(header.queue_id), _optional(header.offset)
         if queue_id is not None:
             check_queue(self._store, config, queue_id)
             if queue_offset is not None:
-                return {queue_id: self._checked(topic, queue_id, queue_offset)}
+                return {queue_id: self._check_offset(topic, queue_id, queue_offset)}
         elif queue_offset is not None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
@@ -141,7 +141,7 @@ class GroupOffsetsProcessor:
             target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
         return target if header.is_force or stored is None else min(target, stored)
 
-    def _checked(self, topic: str, queue_id: int, queue_offset: int) -> int:
+    def _check_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         low, high = self._store.queue_offsets(topic, queue_id)
         if not low <= queue_offset <= high:
             raise RequestRejected(
@@ -151,7 +151,7 @@ class GroupOffsetsProcessor:
             )
         return queue_offset
 
-    def _move_by_pulls(
+    def _reset_by_pulls(
         self,
         group: ConsumerGroup,
         header: headers.ResetOffsetRequestHeader,
@@ -177,7 +177,7 @@ class GroupOffsetsProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed",
             )
-        command = notice(
+        command = one_way_command(
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
         )
         queues = {
@@ -207,7 +207,7 @@ class GroupOffsetsProcessor:
 
     # ---- to where another group is
 
-    def clone_group_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+    def clone_group_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Give a group the offsets of another, in one topic or in all.
 
         Unless ``offline`` is set, topics are left out to which the other is online but does not
@@ -236,11 +236,11 @@ class GroupOffsetsProcessor:
             is_dropped = source is not None and topic not in source.subscriptions
             if self._topics.get(topic) is not None and not is_dropped:
                 self._offsets.clone(header.src_group, header.dest_group, topic)
-        return answer(request)
+        return success_response(request)
 
     # ---- beside other groups
 
-    def query_correction_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+    def query_correction_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer the smallest offsets among a topic's groups, where the compared group is ahead."""
         header: headers.QueryCorrectionOffsetRequestHeader = header_of(request)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
@@ -252,16 +252,16 @@ class GroupOffsetsProcessor:
                     smallest[queue_id] = min(queue_offset, smallest.get(queue_id, queue_offset))
         compared = self._offsets.queues(header.compare_group, header.topic)
         corrections = {
-            queue_id: NO_CORRECTION
+            queue_id: NO_CORRECTION_OFFSET
             if queue_offset > compared.get(queue_id, queue_offset)
             else queue_offset
             for queue_id, queue_offset in smallest.items()
         }
         body = QueryCorrectionOffsetBody(correction_offsets=corrections)
-        return (yield from answer_in_steps(request, body))
+        return (yield from success_response_in_steps(request, body))
 
 
-def _are_moved_by_pulls(group: ConsumerGroup) -> bool:
+def _can_reset_by_pulls(group: ConsumerGroup) -> bool:
     """Return whether all members go on at once where the answer to a pull says.
 
     In BROADCASTING each member has to be moved, and a queue has the pulls of all of them.
@@ -272,6 +272,6 @@ def _are_moved_by_pulls(group: ConsumerGroup) -> bool:
     )
 
 
-def _given(number: int | None) -> int | None:
+def _optional(number: int | None) -> int | None:
     """Return a number, or None for -1, with which 5.x means all queues or no offset."""
     return None if number == _NOT_GIVEN else number

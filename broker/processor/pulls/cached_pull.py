@@ -14,35 +14,35 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-from ...common.connection import Connection
-from ..fast_path.learning_budget import Lessons
-from ..fast_path.per_client_cache import ClientPlans
-from .pull_header import PullShape, beginning_of
-from .subscription_filters import Filter
+from ...common.connection import Channel
+from ..fast_path.learning_budget import LearningBudget
+from ..fast_path.per_client_cache import PerClientCache
+from .pull_header import PullHeaderTemplate, header_prefix
+from .subscription_filters import SubscriptionFilter
 
-PLANS_MAX: Final = 4_096
+CACHED_PULLS_MAX: Final = 4_096
 """Plans of one client: one for each queue that it pulls from. One that has more starts over."""
-PLANS_OF_ALL_MAX: Final = 2 * PLANS_MAX
+CACHED_PULLS_TOTAL_MAX: Final = 2 * CACHED_PULLS_MAX
 """Plans of all clients: 12 MiB as a rule, 40 MiB if all are as long as may be remembered."""
-_ALIKE_MAX = 8
+_SAME_PREFIX_MAX = 8
 """Plans whose headers begin in the same way, as they are tried one after the other."""
-_PULLS_PER_LESSON = 4
+_PULLS_PER_LEARNED = 4
 
 _new_header: Callable[[type[PullMessageRequestHeader], tuple[Any, ...]], PullMessageRequestHeader]
 _new_header = tuple.__new__
 
 
-class PullPlan(NamedTuple):
+class CachedPull(NamedTuple):
     """The plan for pulls of one group from one queue, and the shape of their headers."""
 
-    shape: PullShape
+    header_template: PullHeaderTemplate
     header: PullMessageRequestHeader
     """The header of one of them."""
     request: RemotingCommand
     """One of them, without what is not needed for an answer."""
     topic_config: TopicConfig
     group_config: SubscriptionGroupConfig
-    message_filter: Filter
+    message_filter: SubscriptionFilter
     """The filter, if such a pull brings its own subscription."""
 
     def header_with(self, queue_offset: int, commit_offset: int) -> PullMessageRequestHeader:
@@ -52,59 +52,59 @@ class PullPlan(NamedTuple):
         return _new_header(PullMessageRequestHeader, fields)
 
 
-class PullPlans:
+class ClientPullCache:
     """The remembered plans of one client."""
 
     def __init__(self) -> None:
-        self.lessons = Lessons(_PULLS_PER_LESSON, PLANS_MAX)
+        self.learning_budget = LearningBudget(_PULLS_PER_LEARNED, CACHED_PULLS_MAX)
         self._marks = b"", b""
         """The marks before the first two numbers, in headers of this client."""
-        self._plans: dict[tuple[bytes, bytes], list[PullPlan]] = {}
+        self._by_prefix: dict[tuple[bytes, bytes], list[CachedPull]] = {}
         """The plans by how their headers begin: nearly all differ there already."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def find(self, header: bytes) -> tuple[PullPlan, tuple[int, int, int]] | None:
+    def find(self, header: bytes) -> tuple[CachedPull, tuple[int, int, int]] | None:
         """Return the plan for a header, and its queue offset, commit offset and opaque."""
         if not self._count:
             return None
-        for plan in self._plans.get(beginning_of(header, self._marks), ()):
-            numbers = plan.shape.cut(header)
+        for plan in self._by_prefix.get(header_prefix(header, self._marks), ()):
+            numbers = plan.header_template.match(header)
             if numbers is not None:
                 return plan, numbers
         return None
 
-    def put(self, plan: PullPlan, header: bytes) -> None:
+    def put(self, plan: CachedPull, header: bytes) -> None:
         """Remember a plan that was made of a header, in place of one of the same shape."""
-        shape = plan.shape
-        if shape.marks != self._marks or self._count >= PLANS_MAX:
-            self._plans.clear()
+        shape = plan.header_template
+        if shape.marks != self._marks or self._count >= CACHED_PULLS_MAX:
+            self._by_prefix.clear()
             self._count = 0
         self._marks = shape.marks
-        beginning = beginning_of(header, self._marks)
-        before = self._plans.get(beginning, [])
-        others = [each for each in before if each.shape != shape]
-        after = self._plans[beginning] = [plan, *others[: _ALIKE_MAX - 1]]
+        beginning = header_prefix(header, self._marks)
+        before = self._by_prefix.get(beginning, [])
+        others = [each for each in before if each.header_template != shape]
+        after = self._by_prefix[beginning] = [plan, *others[: _SAME_PREFIX_MAX - 1]]
         self._count += len(after) - len(before)
 
 
-class PullPlanTable(ClientPlans[PullPlans]):
+class PullCache(PerClientCache[ClientPullCache]):
     """The remembered plans of all clients, up to a fixed number."""
 
     def __init__(self) -> None:
-        super().__init__(PLANS_OF_ALL_MAX)
+        super().__init__(CACHED_PULLS_TOTAL_MAX)
 
-    def may_learn(self, connection: Connection) -> bool:
+    def may_learn(self, connection: Channel) -> bool:
         """Return whether a client may be given time for one more plan."""
         if connection.is_closed:  # it has been forgotten already
             return False
-        return self._clients.setdefault(connection, PullPlans()).lessons.take()
+        return self._clients.setdefault(connection, ClientPullCache()).learning_budget.spend()
 
-    def put(self, connection: Connection, plan: PullPlan, header: bytes) -> None:
+    def put(self, connection: Channel, plan: CachedPull, header: bytes) -> None:
         """Remember a plan of a client, which was made of a header."""
         plans = self._clients[connection]
         before = len(plans)
         plans.put(plan, header)
-        self.count(len(plans) - before)
+        self.add_count(len(plans) - before)

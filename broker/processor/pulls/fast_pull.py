@@ -31,13 +31,13 @@ from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...settings.config import ServerLimits
 from ...state.tables.subscription_group import SubscriptionGroupManager
 from ...state.tables.topic_config import TopicConfigManager
 from ..request import Handler, RequestRejected, header_of
-from .cached_pull import PullPlan, PullPlanTable
-from .pull_header import shape_of
+from .cached_pull import CachedPull, PullCache
+from .pull_header import build_template
 from .pull_message import PullMessageProcessor
 
 _CODES = frozenset((RequestCode.PULL_MESSAGE.value, RequestCode.LITE_PULL_MESSAGE.value))
@@ -46,13 +46,13 @@ _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
 _LENGTH_WORD_BYTES = 4
 _read_words = struct.Struct(">iI").unpack_from
 
-Answer: TypeAlias = Callable[
-    [Handler, Connection, RemotingCommand], "RemotingCommand | Steps | None"
+RunHandler: TypeAlias = Callable[
+    [Handler, Channel, RemotingCommand], "RemotingCommand | ResponseSteps | None"
 ]
 """The function that has a handler answer a request, and says in its place why it cannot."""
 
 
-class PullLane:
+class FastPull:
     """The lane of all clients."""
 
     def __init__(
@@ -61,32 +61,32 @@ class PullLane:
         pulls: PullMessageProcessor,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
-        answer: Answer,
+        run_handler: RunHandler,
     ) -> None:
         """Take what the usual way has, and what it has been through before it comes to pulls."""
         self._length_max = limits.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = limits.header_bytes_max
         self._pulls = pulls
         self._topic_config_of, self._group_config_of = topics.get, groups.get
-        self._answer = answer
-        self._plans = PullPlanTable()
+        self._run_handler = run_handler
+        self._cache = PullCache()
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Channel) -> None:
         """Forget the plans of a client that is gone."""
-        self._plans.forget(connection)
+        self._cache.discard(connection)
 
-    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
+    def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
         """Learn from a pull that the usual way has answered; return whether that was of use."""
         if (
             request.code not in _CODES
             or request.serialize_type is not _JSON
             or request.flag  # one that wants no answer may have been refused
             or request.body
-            or not self._plans.may_learn(connection)
+            or not self._cache.may_learn(connection)
         ):
             return False
         data = bytes(header)
-        shape = shape_of(data, request)
+        shape = build_template(data, request)
         if shape is None:
             return False
         typed: PullMessageRequestHeader = header_of(request)
@@ -96,17 +96,17 @@ class PullLane:
         message_filter = self._pulls.message_filter(typed) if own else None
         if topic_config is None or group_config is None:
             return False
-        bare = request.bare()
-        plan = PullPlan(shape, typed, bare, topic_config, group_config, message_filter)
-        self._plans.put(connection, plan, data)
+        bare = request.without_content()
+        plan = CachedPull(shape, typed, bare, topic_config, group_config, message_filter)
+        self._cache.put(connection, plan, data)
         return True
 
-    def take(self, connection: Connection, data: bytes, start: int) -> int:
+    def process(self, connection: Channel, data: bytes, start: int) -> int:
         """Answer the pull that starts at a place in the data; return where it ends.
 
         That is where it starts if it is none for the lane.
         """
-        plans = self._plans.known_of(connection)
+        plans = self._cache.get(connection)
         length, word = _read_words(data, start)
         end: int = start + _LENGTH_WORD_BYTES + length
         if (
@@ -135,9 +135,9 @@ class PullLane:
                 return start
         if message_filter is not None and message_filter.needs_messages:
             return start
-        plans.lessons.pay(1)
+        plans.learning_budget.earn(1)
         handler = partial(self._pulls.process, header=header, message_filter=message_filter)
-        answer = self._answer(handler, connection, plan.request.with_opaque(opaque))
+        answer = self._run_handler(handler, connection, plan.request.with_opaque(opaque))
         if isinstance(answer, RemotingCommand):
             connection.send(answer)
         return end

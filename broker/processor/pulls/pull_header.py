@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
 
-from ..fast_path.header_template import differs_in
+from ..fast_path.header_template import is_changed_header
 
 _FIELDS = ("queueOffset", "commitOffset")
 _MARKS: Final = (*(f'"{name}":"'.encode() for name in _FIELDS), b'"opaque":')
-_OTHERS: Final = (b"1234567890123456", b"6543210987654321", b"1234567890")
+_PROBE_VALUES: Final = (b"1234567890123456", b"6543210987654321", b"1234567890")
 _DIGITS = b"0123456789"
 _DIGITS_MAX = 18
 """Numbers of more digits may be too large for their field, which is for the codec to say."""
@@ -35,7 +35,7 @@ _HEADER_BYTES_MAX = 2_048
 """The most bytes of a shape, as it is kept while its client is there."""
 
 
-class PullShape(NamedTuple):
+class PullHeaderTemplate(NamedTuple):
     """The bytes that headers of one shape have in common, and which number comes when."""
 
     pieces: tuple[bytes, bytes, bytes, bytes]
@@ -47,7 +47,7 @@ class PullShape(NamedTuple):
         """The marks before the first and the second number."""
         return _MARKS[self.order.index(0)], _MARKS[self.order.index(1)]
 
-    def cut(self, header: bytes) -> tuple[int, int, int] | None:
+    def match(self, header: bytes) -> tuple[int, int, int] | None:
         """Return the queue offset, the commit offset and the opaque of a header of this shape.
 
         None if it has another. The caller knows its first piece already.
@@ -77,7 +77,7 @@ class PullShape(NamedTuple):
         return int(numbers[queue_offset]), int(numbers[commit_offset]), found
 
 
-def beginning_of(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+def header_prefix(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     """Return what a header has before its first number, and between that and the second.
 
     By these nearly all shapes of a client are known, whose headers have these marks.
@@ -86,7 +86,7 @@ def beginning_of(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, byte
     return before, rest.partition(marks[1])[0].lstrip(_DIGITS)
 
 
-def shape_of(header: bytes, request: RemotingCommand) -> PullShape | None:
+def build_template(header: bytes, request: RemotingCommand) -> PullHeaderTemplate | None:
     """Return the shape of a request's header, or None if it cannot be cut safely."""
     if request.serialize_type is not SerializeType.JSON or len(header) > _HEADER_BYTES_MAX:
         return None
@@ -106,15 +106,15 @@ def shape_of(header: bytes, request: RemotingCommand) -> PullShape | None:
     came = [n for _, n in places]
     first, second, third = pieces
     order = came.index(0), came.index(1), came.index(2)
-    shape = PullShape((first, second, third, header[at:]), order)
-    others = [_OTHERS[n] for n in came]
-    return shape if _holds_others(shape, others, request) else None
+    shape = PullHeaderTemplate((first, second, third, header[at:]), order)
+    others = [_PROBE_VALUES[n] for n in came]
+    return shape if _is_safe(shape, others, request) else None
 
 
-def _holds_others(shape: PullShape, others: list[bytes], request: RemotingCommand) -> bool:
+def _is_safe(template: PullHeaderTemplate, probes: list[bytes], request: RemotingCommand) -> bool:
     """Return whether other numbers, put into the cuts, are what changes, and all that does."""
-    first, second, third, last = shape.pieces
-    other = b"".join((first, others[0], second, others[1], third, others[2], last))
-    changed = dict(zip(_FIELDS, map(bytes.decode, _OTHERS[:2]), strict=True))
-    opaque = int(_OTHERS[2])
-    return differs_in(other, request, opaque, changed) and shape.cut(other) is not None
+    first, second, third, last = template.pieces
+    other = b"".join((first, probes[0], second, probes[1], third, probes[2], last))
+    changed = dict(zip(_FIELDS, map(bytes.decode, _PROBE_VALUES[:2]), strict=True))
+    opaque = int(_PROBE_VALUES[2])
+    return is_changed_header(other, request, opaque, changed) and template.match(other) is not None

@@ -23,7 +23,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...longpolling.pull_request import PullRequest
 from ...settings.config import BrokerConfig
 from ...state.members.consumers import ConsumerManager
@@ -34,25 +34,25 @@ from ...state.tables.topic_config import TopicConfigManager
 from ...store.bulk import bulk_tools
 from ...store.config import BrokerRole
 from ...store.message_store import MessageStore
-from ...store.read.entry_selection import USUAL_LIMITS
+from ...store.read.entry_selection import DEFAULT_LIMITS
 from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueOffset
-from ..fast_path.response_template import UsualAnswer
+from ..fast_path.response_template import ResponseTemplate
 from ..queues import topic_not_exist
 from ..request import Handlers, RequestRejected, header_of, negotiated
-from .subscription_filters import Filter, SubscriptionFilters
+from .subscription_filters import SubscriptionFilter, SubscriptionFilters
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
 _SUSPEND = PullSysFlag.SUSPEND.value
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
 _READ = TopicPermission.READ.value
 
-_ENTRIES_SCANNED: Final = USUAL_LIMITS.scan_max
+_ENTRIES_SCANNED: Final = DEFAULT_LIMITS.scan_max
 _EXTENDED_ENTRIES_SCANNED: Final = 300_000
 _EXTENDED_ENTRIES_FILTERED: Final = 4_000
 """Entries that a large pull reads and filters by a simple expression, in some five milliseconds."""
 
-_STAYING: Final = {"suggestWhichBrokerId": "0"}
-_VARYING: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
+_CONSTANT_FIELDS: Final = {"suggestWhichBrokerId": "0"}
+_VARYING_FIELDS: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -96,7 +96,7 @@ class PullMessageProcessor:
         self._filters = filters
         self._now_ms = now_ms
         self._suspend = suspend
-        self._found = UsualAnswer(_VARYING, _STAYING, GetMessageStatus.FOUND.name)
+        self._found_response = ResponseTemplate(_VARYING_FIELDS, _CONSTANT_FIELDS, GetMessageStatus.FOUND.name)
         self._commits = config.store.broker_role is not BrokerRole.SLAVE
 
     def handlers(self) -> Handlers:
@@ -109,26 +109,26 @@ class PullMessageProcessor:
         }
 
     def pull_message(
-        self, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand | Steps | None:
+        self, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | ResponseSteps | None:
         """Answer a pull that has just arrived."""
         header: PullMessageRequestHeader = header_of(request)
         self._check(header)
         message_filter = self.message_filter(header)
         looks = message_filter is not None and message_filter.needs_messages
         if (looks or request.code in _BODIES) and not bulk_tools.are_loaded():
-            return self._when_loaded(connection, request, header, message_filter)
+            return self._process_when_loaded(connection, request, header, message_filter)
         return self.process(connection, request, header, message_filter)
 
-    def _when_loaded(
+    def _process_when_loaded(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        message_filter: Filter,
-    ) -> Steps:
+        message_filter: SubscriptionFilter,
+    ) -> ResponseSteps:
         """Process a pull that needs tools for many messages, once these are loaded."""
-        yield from bulk_tools.when_loaded()
+        yield from bulk_tools.load_in_steps()
         return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
@@ -175,10 +175,10 @@ class PullMessageProcessor:
 
     def process(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        message_filter: Filter,
+        message_filter: SubscriptionFilter,
         *,
         may_hold: bool = True,
     ) -> RemotingCommand | None:
@@ -204,9 +204,9 @@ class PullMessageProcessor:
             )
         body_of = _BODIES.get(request.code)
         began_ms = self._now_ms()
-        found = self._get_message(header, message_filter, connection.answer_bytes_max, request.code)
+        found = self._get_message(header, message_filter, connection.response_bytes_max, request.code)
         took_ms = self._now_ms() - began_ms
-        self._stats.got(
+        self._stats.record_get(
             header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms
         )
         code = _CODES.get(found.status)
@@ -221,7 +221,7 @@ class PullMessageProcessor:
             held = PullRequest(
                 connection,
                 request._replace(remark=None, ext_fields=NO_EXT_FIELDS, body=b""),
-                _needed_again(header),
+                _replay_header(header),
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
@@ -236,7 +236,7 @@ class PullMessageProcessor:
         if code is not ResponseCode.SUCCESS:
             return request.respond(code, found.status.name, _fields(*offsets))
         body = found.buffers if body_of is None else body_of(found)
-        self._found.send(connection, request, *offsets, body=body)
+        self._found_response.send(connection, request, *offsets, body=body)
         return None
 
     def _check(self, header: PullMessageRequestHeader) -> None:
@@ -272,15 +272,15 @@ class PullMessageProcessor:
                 f"[{topic.read_queue_nums}]",
             )
 
-    def message_filter(self, header: PullMessageRequestHeader) -> Filter:
+    def message_filter(self, header: PullMessageRequestHeader) -> SubscriptionFilter:
         """Return the filter of a pull, or None if it wants all messages.
 
         Raises:
             RequestRejected: Its group has no such subscription, or one that cannot be understood.
         """
         if header.sys_flag & _SUBSCRIPTION:
-            return self._filters.of_text(header.topic, header.subscription, header.expression_type)
-        return self._filters.of_subscription(self._subscription_from_heartbeats(header))
+            return self._filters.for_text(header.topic, header.subscription, header.expression_type)
+        return self._filters.for_subscription(self._subscription_from_heartbeats(header))
 
     def _subscription_from_heartbeats(self, header: PullMessageRequestHeader) -> SubscriptionData:
         group = self._consumers.group(header.consumer_group)
@@ -311,7 +311,7 @@ class PullMessageProcessor:
     def _get_message(
         self,
         header: PullMessageRequestHeader,
-        message_filter: Filter,
+        message_filter: SubscriptionFilter,
         answer_bytes_max: int,
         code: int,
     ) -> GetMessageResult:
@@ -336,7 +336,7 @@ class PullMessageProcessor:
             bytes_max=bytes_max,
             scan_max=scan_max,
             message_filter=message_filter,
-            do_places=_lie_together if code == RequestCode.PULL_PLACES else None,
+            wants_offsets_only=_are_contiguous if code == RequestCode.PULL_PLACES else None,
         )
 
     def _timeout_ms(self, suspend_timeout_ms: int) -> int:
@@ -348,7 +348,7 @@ class PullMessageProcessor:
         )
 
 
-def _needed_again(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
+def _replay_header(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
     """Return what the replay of a pull asks a header for.
 
     A client can make the rest as long as it likes.
@@ -361,7 +361,7 @@ def _needed_again(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
 
 
 def _fields(*offsets: int) -> dict[str, str]:
-    return {**_STAYING, **dict(zip(_VARYING, map(str, offsets), strict=True))}
+    return {**_CONSTANT_FIELDS, **dict(zip(_VARYING_FIELDS, map(str, offsets), strict=True))}
 
 
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
@@ -370,22 +370,22 @@ def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
     return (encode_sizes(found.sizes), *found.buffers)
 
 
-def _with_places(found: GetMessageResult) -> tuple[Buffer, ...]:
-    from rmq_spark.wire.chunk.placed import encode_places, encode_scattered  # noqa: PLC0415  # the same
+def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
+    from rmq_spark.wire.chunk.placed import encode_locations, encode_inline  # noqa: PLC0415  # the same
 
     if found.buffers:
-        return (encode_scattered(found.sizes), *found.buffers)
-    return (encode_places(found.places, found.sizes),)
+        return (encode_inline(found.sizes), *found.buffers)
+    return (encode_locations(found.physical_offsets, found.sizes),)
 
 
-def _lie_together(places: Numbers, sizes: Numbers) -> bool:
-    from rmq_spark.wire.chunk.placed import lie_together  # noqa: PLC0415  # the same
+def _are_contiguous(places: Numbers, sizes: Numbers) -> bool:
+    from rmq_spark.wire.chunk.placed import has_long_runs  # noqa: PLC0415  # the same
 
-    return lie_together(places, sizes)
+    return has_long_runs(places, sizes)
 
 
 _BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] = {
     RequestCode.PULL_CHUNK: _with_sizes,
-    RequestCode.PULL_PLACES: _with_places,
+    RequestCode.PULL_PLACES: _with_positions,
 }
 """Functions that make the bodies of answers to large pulls."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -19,15 +19,15 @@ from rmq_spark.wire.headers.operators import QueryConsumeQueueRequestHeader
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.tags import tags_code
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...state.members.consumers import ConsumerManager
 from ...store.message_store import MessageStore
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
-from ..request import Handlers, RequestRejected, answer, header_of
+from ..request import Handlers, RequestRejected, success_response, header_of
 
 ENTRIES_MAX: Final = 256
-LOOK_BYTES_MAX: Final = 8 << 20
+SCAN_BYTES_MAX: Final = 8 << 20
 """Bytes of messages that one answer looks at; entries beyond are left out."""
 
 
@@ -49,7 +49,7 @@ class QueryConsumeQueueProcessor:
         """Return the handler of QUERY_CONSUME_QUEUE."""
         return {RequestCode.QUERY_CONSUME_QUEUE: self.query}
 
-    def query(self, _: Connection, request: RemotingCommand) -> Steps:
+    def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_CONSUME_QUEUE with entries from an index on."""
         header: QueryConsumeQueueRequestHeader = header_of(request)
         topic, queue_id = header.topic or "", header.queue_id
@@ -61,7 +61,7 @@ class QueryConsumeQueueProcessor:
         message_filter = self._filter_of(subscription) if subscription else None
         count = min(max(header.entry_count, 0), ENTRIES_MAX)
         start = QueueOffset(max(header.from_index, 0))
-        taken_back = self._store.batches.taken_back(topic, queue_id, start, count)
+        taken_back = self._store.staged_batches.rolled_back_offsets(topic, queue_id, start, count)
         if start not in taken_back:
             start = max(start, low)
         end = min(start + count, high)
@@ -74,13 +74,13 @@ class QueryConsumeQueueProcessor:
         for message, size in self._messages(topic, queue_id, start, end, None):
             if isinstance(message, StoredMessage):
                 gap = range(start + len(entries), min(message.queue_offset, end))
-                entries += [_blank(is_taken_back=each in taken_back) for each in gap]
+                entries += [_blank_entry(is_rolled_back=each in taken_back) for each in gap]
             while start + len(entries) in taken_back:  # a damaged one does not say where it stands
-                entries.append(_blank(is_taken_back=True))
+                entries.append(_blank_entry(is_rolled_back=True))
             entries.append(_entry(message, size, matching))
             yield None
         while start + len(entries) in taken_back:
-            entries.append(_blank(is_taken_back=True))
+            entries.append(_blank_entry(is_rolled_back=True))
         body = QueryConsumeQueueResponseBody(
             subscription_data=subscription,
             filter_data=f"{group}@{topic} is not online!"
@@ -90,13 +90,13 @@ class QueryConsumeQueueProcessor:
             max_queue_index=high,
             min_queue_index=low,
         )
-        return answer(request, body=body)
+        return success_response(request, body=body)
 
     def _messages(
         self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
     ) -> Iterator[tuple[StoredMessage | RecordError, int]]:
         """Yield each message between two offsets, or its fault, with the size of its record."""
-        left = LOOK_BYTES_MAX
+        left = SCAN_BYTES_MAX
         while start < end and left > 0:
             count = end - start
             found = self._store.get_message(
@@ -125,8 +125,8 @@ def _decoded(record: Buffer) -> StoredMessage | RecordError:
         return error
 
 
-def _blank(*, is_taken_back: bool) -> ConsumeQueueData:
-    return ConsumeQueueData(physic_size=BLANK_SIZE, tags_code=TAKEN_BACK if is_taken_back else 0)
+def _blank_entry(*, is_rolled_back: bool) -> ConsumeQueueData:
+    return ConsumeQueueData(physic_size=BLANK_SIZE, tags_code=ROLLED_BACK if is_rolled_back else 0)
 
 
 def _entry(

@@ -13,10 +13,10 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...store.message_store import MessageStore
-from ..request import Handlers, RequestRejected, answer, header_of
+from ..request import Handlers, RequestRejected, success_response, header_of
 
 MESSAGES_MAX: Final = 64
 """The maximum number of messages in one answer, whatever is asked for."""
@@ -45,7 +45,7 @@ class QueryMessageProcessor:
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,
         }
 
-    def query(self, _: Connection, request: RemotingCommand) -> Steps:
+    def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_MESSAGE with the newest messages with a key, the oldest of them first."""
         header: QueryMessageRequestHeader = header_of(request)
         _check(header)
@@ -68,9 +68,9 @@ class QueryMessageProcessor:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"can not find message, {why}")
         # A query lets the index catch up first: it knows all that is visible, as of now.
         indexed = QueryMessageResponseHeader(self._now_ms(), self._store.state().reput_from_offset)
-        return answer(request, indexed)._replace(body=b"".join(reversed(records)))
+        return success_response(request, indexed)._replace(body=b"".join(reversed(records)))
 
-    def view(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def view(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer VIEW_MESSAGE_BY_ID with the record that starts at a place in the log."""
         physical_offset = header_of(request).offset
         record = self._store.record_at(physical_offset)

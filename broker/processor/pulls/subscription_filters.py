@@ -23,28 +23,28 @@ from ..request import RequestRejected
 if TYPE_CHECKING:
     from ...filter.sql_filter import SqlFilter
 
-REMEMBERED_MAX: Final = 1_024
-REMEMBERED_BYTES_MAX: Final = 16 << 20
+CACHED_MAX: Final = 1_024
+CACHED_BYTES_MAX: Final = 16 << 20
 """Of all filters of texts, and as much of those of subscriptions,
 by an estimate that is mostly too high."""
-_ONE_BYTES_MAX: Final = REMEMBERED_BYTES_MAX // 16
+_FILTER_BYTES_MAX: Final = CACHED_BYTES_MAX // 16
 """The largest filter that is remembered, in bytes: a larger one is rare,
 and would drive out many."""
 _ENTRY_BYTES: Final = 512
 
-Filter: TypeAlias = "TagsFilter | SqlFilter | None"
+SubscriptionFilter: TypeAlias = "TagsFilter | SqlFilter | None"
 
 
 class SubscriptionFilters:
     """Filters within one broker's limits. A wrong subscription is refused with RocketMQ's codes."""
 
     def __init__(self, limits: FilterLimits) -> None:
-        self._takes_sql = limits.enable_property_filter
+        self._is_sql_enabled = limits.enable_property_filter
         self._limits = limits
-        self._of_texts = _Remembered()
-        self._of_subscriptions = _Remembered()
+        self._by_text = _FilterCache()
+        self._by_subscription = _FilterCache()
 
-    def of_text(self, topic: str, text: str | None, expression_type: str | None) -> Filter:
+    def for_text(self, topic: str, text: str | None, expression_type: str | None) -> SubscriptionFilter:
         """Return the filter of a pull that brings its own subscription.
 
         None where all messages pass.
@@ -53,18 +53,18 @@ class SubscriptionFilters:
             RequestRejected: This broker cannot filter by that.
         """
         key = topic, text, expression_type
-        known = self._of_texts.get(key)
+        known = self._by_text.get(key)
         if known is not None:
             return known[1]
         try:
             subscription = build_subscription_data(topic, text, expression_type)
         except FilterError as error:
             raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
-        found = self._filter(subscription)
-        self._of_texts.put(key, found, sum(map(sys.getsizeof, key)) + _size_of(found))
+        found = self._build_filter(subscription)
+        self._by_text.put(key, found, sum(map(sys.getsizeof, key)) + _size_of(found))
         return found
 
-    def of_subscription(self, subscription: SubscriptionData) -> Filter:
+    def for_subscription(self, subscription: SubscriptionData) -> SubscriptionFilter:
         """Return the filter of what a heartbeat subscribes to; None where all messages pass.
 
         Pulls come with the same object again and again: to know it by its value takes a tenth of a
@@ -74,27 +74,27 @@ class SubscriptionFilters:
         Raises:
             RequestRejected: This broker cannot filter by that.
         """
-        known = self._of_subscriptions.get(id(subscription))
+        known = self._by_subscription.get(id(subscription))
         if known is not None and known[0] is subscription:
             return known[1]
         if subscription.expression_type == SQL92_EXPRESSION and not subscription.class_filter_mode:
-            found = self.of_text(subscription.topic, subscription.sub_string, SQL92_EXPRESSION)
+            found = self.for_text(subscription.topic, subscription.sub_string, SQL92_EXPRESSION)
         else:
-            found = self._filter(subscription)
+            found = self._build_filter(subscription)
         size = subscription_bytes([subscription]) + _size_of(found)
-        self._of_subscriptions.put(id(subscription), found, size, subscription)
+        self._by_subscription.put(id(subscription), found, size, subscription)
         return found
 
     def check(self, subscription: SubscriptionData) -> None:
         """Refuse a subscription that this broker cannot filter by; remember its text at most."""
         if subscription.expression_type == SQL92_EXPRESSION:
-            self.of_text(subscription.topic, subscription.sub_string, SQL92_EXPRESSION)
+            self.for_text(subscription.topic, subscription.sub_string, SQL92_EXPRESSION)
         else:
-            self._filter(subscription)
+            self._build_filter(subscription)
 
-    def _filter(self, subscription: SubscriptionData) -> Filter:
+    def _build_filter(self, subscription: SubscriptionData) -> SubscriptionFilter:
         kind = subscription.expression_type or TAG_EXPRESSION
-        if kind != TAG_EXPRESSION and not self._takes_sql:
+        if kind != TAG_EXPRESSION and not self._is_sql_enabled:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {kind}: "
@@ -106,38 +106,38 @@ class SubscriptionFilters:
             raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
 
 
-class _Remembered:
+class _FilterCache:
     """Filters by key, up to a number and to so many bytes; whoever came first goes first."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._known: dict[Hashable, tuple[Any, Filter, int]] = {}
+        self._entries: dict[Hashable, tuple[Any, SubscriptionFilter, int]] = {}
 
-    def get(self, key: Hashable) -> tuple[Any, Filter, int] | None:
+    def get(self, key: Hashable) -> tuple[Any, SubscriptionFilter, int] | None:
         """Return what a filter was made of, the filter, and its size.
 
         None if it is not remembered.
         """
-        return self._known.get(key)
+        return self._entries.get(key)
 
-    def put(self, key: Hashable, found: Filter, size: int, made_of: object = None) -> None:
+    def put(self, key: Hashable, found: SubscriptionFilter, size: int, source: object = None) -> None:
         """Remember a filter, with what it was made of, unless that is large."""
         size += _ENTRY_BYTES
-        if size > _ONE_BYTES_MAX:
+        if size > _FILTER_BYTES_MAX:
             return
-        self._forget(key)
-        while self._known and (
-            len(self._known) >= REMEMBERED_MAX or self.bytes + size > REMEMBERED_BYTES_MAX
+        self._discard(key)
+        while self._entries and (
+            len(self._entries) >= CACHED_MAX or self.bytes + size > CACHED_BYTES_MAX
         ):
-            self._forget(next(iter(self._known)))
-        self._known[key] = made_of, found, size
+            self._discard(next(iter(self._entries)))
+        self._entries[key] = source, found, size
         self.bytes += size
 
-    def _forget(self, key: Hashable) -> None:
-        known = self._known.pop(key, None)
+    def _discard(self, key: Hashable) -> None:
+        known = self._entries.pop(key, None)
         if known is not None:
             self.bytes -= known[2]
 
 
-def _size_of(found: Filter) -> int:
+def _size_of(found: SubscriptionFilter) -> int:
     return 0 if found is None else found.size_bytes

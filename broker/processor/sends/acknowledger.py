@@ -25,19 +25,19 @@ from ..admin.runtime_info import SendQueue
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
 
-Then = Callable[[PutMessageResult], None]
+StoredCallback = Callable[[PutMessageResult], None]
 
-_Waiting: TypeAlias = tuple[PutMessageResult, Then, int]
+_Waiting: TypeAlias = tuple[PutMessageResult, StoredCallback, int]
 """The result of a put, what is to be called with it, and the number of sends that it was."""
 
 
 @dataclass(slots=True)
-class _Turn:
+class _FlushBatch:
     """The appends of one turn of the loop, and the sends that wait for them."""
 
     since: float
     end_offset: PhysicalOffset
-    waiting: list[_Waiting]
+    pending: list[_Waiting]
     sends: int = 0
 
 
@@ -53,16 +53,16 @@ class Acknowledger:
         timeout_ms: int,
         capacity: int,
         wait_max_ms: int,
-        took_ms: Callable[[int, int], None],
-        work: Callable[[Iterator[None]], None],
+        record_wait: Callable[[int, int], None],
+        run_steps: Callable[[Iterator[None]], None],
     ) -> None:
         """Begin with no waiting sends.
 
-        ``work`` takes all the steps that it is given, at once or bit by bit. ``capacity`` and
+        ``run_steps`` takes all the steps that it is given, at once or bit by bit. ``capacity`` and
         ``wait_max_ms`` limit the sends that wait for the disk, and their time; beyond, it is too
         slow for more.
 
-        ``took_ms`` gets the time that stored sends have waited for the disk, 0 if they have not,
+        ``record_wait`` gets the time that stored sends have waited for the disk, 0 if they have not,
         and how many they are.
         """
         self.is_sync = is_sync
@@ -71,19 +71,19 @@ class Acknowledger:
         self._timeout_seconds = timeout_ms / 1000
         self._capacity = capacity
         self._wait_max_seconds = wait_max_ms / 1000
-        self._took_ms = took_ms
-        self._work = work
-        self._known: deque[tuple[PutMessageResult, Then, int, int]] = deque()
+        self._record_wait = record_wait
+        self._run_steps = run_steps
+        self._results: deque[tuple[PutMessageResult, StoredCallback, int, int]] = deque()
         """Results of sends that are yet to be answered, their number, and how long they waited."""
-        self._is_telling = False
-        self._turn: _Turn | None = None
-        self._ended: deque[_Turn] = deque()
+        self._is_acknowledging = False
+        self._open_batch: _FlushBatch | None = None
+        self._closed_batches: deque[_FlushBatch] = deque()
         """Turns that wait for the disk, and end in this order."""
         self._end_offset = LOG_START
         self._sends = 0
-        self._is_asked = False
+        self._is_flush_requested = False
         self._timer: asyncio.TimerHandle | None = None
-        self._all_settled: asyncio.Event | None = None
+        self._drained: asyncio.Event | None = None
 
     def queue(self) -> SendQueue:
         """Return the number of sends that wait for the disk, and the wait of the first of them."""
@@ -91,7 +91,7 @@ class Acknowledger:
         waits_seconds = self._loop.time() - head.since if head is not None else 0
         return SendQueue(self._sends, int(waits_seconds * 1000))
 
-    def why_busy(self) -> str | None:
+    def busy_reason(self) -> str | None:
         """Return why no more sends should be taken now, or None."""
         head = self._head
         if head is None:
@@ -107,117 +107,117 @@ class Acknowledger:
         return None
 
     def when_stored(
-        self, result: PutMessageResult, then: Then, *, waits: bool = True, sends: int = 1
+        self, result: PutMessageResult, callback: StoredCallback, *, waits: bool = True, sends: int = 1
     ) -> None:
-        """Call ``then`` with the result of a put once that is final, of one send or of several.
+        """Call ``callback`` with the result of a put once that is final, of one send or of several.
 
         That is at once where it is known already, or where the sender does not wait for the disk.
         """
         if result.status is _PUT_OK:
             if self.is_sync:
-                turn = self._turn or self._begin_turn()
+                turn = self._open_batch or self._start_batch()
                 turn.end_offset = max(turn.end_offset, result.end_offset)
                 if waits:
-                    turn.waiting.append((result, then, sends))
+                    turn.pending.append((result, callback, sends))
                     turn.sends += sends
                     self._sends += sends
                     return
-            self._took_ms(0, sends)
-        then(result)
+            self._record_wait(0, sends)
+        callback(result)
 
-    async def settled(self, seconds: float) -> None:
+    async def drain(self, seconds: float) -> None:
         """Wait until no send waits; after ``seconds``, answer the rest that they are late."""
-        if self._sends or self._known:
-            self._all_settled = asyncio.Event()
+        if self._sends or self._results:
+            self._drained = asyncio.Event()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._all_settled.wait(), seconds)
-            while self._ended:
-                self._tell(self._ended.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
-            for _ in self._answers():  # nobody else needs the time any more
+                await asyncio.wait_for(self._drained.wait(), seconds)
+            while self._closed_batches:
+                self._complete(self._closed_batches.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            for _ in self._run_callbacks():  # nobody else needs the time any more
                 pass
 
     @property
-    def _head(self) -> _Turn | None:
+    def _head(self) -> _FlushBatch | None:
         """The turn that has waited longest, or None."""
-        return self._ended[0] if self._ended else self._turn
+        return self._closed_batches[0] if self._closed_batches else self._open_batch
 
-    def _begin_turn(self) -> _Turn:
-        self._turn = _Turn(self._loop.time(), self._end_offset, [])
-        self._loop.call_soon(self._end_turn, self._turn)
-        return self._turn
+    def _start_batch(self) -> _FlushBatch:
+        self._open_batch = _FlushBatch(self._loop.time(), self._end_offset, [])
+        self._loop.call_soon(self._close_batch, self._open_batch)
+        return self._open_batch
 
-    def _end_turn(self, turn: _Turn) -> None:
+    def _close_batch(self, batch: _FlushBatch) -> None:
         """Let one flush cover everything that was appended in this turn."""
-        self._turn = None
-        turn.waiting.sort(key=_end_of)
-        self._end_offset = turn.end_offset
-        self._ended.append(turn)
-        if not self._is_asked:
-            self._ask()
+        self._open_batch = None
+        batch.pending.sort(key=_end_of)
+        self._end_offset = batch.end_offset
+        self._closed_batches.append(batch)
+        if not self._is_flush_requested:
+            self._request_flush()
         if self._timer is None:
-            self._timer = self._loop.call_at(turn.since + self._timeout_seconds, self._time_out)
+            self._timer = self._loop.call_at(batch.since + self._timeout_seconds, self._expire)
 
-    def _ask(self) -> None:
-        self._store.flushed(self._end_offset).add_done_callback(self._in_another_thread)
-        self._is_asked = True
+    def _request_flush(self) -> None:
+        self._store.flush_future(self._end_offset).add_done_callback(self._flushed_in_thread)
+        self._is_flush_requested = True
 
-    def _in_another_thread(self, future: Future[None]) -> None:
+    def _flushed_in_thread(self, future: Future[None]) -> None:
         self._loop.call_soon_threadsafe(self._flushed, future)
 
     def _flushed(self, future: Future[None]) -> None:
-        self._is_asked = False
+        self._is_flush_requested = False
         error = future.exception()
         if error is not None:
             self._fail(error)
             return
         flushed_offset = self._store.confirm_offset()
-        while self._ended and self._ended[0].end_offset <= flushed_offset:
-            self._tell(self._ended.popleft(), _PUT_OK)
+        while self._closed_batches and self._closed_batches[0].end_offset <= flushed_offset:
+            self._complete(self._closed_batches.popleft(), _PUT_OK)
         # Also for those that were answered late meanwhile: what they sent is in the log, and nobody
         # would see it before it is flushed.
         if flushed_offset < self._end_offset:
-            self._ask()
+            self._request_flush()
 
     def _fail(self, error: BaseException) -> None:
         remark = str(error) if isinstance(error, StoreError) else f"the flush failed: {error}"
-        while self._ended:
-            self._tell(self._ended.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark)
+        while self._closed_batches:
+            self._complete(self._closed_batches.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark)
 
-    def _time_out(self) -> None:
+    def _expire(self) -> None:
         """Answer the sends of a turn that is overdue: it is not known whether the disk has them."""
         self._timer = None
         oldest = self._loop.time() - self._timeout_seconds
-        while self._ended and self._ended[0].since <= oldest:
-            self._tell(self._ended.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
-        if self._ended:
+        while self._closed_batches and self._closed_batches[0].since <= oldest:
+            self._complete(self._closed_batches.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        if self._closed_batches:
             self._timer = self._loop.call_at(
-                self._ended[0].since + self._timeout_seconds, self._time_out
+                self._closed_batches[0].since + self._timeout_seconds, self._expire
             )
 
-    def _tell(self, turn: _Turn, status: PutMessageStatus, remark: str | None = None) -> None:
+    def _complete(self, batch: _FlushBatch, status: PutMessageStatus, remark: str | None = None) -> None:
         """Have the sends of a turn answered, which wait for the disk no longer."""
-        self._sends -= turn.sends
-        took_ms = int((self._loop.time() - turn.since) * 1000)
-        for result, then, sends in turn.waiting:
+        self._sends -= batch.sends
+        took_ms = int((self._loop.time() - batch.since) * 1000)
+        for result, then, sends in batch.pending:
             known = result if status is _PUT_OK else result._replace(status=status, remark=remark)
-            self._known.append((known, then, sends, took_ms))
-        if not self._is_telling:
-            self._is_telling = True
-            self._work(self._answers())
+            self._results.append((known, then, sends, took_ms))
+        if not self._is_acknowledging:
+            self._is_acknowledging = True
+            self._run_steps(self._run_callbacks())
 
-    def _answers(self) -> Iterator[None]:
+    def _run_callbacks(self) -> Iterator[None]:
         """Answer one send, or a run of them, at each step: thousands may have waited."""
-        while self._known:
-            result, then, sends, took_ms = self._known.popleft()
-            self._took_ms(took_ms, sends)
+        while self._results:
+            result, then, sends, took_ms = self._results.popleft()
+            self._record_wait(took_ms, sends)
             try:
                 then(result)
             except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", result.end_offset)
             yield
-        self._is_telling = False
-        if not self._sends and self._all_settled is not None:
-            self._all_settled.set()
+        self._is_acknowledging = False
+        if not self._sends and self._drained is not None:
+            self._drained.set()
 
 
 def _end_of(waiting: _Waiting) -> int:

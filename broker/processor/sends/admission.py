@@ -15,7 +15,7 @@ from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.names import light_queue_fault
 
 from ...settings.config import BrokerConfig
-from ...state.tables.topic_config import NOT_TO_BE_SENT_TO, TopicConfigManager, topic_fault
+from ...state.tables.topic_config import NOT_ALLOWED_SEND_TOPICS, TopicConfigManager, topic_fault
 from ..queues import topic_not_exist
 from ..request import RequestRejected, TopicNotSaved
 
@@ -30,29 +30,29 @@ class TopicAdmission:
         config: BrokerConfig,
         topics: TopicConfigManager,
         must_wait: Callable[[TopicConfig], bool],
-        has_waiting: Callable[[str], bool],
+        has_suspended: Callable[[str], bool],
     ) -> None:
         """Take the topics and two tests of what waits for them to be saved.
 
         ``must_wait`` says whether a message to a topic has to wait until that is saved.
-        ``has_waiting`` says whether others wait for it, of which this may be one whose turn has
+        ``has_suspended`` says whether others wait for it, of which this may be one whose turn has
         come.
         """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._topics = topics
         self._must_wait = must_wait
-        self._has_waiting = has_waiting
+        self._has_suspended = has_suspended
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
         """The configuration that `admit` uses: its lasting answers hold for the same object."""
-        self.leaving = topics.leaving
+        self.deleting = topics.deleting
         """Topics whose answers do not last: sends to them wait until their deletion is over."""
 
-    def lasts(self, topic: str) -> bool:
+    def is_cacheable(self, topic: str) -> bool:
         """Return whether an answer of `admit` also holds for the next message of the topic.
 
         It does not while others wait for the topic to be saved.
         """
-        return not self._has_waiting(topic)
+        return not self._has_suspended(topic)
 
     def admit(
         self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int
@@ -67,10 +67,10 @@ class TopicAdmission:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
             )
-        self._check_stays(topic)
+        self._check_not_deleting(topic)
         config = self._topics.get(topic)
-        if config is None or topic in NOT_TO_BE_SENT_TO:
-            config = self._made(topic, default_topic, default_queue_nums)
+        if config is None or topic in NOT_ALLOWED_SEND_TOPICS:
+            config = self._create(topic, default_topic, default_queue_nums)
         if not config.perm & _WRITE:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] may not be written"
@@ -86,30 +86,30 @@ class TopicAdmission:
             return randrange(config.write_queue_nums)  # noqa: S311  # any will do
         return queue_id
 
-    def admit_again(self, topic: str, queue_nums: int) -> TopicConfig:
+    def admit_send_back(self, topic: str, queue_nums: int) -> TopicConfig:
         """Return the topic for retries or dead letters, and make it if it is missing.
 
         Raises:
             TopicNotSaved: Messages may go there as soon as the topic is saved.
         """
-        self._check_stays(topic)
+        self._check_not_deleting(topic)
         config = self._topics.create_in_send_back(topic, queue_nums)
         self._check_saved(config)
         return config
 
-    def _check_stays(self, topic: str) -> None:
-        if topic in self.leaving:
+    def _check_not_deleting(self, topic: str) -> None:
+        if topic in self.deleting:
             raise TopicNotSaved(topic)
 
     def _check_saved(self, config: TopicConfig) -> None:
         if self._must_wait(config):
             raise TopicNotSaved(config.topic_name)
 
-    def _made(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
+    def _create(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
         fault = topic_fault(topic) or light_queue_fault(topic)
         if fault is not None:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
-        if topic in NOT_TO_BE_SENT_TO:
+        if topic in NOT_ALLOWED_SEND_TOPICS:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
             )

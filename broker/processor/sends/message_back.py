@@ -27,14 +27,14 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
-from ...common.connection import Connection
-from ...schedule.delayed_message import WITHOUT_DELAY, scheduled
+from ...common.connection import Channel
+from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...settings.config import BrokerConfig
 from ...state.stats.broker_stats import BrokerStats
 from ...state.tables.topic_config import retry_topic
 from ...store.message_store import MessageStore
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
-from ..request import Handlers, RequestRejected, answer, header_of, reply
+from ..request import Handlers, RequestRejected, success_response, header_of, reply
 from .acknowledger import Acknowledger
 from .admission import TopicAdmission
 from .retry_rules import RetryRules, redirect_to_dlq
@@ -46,16 +46,16 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
 """Ten seconds, with RocketMQ's levels; one level more each time that the message comes back."""
 
-_PLACE_DIGITS: Final = 16
+_POSITION_DIGITS: Final = 16
 """Digits of an offset message id, at its end, that tell the place in the log."""
 
-_CAN_NEVER_BE_PUT: Final = frozenset(
+_PERMANENT_FAILURES: Final = frozenset(
     [PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, PutMessageStatus.MESSAGE_ILLEGAL]
 )
 _INT32_MAX: Final = (1 << 31) - 1
 _WRITE = TopicPermission.WRITE.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
-_KEPT = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
+_KEPT_FLAGS = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 """Without its transaction's state: what RocketMQ left prepared, and is given back,
 must not stay hidden."""
 
@@ -71,13 +71,13 @@ class MessageBackProcessor:
         retries: RetryRules,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        advertised_host: Callable[[Connection], Host],
-        why_busy: Callable[[], str | None],
+        advertised_host: Callable[[Channel], Host],
+        busy_reason: Callable[[], str | None],
         choose_queue: Callable[[int], int] = randrange,
     ) -> None:
         """Take what a put needs.
 
-        ``why_busy`` returns why no messages are taken now, or None; ``choose_queue`` picks one of
+        ``busy_reason`` returns why no messages are taken now, or None; ``choose_queue`` picks one of
         so many queues.
         """
         self._may_write = bool(config.broker_permission & _WRITE)
@@ -88,7 +88,7 @@ class MessageBackProcessor:
         self._acknowledger = acknowledger
         self._stats = stats
         self._advertised_host = advertised_host
-        self._why_busy = why_busy
+        self._busy_reason = busy_reason
         self._choose_queue = choose_queue
 
     def handlers(self) -> Handlers:
@@ -96,7 +96,7 @@ class MessageBackProcessor:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.consumer_send_msg_back}
 
     def consumer_send_msg_back(
-        self, connection: Connection, request: RemotingCommand
+        self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
         """Store a message once more, for later or as a dead letter.
 
@@ -104,7 +104,7 @@ class MessageBackProcessor:
         not even fits as a dead letter, as another broker may have stored it, stays where it is: the
         log says so, and its group goes on.
         """
-        busy = self._why_busy()
+        busy = self._busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         header: ConsumerSendMsgBackRequestHeader = header_of(request)
@@ -114,20 +114,20 @@ class MessageBackProcessor:
                 ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
-            return answer(request)  # the group does not want its messages again
-        message = self._found(header)
-        back = self._back(
+            return success_response(request)  # the group does not want its messages again
+        message = self._find(header)
+        back = self._retry_message(
             message, group, header, request.version, self._advertised_host(connection)
         )
         result = self._store.put_message(back)
         origin = back.properties[RETRY_TOPIC]
-        if result.status in _CAN_NEVER_BE_PUT:
-            dead_letters = self._retries.dead_letters(group.group_name)
+        if result.status in _PERMANENT_FAILURES:
+            dead_letters = self._retries.dead_letter_topic(group.group_name)
             _check_writable(dead_letters)
             result = self._store.put_message(
-                redirect_to_dlq(_counted(message, back.store_host), dead_letters)
+                redirect_to_dlq(_with_reconsume_time(message, back.store_host), dead_letters)
             )
-            if result.status in _CAN_NEVER_BE_PUT:
+            if result.status in _PERMANENT_FAILURES:
                 _log.error(
                     "a message that group %s has failed cannot become a dead letter and stays at "
                     "offset %d of queue %d of %s: %s",
@@ -137,24 +137,24 @@ class MessageBackProcessor:
                     message.topic,
                     result.remark,
                 )
-                return answer(request)
-        asked, name = request.bare(), group.group_name
+                return success_response(request)
+        asked, name = request.without_content(), group.group_name
         self._acknowledger.when_stored(
-            result, lambda known: reply(connection, asked, self._answer(asked, name, origin, known))
+            result, lambda known: reply(connection, asked, self._response(asked, name, origin, known))
         )
         return None
 
-    def _found(self, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
+    def _find(self, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
         record = self._store.record_at(PhysicalOffset(header.offset))
         message = decode_record(record) if record is not None else None
-        if message is None or not _is_meant(message, header):
+        if message is None or not _is_same_message(message, header):
             other = "" if message is None else ": another message is there"
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}{other}"
             )
         return message
 
-    def _back(
+    def _retry_message(
         self,
         message: StoredMessage,
         group: SubscriptionGroupConfig,
@@ -163,15 +163,15 @@ class MessageBackProcessor:
         store_host: Host,
     ) -> StoredMessage:
         """Build the message to store, for the topic where it is to be put now."""
-        renewed = _renewed(message, store_host)
+        renewed = _with_origin(message, store_host)
         is_exhausted = self._retries.is_exhausted(
             group, message.reconsume_times, header.max_reconsume_times, client_version
         )
         if is_exhausted or header.delay_level < 0:
-            dead_letters = self._retries.dead_letters(group.group_name)
+            dead_letters = self._retries.dead_letter_topic(group.group_name)
             _check_writable(dead_letters)
             return redirect_to_dlq(renewed, dead_letters)
-        config = self._admission.admit_again(retry_topic(group.group_name), group.retry_queue_nums)
+        config = self._admission.admit_send_back(retry_topic(group.group_name), group.retry_queue_nums)
         _check_writable(config)
         retried = replace(
             renewed,
@@ -182,19 +182,19 @@ class MessageBackProcessor:
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         # Senders choose the times, also below 0: RocketMQ gives such a message
         # back without any delay.
-        return scheduled(retried, max(1, min(level, self._delay_levels)))
+        return to_schedule_topic(retried, max(1, min(level, self._delay_levels)))
 
-    def _answer(
+    def _response(
         self, request: RemotingCommand, group: str, origin: str, result: PutMessageResult
     ) -> RemotingCommand:
         if result.status is PutMessageStatus.PUT_OK:
             if self._admission.config_of(origin) is not None:  # its sender may have named anything
-                self._stats.sent_back(origin, group)
-            return answer(request)
+                self._stats.record_send_back(origin, group)
+            return success_response(request)
         return request.respond(CODES[result.status], result.remark)
 
 
-def _is_meant(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
+def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
     """Return whether a message is the one that a consumer gives back, as far as it says which.
 
     After an older copy of the store was put back, another one may be at its place. Clients name a
@@ -205,13 +205,13 @@ def _is_meant(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) 
     if message_id:
         if message_id == message.properties.get(UNIQ_KEY):
             return True
-        if message_id[-_PLACE_DIGITS:].upper() != f"{message.physical_offset:0{_PLACE_DIGITS}X}":
+        if message_id[-_POSITION_DIGITS:].upper() != f"{message.physical_offset:0{_POSITION_DIGITS}X}":
             return False
     own = message.topic, message.properties.get(RETRY_TOPIC, message.topic)
     return not topic or any(name == topic or name.endswith(f"%{topic}") for name in own)
 
 
-def _renewed(message: StoredMessage, store_host: Host) -> StoredMessage:
+def _with_origin(message: StoredMessage, store_host: Host) -> StoredMessage:
     """Return a message as it is given back, with where it comes from."""
     properties = message.properties
     named = {
@@ -219,12 +219,12 @@ def _renewed(message: StoredMessage, store_host: Host) -> StoredMessage:
         ORIGIN_MESSAGE_ID: properties.get(ORIGIN_MESSAGE_ID, message.offset_message_id),
     }
     properties_text = change_properties(message.properties_text, {**WITHOUT_DELAY, **named})
-    return replace(_counted(message, store_host), properties_text=properties_text)
+    return replace(_with_reconsume_time(message, store_host), properties_text=properties_text)
 
 
-def _counted(message: StoredMessage, store_host: Host) -> StoredMessage:
+def _with_reconsume_time(message: StoredMessage, store_host: Host) -> StoredMessage:
     """Return a message as it is stored here, consumed once more."""
-    sys_flag = message.sys_flag & _KEPT | (_STORE_V6 if store_host.is_v6 else 0)
+    sys_flag = message.sys_flag & _KEPT_FLAGS | (_STORE_V6 if store_host.is_v6 else 0)
     return replace(
         message,
         sys_flag=sys_flag,

@@ -24,9 +24,9 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ...common.connection import Connection, Work
+from ...common.connection import Channel, BackgroundSteps
 from ...state.tables.topic_config import TopicConfigManager
-from ...store.steps import RunAside
+from ...store.steps import JobExecutor
 from ..request import reply, size_of
 
 BYTES_MAX: Final = 64 << 20
@@ -38,47 +38,47 @@ DISPATCHED_PER_STEP: Final = 50
 _log = logging.getLogger(__name__)
 
 
-class _Parked(NamedTuple):
-    connection: Connection
+class _SuspendedSend(NamedTuple):
+    connection: Channel
     request: RemotingCommand
     size: int
 
 
-class ParkedSends:
+class PendingTopicSends:
     """Sends that wait until the topic that they need is on the disk, by topic."""
 
     def __init__(
         self,
         topics: TopicConfigManager,
-        dispatch: Callable[[Connection, RemotingCommand], Work | None],
+        dispatch: Callable[[Channel, RemotingCommand], BackgroundSteps | None],
         end_turn: Callable[[], None],
-        run_aside: RunAside,
-        work: Callable[[Work], None],
+        run_in_thread: JobExecutor,
+        run_steps: Callable[[BackgroundSteps], None],
         *,
         capacity: int,
     ) -> None:
         """Begin with no waiting sends.
 
         ``dispatch`` takes a request once more and answers it, or returns the steps that do.
-        ``end_turn`` is called after several; ``work`` does the rest in turns that have time for it.
+        ``end_turn`` is called after several; ``run_steps`` does the rest in turns that have time for it.
         ``capacity`` is the maximum number of waiting sends.
         """
         self._topics = topics
         self._dispatch = dispatch
         self._end_turn = end_turn
-        self._run_aside = run_aside
-        self._work = work
+        self._run_in_thread = run_in_thread
+        self._run_steps = run_steps
         self._capacity = capacity
-        self._waiting: dict[str, deque[_Parked]] = {}
+        self._waiting: dict[str, deque[_SuspendedSend]] = {}
         self._count = self._bytes = 0
-        self._is_at_work = False
-        self._let_through: str | None = None
-        self._ending: str | None = None
+        self._is_saving = False
+        self._resuming_topic: str | None = None
+        self._stop_reason: str | None = None
 
     def must_wait(self, config: TopicConfig) -> bool:
         """Return whether messages to a topic must wait: for its save, or behind others that do."""
         topic = config.topic_name
-        if topic in self._waiting and topic != self._let_through:
+        if topic in self._waiting and topic != self._resuming_topic:
             return True
         return not self._topics.is_saved(config)
 
@@ -86,12 +86,12 @@ class ParkedSends:
         """Return whether sends wait for a topic; later ones then queue behind them."""
         return topic in self._waiting
 
-    def park(
-        self, connection: Connection, request: RemotingCommand, topic: str
+    def suspend(
+        self, connection: Channel, request: RemotingCommand, topic: str
     ) -> RemotingCommand | None:
         """Put a send aside until a topic is saved; return None, or a refusal."""
-        if self._ending is not None:
-            return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, self._ending)
+        if self._stop_reason is not None:
+            return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, self._stop_reason)
         size = size_of(request)
         if self._count >= self._capacity or self._bytes + size > BYTES_MAX:
             remark = f"[REJECTREQUEST]system busy, {self._count} sends wait for topics to be saved"
@@ -99,83 +99,83 @@ class ParkedSends:
         self._count += 1
         self._bytes += size
         # A body is a view into all that was received with it, which need not be kept.
-        parked = _Parked(connection, request._replace(body=bytes(request.body)), size)
+        parked = _SuspendedSend(connection, request._replace(body=bytes(request.body)), size)
         sends = self._waiting.setdefault(topic, deque())
-        if topic == self._let_through:  # it was the first, and is still
+        if topic == self._resuming_topic:  # it was the first, and is still
             sends.appendleft(parked)
         else:
             sends.append(parked)
-        if not self._is_at_work:
-            self._is_at_work = True
+        if not self._is_saving:
+            self._is_saving = True
             self._save()
         return None
 
-    def refuse_all(self, why: str) -> None:
+    def refuse_all(self, reason: str) -> None:
         """Refuse all that wait, and all that would wait from now on: the broker stops."""
-        self._ending = why
+        self._stop_reason = reason
         waiting, self._waiting = self._waiting, {}
-        for _ in self._refuse(waiting, lambda _: why):
+        for _ in self._refuse(waiting, lambda _: reason):
             pass
 
     def _save(self) -> None:
-        self._run_aside(self._topics.save, self._saved)
+        self._run_in_thread(self._topics.save, self._saved)
 
     def _saved(self, error: BaseException | None) -> None:
-        self._work(self._go_on() if error is None else self._give_up(error))
+        self._run_steps(self._resume_saved() if error is None else self._refuse_failed(error))
 
-    def _give_up(self, error: BaseException) -> Iterator[None]:
+    def _refuse_failed(self, error: BaseException) -> Iterator[None]:
         """Refuse, in steps, the sends that waited for a failed save."""
         waiting, self._waiting = self._waiting, {}
         yield from self._refuse(
             waiting, lambda topic: f"the topic {topic} could not be saved: {error}"
         )
-        self._save_for_others()
+        self._save_remaining()
 
-    def _go_on(self) -> Work:
+    def _resume_saved(self) -> BackgroundSteps:
         """Dispatch the sends whose topics are saved now, in steps."""
         for topic, sends in tuple(self._waiting.items()):
-            yield from self._go_on_with(topic, sends)
-        self._save_for_others()
+            yield from self._resume_topic(topic, sends)
+        self._save_remaining()
 
-    def _save_for_others(self) -> None:
+    def _save_remaining(self) -> None:
         if self._waiting:  # these came too late for the save that has ended
             self._save()
         else:
-            self._is_at_work = False
+            self._is_saving = False
 
-    def _go_on_with(self, topic: str, sends: deque[_Parked]) -> Work:
+    def _resume_topic(self, topic: str, sends: deque[_SuspendedSend]) -> BackgroundSteps:
         """Dispatch a topic's sends in their order, up to one that has to wait again."""
         while sends:
             steps = None
             for _ in range(min(len(sends), DISPATCHED_PER_STEP)):
                 behind = len(sends) - 1
-                self._let_through = topic
-                steps = self._dispatch_again(self._taken(sends))
-                self._let_through = None
+                self._resuming_topic = topic
+                steps = self._redispatch(self._pop(sends))
+                self._resuming_topic = None
                 if steps is not None or len(sends) > behind:
                     break
             self._end_turn()
             if len(sends) > behind:
                 return
             if steps is not None:
-                yield from self._let_through_in_steps(topic, steps)
+                yield from self._resume_steps(topic, steps)
             yield None
         self._waiting.pop(topic, None)
 
-    def _let_through_in_steps(self, topic: str, steps: Work) -> Work:
+    def _resume_steps(self, topic: str, steps: BackgroundSteps) -> BackgroundSteps:
         """Take the steps of a send, which is not to wait for its topic once more."""
         while True:
-            self._let_through = topic
+            self._resuming_topic = topic
             try:
                 awaited = next(steps)
             except StopIteration:
                 return
             finally:
-                self._let_through = None
+                self._resuming_topic = None
             yield awaited
 
-    def _dispatch_again(self, parked: _Parked) -> Work | None:
-        connection, request, _ = parked
+    def _redispatch(self, send: _SuspendedSend) -> BackgroundSteps | None:
+        connection, request, _ = send
         if connection.is_closed and not request.is_one_way:
             return None
         try:
@@ -186,16 +186,16 @@ class ParkedSends:
             return None
 
     def _refuse(
-        self, waiting: Mapping[str, deque[_Parked]], remark_of: Callable[[str], str]
+        self, waiting: Mapping[str, deque[_SuspendedSend]], remark_of: Callable[[str], str]
     ) -> Iterator[None]:
         for topic, sends in waiting.items():
             while sends:
-                connection, request, _ = self._taken(sends)
+                connection, request, _ = self._pop(sends)
                 refusal = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, remark_of(topic))
                 reply(connection, request, refusal)
                 yield
 
-    def _taken(self, sends: deque[_Parked]) -> _Parked:
+    def _pop(self, sends: deque[_SuspendedSend]) -> _SuspendedSend:
         parked = sends.popleft()
         self._count -= 1
         self._bytes -= parked.size

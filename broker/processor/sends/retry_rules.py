@@ -60,15 +60,15 @@ class RetryRules:
             limit = max_reconsume_times
         return reconsume_times >= limit
 
-    def dead_letters(self, group: str) -> TopicConfig:
+    def dead_letter_topic(self, group: str) -> TopicConfig:
         """Return the topic of a group's dead letters, and make it if it is missing.
 
         Raises:
             TopicNotSaved: Dead letters may go there as soon as the topic is saved.
         """
-        return self._admission.admit_again(dlq_topic(group), 1)
+        return self._admission.admit_send_back(dlq_topic(group), 1)
 
-    def redirected(
+    def redirect(
         self, message: StoredMessage, max_reconsume_times: int | None, client_version: int
     ) -> StoredMessage:
         """Return a message as it is, or as a dead letter if it was retried too often.
@@ -84,7 +84,7 @@ class RetryRules:
             group, message.reconsume_times, max_reconsume_times, client_version
         ):
             return message
-        return redirect_to_dlq(message, self.dead_letters(group.group_name))
+        return redirect_to_dlq(message, self.dead_letter_topic(group.group_name))
 
 
 def redirect_to_dlq(message: StoredMessage, dead_letters: TopicConfig) -> StoredMessage:

@@ -22,26 +22,26 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 
-from ...common.connection import Connection, Steps
-from ...schedule.delayed_message import scheduled
+from ...common.connection import Channel, ResponseSteps
+from ...schedule.delayed_message import to_schedule_topic
 from ...settings.config import BrokerConfig
 from ...state.stats.broker_stats import BrokerStats
 from ...store.message_store import MessageStore
 from ...store.records.encoding import draft_of
 from ...store.results import PutMessageResult, PutMessageStatus
-from ..fast_path.response_template import UsualAnswer
+from ..fast_path.response_template import ResponseTemplate
 from ..request import Handlers, RequestRejected, reply
 from .acknowledger import Acknowledger
 from .admission import TopicAdmission
-from .batch_puts import LARGE_BATCH_BYTES, BatchPuts, no_timers
-from .fast_path.cached_send import SendPlan, SendPlanTable
-from .fast_path.fast_send import SendLane
+from .batch_puts import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
+from .fast_path.cached_send import CachedSend, SendCache
+from .fast_path.fast_send import FastSend
 from .retry_rules import RetryRules
 from .stored_properties import MSG_REGION, TRACE_ON, PropertyRewriter, StoredProperties
 
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
-_NOT_PUT = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+_NOT_STORED = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 IDS_MAX: Final = 3_000
@@ -56,7 +56,7 @@ CODES: Final = {
 }
 
 
-_Unanswered: TypeAlias = tuple[Connection, RemotingCommand, SendPlan, bool]
+_UnacknowledgedSend: TypeAlias = tuple[Channel, RemotingCommand, CachedSend, bool]
 """The sender, request and plan of a message written at the end of the turn.
 
 The last element says whether the sender waits for the disk.
@@ -74,40 +74,40 @@ class SendMessageProcessor:
         retries: RetryRules,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        advertised_host: Callable[[Connection], Host],
-        why_busy: Callable[[], str | None],
+        advertised_host: Callable[[Channel], Host],
+        busy_reason: Callable[[], str | None],
     ) -> None:
-        """Take what a put needs; ``why_busy`` returns why no sends are taken now, or None."""
+        """Take what a put needs; ``busy_reason`` returns why no sends are taken now, or None."""
         self._store = store
         self._retries = retries
         self._acknowledger = acknowledger
         self._stats = stats
-        self._why_busy = why_busy
+        self._busy_reason = busy_reason
         self._delay_levels = len(config.store.message_delay_level_ms)
-        self._marks = {
+        self._response_fields = {
             MSG_REGION: config.region_id,
             TRACE_ON: "true" if config.trace_on else "false",
         }
-        self._properties = PropertyRewriter(config.broker_cluster_name, self._marks)
+        self._properties = PropertyRewriter(config.broker_cluster_name, self._response_fields)
         place = {"queueId": "%d", "queueOffset": "%d"}
-        self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
-        self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)
-        self._plans = SendPlanTable(admission, advertised_host)
+        self._response = ResponseTemplate({"msgId": "%s%016X", **place}, self._response_fields)
+        self._batch_response = ResponseTemplate({"msgId": "%s", **place}, self._response_fields)
+        self._cache = SendCache(admission, advertised_host)
         batch_bytes_max = config.store.max_message_size
-        self._batches = BatchPuts(store, self._plans, self._properties, batch_bytes_max)
-        self.lane = SendLane(
+        self._batches = BatchPuts(store, self._cache, self._properties, batch_bytes_max)
+        self.fast_path = FastSend(
             config,
             store,
-            self._plans,
+            self._cache,
             self._properties,
             acknowledger,
             stats,
-            why_busy,
-            self._sent,
-            self._answer,
+            busy_reason,
+            self._response,
+            self._acknowledge,
             self.put_one,
         )
-        self._unanswered: list[_Unanswered] = []
+        self._unacknowledged: list[_UnacknowledgedSend] = []
 
     def handlers(self) -> Handlers:
         """Return the handlers of all ways to send."""
@@ -117,23 +117,23 @@ class SendMessageProcessor:
             RequestCode.SEND_BATCH_MESSAGE: self.send_message,
         }
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Channel) -> None:
         """Forget the plans of a client that is gone."""
-        self._plans.forget(connection)
+        self._cache.discard(connection)
 
-    def send_message(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+    def send_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
         """Put a message, or a batch of them."""
-        busy = self._why_busy()
+        busy = self._busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
-        plan, born_timestamp, properties_text = self._plans.of(connection).plan_of(request)
-        properties = self._properties.stored(properties_text)
+        plan, born_timestamp, properties_text = self._cache.for_client(connection).resolve(request)
+        properties = self._properties.rewrite(properties_text)
         if properties.is_half_message:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
         if properties.timer is not None:
-            raise no_timers(properties.timer)
+            raise timer_refusal(properties.timer)
         sizes: Sequence[int] = ()
         if plan.is_batch:
             self._batches.check(plan, request.body, properties)
@@ -156,14 +156,14 @@ class SendMessageProcessor:
                 waits=properties.waits,
             )
             return None
-        self._stored(connection, request, plan, sizes, result, waits=properties.waits)
+        self._acknowledge_when_stored(connection, request, plan, sizes, result, waits=properties.waits)
         return None
 
     def put_one(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
-        plan: SendPlan,
+        plan: CachedSend,
         body: Buffer,
         properties: bytes,
         born_timestamp: int,
@@ -172,48 +172,48 @@ class SendMessageProcessor:
     ) -> None:
         """Put a message that is written and answered at the end of the turn, or refused now."""
         # Appended before the put, so that puts and unanswered sends have the same order.
-        self._unanswered.append((connection, request, plan, waits))
-        fault: PutMessageResult | None = _NOT_PUT
+        self._unacknowledged.append((connection, request, plan, waits))
+        fault: PutMessageResult | None = _NOT_STORED
         try:
-            fault = self._store.put_later(plan.template, body, properties, born_timestamp)
+            fault = self._store.put_buffered(plan.template, body, properties, born_timestamp)
         finally:
             if fault is not None:
-                self._unanswered.pop()
+                self._unacknowledged.pop()
         if fault is not None:
-            self._stored(connection, request, plan, (), fault, waits=waits)
+            self._acknowledge_when_stored(connection, request, plan, (), fault, waits=waits)
 
     def end_turn(self) -> None:
         """Write the messages of a turn, and answer them and those that took the lane."""
-        results = self._store.write_out()
+        results = self._store.write_buffered()
         if results:
-            self._answer_all(results)
-        if self.lane.has_unanswered:
-            self.lane.answer_all()
+            self._acknowledge_all(results)
+        if self.fast_path.has_unacknowledged:
+            self.fast_path.acknowledge_all()
 
-    def _answer_all(self, results: Sequence[PutMessageResult]) -> None:
-        unanswered, self._unanswered = self._unanswered, []
+    def _acknowledge_all(self, results: Sequence[PutMessageResult]) -> None:
+        unanswered, self._unacknowledged = self._unacknowledged, []
         stored: dict[str, list[int]] = {}
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
             try:
                 if status is not _PUT_OK or self._acknowledger.is_sync:
-                    self._stored(connection, request, plan, (), result, waits=waits)
+                    self._acknowledge_when_stored(connection, request, plan, (), result, waits=waits)
                     continue
                 stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
                 queue_id = plan.template.queue[1]
-                self._sent.send(
+                self._response.send(
                     connection, request, plan.id_start, physical_offset, queue_id, queue_offset
                 )
             except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", end_offset)
                 connection.close("its send could not be answered")
         for topic, sizes in stored.items():
-            self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
-            self._stats.put_took.add(0, len(sizes))
+            self._stats.record_put(topic, len(sizes), sum(sizes), calls=len(sizes))
+            self._stats.put_latency.add(0, len(sizes))
 
     def _put_redirected(
         self,
-        plan: SendPlan,
+        plan: CachedSend,
         request: RemotingCommand,
         properties: StoredProperties,
         born_timestamp: int,
@@ -221,33 +221,33 @@ class SendMessageProcessor:
         """Put a message that is delayed, or comes to a retry topic, where it belongs."""
         draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
         message = draft.message(properties.text)
-        retried = self._retries.redirected(
+        retried = self._retries.redirect(
             message, plan.header.max_reconsume_times, request.version
         )
         if properties.delay_level and retried is message:  # a dead letter is not delayed any more
-            retried = scheduled(message, min(properties.delay_level, self._delay_levels))
+            retried = to_schedule_topic(message, min(properties.delay_level, self._delay_levels))
         return self._store.put_draft(draft_of(retried))
 
     def _put_large(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
-        plan: SendPlan,
+        plan: CachedSend,
         properties: StoredProperties,
         born_timestamp: int,
-    ) -> Steps:
+    ) -> ResponseSteps:
         """Put, in steps, a batch whose many messages would keep others waiting."""
         result, sizes = yield from self._batches.put_in_steps(
             plan, request.body, properties, born_timestamp
         )
-        self._stored(connection, request, plan, sizes, result, waits=properties.waits)
+        self._acknowledge_when_stored(connection, request, plan, sizes, result, waits=properties.waits)
         return None
 
-    def _stored(
+    def _acknowledge_when_stored(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
-        plan: SendPlan,
+        plan: CachedSend,
         sizes: Sequence[int],
         result: PutMessageResult,
         *,
@@ -255,42 +255,42 @@ class SendMessageProcessor:
     ) -> None:
         """Answer what is in the log, with SYNC_FLUSH once on the disk if the sender waits."""
         # The log has the message: neither the request nor what was received with it is kept.
-        tell = partial(self._answer, connection, request.bare(), plan, sizes)
+        tell = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
         self._acknowledger.when_stored(result, tell, waits=waits)
 
-    def _answer(
+    def _acknowledge(
         self,
-        connection: Connection,
+        connection: Channel,
         request: RemotingCommand,
-        plan: SendPlan,
+        plan: CachedSend,
         sizes: Sequence[int],
         result: PutMessageResult,
     ) -> None:
         """Answer a send by its result; ``sizes`` are those of the records of a batch."""
         status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
         if end_offset < 0:
-            self._stats.put_failed()
+            self._stats.record_put_failure()
             reply(connection, request, request.respond(CODES[status], remark))
             return
         topic, (_, queue_id) = plan.topic, plan.template.queue
-        self._stats.put(topic, message_count, end_offset - physical_offset)
+        self._stats.record_put(topic, message_count, end_offset - physical_offset)
         if status is _PUT_OK and not sizes:
-            self._sent.send(
+            self._response.send(
                 connection, request, plan.id_start, physical_offset, queue_id, queue_offset
             )
             return
         places = list(accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
         ids = _ids(plan.id_start, places)
         if status is _PUT_OK:
-            self._sent_batch.send(connection, request, ids, queue_id, queue_offset)
+            self._batch_response.send(connection, request, ids, queue_id, queue_offset)
             return
         fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
         reply(
-            connection, request, request.respond(CODES[status], remark, {**fields, **self._marks})
+            connection, request, request.respond(CODES[status], remark, {**fields, **self._response_fields})
         )
 
 
-def _ids(start: str, places: Sequence[int]) -> str:
+def _ids(start: str, positions: Sequence[int]) -> str:
     """Return the ids of messages at these places, which begin in the same way, with commas."""
-    ends = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
+    ends = struct.pack(f">{len(positions)}q", *positions).hex(",", 8).upper()
     return start + ends.replace(",", f",{start}")

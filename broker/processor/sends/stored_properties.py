@@ -16,7 +16,7 @@ from rmq_spark.wire.properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     TIMER_OUT_MS,
-    TIMERS,
+    TIMER_PROPERTIES,
     UNIQ_KEY,
     WAIT,
     decode_properties,
@@ -28,18 +28,18 @@ MSG_REGION: Final = "MSG_REGION"
 TRACE_ON: Final = "TRACE_ON"
 TRAN_MSG: Final = "TRAN_MSG"
 _ADDED_NAMES: Final = (CLUSTER, MSG_REGION, TRACE_ON)
-_NAMED: Final = tuple(
+_NAME_PREFIXES: Final = tuple(
     f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, TRAN_MSG, *_ADDED_NAMES)
 )
-_WAIT, _DELAY, _TRAN_MSG, _CLUSTER, _MSG_REGION, _TRACE_ON = _NAMED
+_WAIT, _DELAY, _TRAN_MSG, _CLUSTER, _MSG_REGION, _TRACE_ON = _NAME_PREFIXES
 _TIMER = "TIMER_DEL"  # what all of TIMERS begin with
-_INSTRUCTIONS = (*_NAMED, _TIMER)
+_INSTRUCTIONS = (*_NAME_PREFIXES, _TIMER)
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _ADDED_BYTES = (_CLUSTER.encode(), _MSG_REGION.encode(), _TRACE_ON.encode())
 _DELAY_BYTES, _TIMER_BYTES = _DELAY.encode(), _TIMER.encode()
-_LAST_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true"
-_WAITS = f"{_LAST_WAITS}{PROPERTY_SEPARATOR}"
+_LAST_WAIT_PROPERTY = f"{PROPERTY_SEPARATOR}{_WAIT}true"
+_WAIT_PROPERTY = f"{_LAST_WAIT_PROPERTY}{PROPERTY_SEPARATOR}"
 """The text as Java's producers write it; newer ones leave out the very last separator."""
 
 
@@ -63,12 +63,12 @@ _new_properties: Callable[[type[StoredProperties], tuple[Any, ...]], StoredPrope
 class PropertyRewriter:
     """Rewrites properties for one broker."""
 
-    def __init__(self, cluster_name: str, marks: Mapping[str, str]) -> None:
+    def __init__(self, cluster_name: str, response_fields: Mapping[str, str]) -> None:
         """Take the cluster's name, and MSG_REGION and TRACE_ON as answers to sends have them."""
-        self._added_properties = {**marks, CLUSTER: cluster_name}
+        self._added_properties = {**response_fields, CLUSTER: cluster_name}
         self._added = encode_properties(self._added_properties)
 
-    def stored(self, text: str | None) -> StoredProperties:
+    def rewrite(self, text: str | None) -> StoredProperties:
         """Return the properties of a send as they are stored."""
         if not text:
             return StoredProperties(self._added)
@@ -80,12 +80,12 @@ class PropertyRewriter:
             or _MSG_REGION in text
             or _TRACE_ON in text
         ):
-            return self._looked_through(text)
+            return self._parse(text)
         waits = True
         if _WAIT in text:
-            shorter = text.replace(_WAITS, PROPERTY_SEPARATOR)
-            if shorter.endswith(_LAST_WAITS):
-                shorter = shorter[: 1 - len(_LAST_WAITS)]
+            shorter = text.replace(_WAIT_PROPERTY, PROPERTY_SEPARATOR)
+            if shorter.endswith(_LAST_WAIT_PROPERTY):
+                shorter = shorter[: 1 - len(_LAST_WAIT_PROPERTY)]
             if _WAIT in shorter:
                 waits, text = _without_wait(text)
             else:
@@ -94,15 +94,15 @@ class PropertyRewriter:
             text += PROPERTY_SEPARATOR
         return _new_properties(StoredProperties, (text + self._added, waits, 0, False, None))
 
-    def all_stored(self, texts: str, between: str) -> list[bytes] | None:
+    def rewrite_all(self, texts: str, separator: str) -> list[bytes] | None:
         """Return the properties of many sends, each as `stored` does, that stand in one text.
 
-        ``between`` stands between each two and in none. None if one gives instructions other than
+        ``separator`` stands between each two and in none. None if one gives instructions other than
         to wait for the disk.
         """
-        text = f"{texts}{between}".replace(_WAITS, PROPERTY_SEPARATOR)
-        text = text.replace(f"{_LAST_WAITS}{between}", f"{PROPERTY_SEPARATOR}{between}")
-        text = text[: -len(between)]
+        text = f"{texts}{separator}".replace(_WAIT_PROPERTY, PROPERTY_SEPARATOR)
+        text = text.replace(f"{_LAST_WAIT_PROPERTY}{separator}", f"{PROPERTY_SEPARATOR}{separator}")
+        text = text[: -len(separator)]
         if any(map(text.count, _INSTRUCTIONS)):
             return None
         added = self._added.encode()
@@ -110,11 +110,11 @@ class PropertyRewriter:
             each + added
             if each.endswith(_SEPARATOR) or not each
             else b"".join((each, _SEPARATOR, added))
-            for each in text.encode().split(between.encode())
+            for each in text.encode().split(separator.encode())
         ]
 
     @staticmethod
-    def of_batch(text: str) -> bytes:
+    def batch_properties(text: str) -> bytes:
         """Return what a batch's properties add to its messages', but for the id given by 5.x."""
         if _UNIQ_KEY in text:
             properties = decode_properties(text)
@@ -122,7 +122,7 @@ class PropertyRewriter:
             text = encode_properties(properties)
         return text.encode()
 
-    def stored_in_batch(self, own: bytes, of_batch: bytes) -> bytes:
+    def join_in_batch(self, own: bytes, batch_properties: bytes) -> bytes:
         """Join the properties of one message of a batch: its own, then the batch's as stored."""
         # To count takes a third of the time of `in`, which, of bytes, tries a number first.
         if any(map(own.count, _ADDED_BYTES)):
@@ -132,22 +132,22 @@ class PropertyRewriter:
             own = encode_properties(properties).encode()
         if own and not own.endswith(_SEPARATOR):
             own += _SEPARATOR
-        return own + of_batch
+        return own + batch_properties
 
-    def all_stored_in_batch(self, own: Sequence[bytes], of_batch: bytes) -> list[bytes]:
-        """Join the properties of all messages of a batch, each as `stored_in_batch` does."""
+    def join_all_in_batch(self, own: Sequence[bytes], batch_properties: bytes) -> list[bytes]:
+        """Join the properties of all messages of a batch, each as `join_in_batch` does."""
         if not all(own) or any(map(b"".join(own).count, _ADDED_BYTES)):
-            return [self.stored_in_batch(each, of_batch) for each in own]
+            return [self.join_in_batch(each, batch_properties) for each in own]
         return [
-            each + of_batch if each.endswith(_SEPARATOR) else each + _SEPARATOR + of_batch
+            each + batch_properties if each.endswith(_SEPARATOR) else each + _SEPARATOR + batch_properties
             for each in own
         ]
 
     @staticmethod
-    def ending_in_batch(own: bytes, width: int, of_batch: bytes) -> bytes | None:
+    def batch_suffix(own: bytes, width: int, batch_properties: bytes) -> bytes | None:
         """Return what all messages of a batch get behind their own properties.
 
-        ``own`` has these of all, back to back, each of this width. None if `all_stored_in_batch`
+        ``own`` has these of all, back to back, each of this width. None if `join_all_in_batch`
         makes more of one than that, or one asks to be delivered later.
         """
         if any(map(own.count, (*_ADDED_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
@@ -155,21 +155,21 @@ class PropertyRewriter:
         last_bytes = own[width - 1 :: width] if width else b""
         ended = last_bytes.count(_SEPARATOR)
         if ended == len(last_bytes):
-            return of_batch
-        return None if ended else _SEPARATOR + of_batch
+            return batch_properties
+        return None if ended else _SEPARATOR + batch_properties
 
-    def later_in_batch(self, own: Sequence[bytes]) -> str | None:
+    def find_delay_in_batch(self, own: Sequence[bytes]) -> str | None:
         """Find a property by which one of a batch's messages asks to be delivered later."""
         text = b"".join(own)
         if not text.count(_DELAY_BYTES) and not text.count(_TIMER_BYTES):
             return None
         for each in own:
-            properties = self._looked_through(each.decode("utf-8", "replace"))
+            properties = self._parse(each.decode("utf-8", "replace"))
             if properties.delay_level or properties.timer:
                 return properties.timer or DELAY
         return None
 
-    def _looked_through(self, text: str) -> StoredProperties:
+    def _parse(self, text: str) -> StoredProperties:
         properties = decode_properties(text)
         waits = properties.pop(WAIT, "true") == "true"
         properties.update(self._added_properties)
@@ -188,7 +188,7 @@ def _timer_of(properties: Mapping[str, str]) -> str | None:
     """Find the property that asks for a timer, unless a broker set it before, as RocketMQ does."""
     if TIMER_OUT_MS in properties:
         return None
-    return next((name for name in TIMERS if name in properties), None)
+    return next((name for name in TIMER_PROPERTIES if name in properties), None)
 
 
 def _without_wait(text: str) -> tuple[bool, str]:

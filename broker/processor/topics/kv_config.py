@@ -7,19 +7,19 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.namesrv import GetKVConfigResponseHeader
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...state.tables.changes import Change
 from ...state.tables.kv_config import KVConfigs, KVName
-from ..reply_after_save import AfterSaving
-from ..request import Handlers, RequestRejected, answer, answer_in_steps, header_of
+from ..reply_after_save import ReplyAfterSave
+from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, header_of
 
 
 class KVConfigProcessor:
     """The answers to put, get, delete and list. Success means that the change is on the disk."""
 
-    def __init__(self, kv_configs: KVConfigs, after_saving: AfterSaving) -> None:
+    def __init__(self, kv_configs: KVConfigs, reply_after_save: ReplyAfterSave) -> None:
         self._kv_configs = kv_configs
-        self._after_saving = after_saving
+        self._reply_after_save = reply_after_save
 
     def handlers(self) -> Handlers:
         """Return the handlers of the requests that are answered here."""
@@ -30,14 +30,14 @@ class KVConfigProcessor:
             RequestCode.GET_KVLIST_BY_NAMESPACE: self.get_all,
         }
 
-    def put(self, connection: Connection, request: RemotingCommand) -> None:
+    def put(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer PUT_KV_CONFIG: set a value."""
         header = header_of(request)
         with self._kv_configs.changes.begin() as change:
             self._kv_configs.put(header.namespace, header.key, header.value, change)
-        self._settle(connection, request, change)
+        self._commit(connection, request, change)
 
-    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_KV_CONFIG with a value."""
         header = header_of(request)
         value = self._kv_configs.get(header.namespace, header.key)
@@ -46,23 +46,23 @@ class KVConfigProcessor:
                 ResponseCode.QUERY_NOT_FOUND,
                 f"No config item, Namespace: {header.namespace} Key: {header.key}",
             )
-        return answer(request, GetKVConfigResponseHeader(value))
+        return success_response(request, GetKVConfigResponseHeader(value))
 
-    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+    def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_KV_CONFIG, with success even if there is no such key."""
         header = header_of(request)
         with self._kv_configs.changes.begin() as change:
             self._kv_configs.delete(header.namespace, header.key, change)
-        self._settle(connection, request, change)
+        self._commit(connection, request, change)
 
-    def _settle(
-        self, connection: Connection, request: RemotingCommand, change: Change[KVName, str]
+    def _commit(
+        self, connection: Channel, request: RemotingCommand, change: Change[KVName, str]
     ) -> None:
-        self._after_saving.settle(
-            connection, request, self._kv_configs.save, answer(request), change
+        self._reply_after_save.commit_change(
+            connection, request, self._kv_configs.save, success_response(request), change
         )
 
-    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_KVLIST_BY_NAMESPACE with all values of a namespace."""
         namespace = header_of(request).namespace
         table = self._kv_configs.list(namespace)
@@ -70,4 +70,4 @@ class KVConfigProcessor:
             raise RequestRejected(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
             )
-        return answer_in_steps(request, KVTable(table=dict(table)))
+        return success_response_in_steps(request, KVTable(table=dict(table)))

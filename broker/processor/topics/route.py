@@ -24,14 +24,14 @@ from rmq_spark.wire.headers.namesrv import (
 from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
 from rmq_spark.wire.hosts import Host
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...state.tables.changes import Change
 from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
 from ...state.tables.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
-from ..admin.configuration import own_topics, properties_text, read_only_configuration
-from ..reply_after_save import AfterSaving
-from ..request import Handlers, RequestRejected, answer, answer_in_steps, body_of, header_of
+from ..admin.configuration import reserved_topics, properties_text, read_only_error
+from ..reply_after_save import ReplyAfterSave
+from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, body_of, header_of
 
 MASTER_ID: Final = 0
 
@@ -50,15 +50,15 @@ class RouteProcessor:
         config: BrokerConfig,
         topics: TopicConfigManager,
         kv_configs: KVConfigs,
-        advertised_host: Callable[[Connection], Host],
-        after_saving: AfterSaving,
+        advertised_host: Callable[[Channel], Host],
+        reply_after_save: ReplyAfterSave,
     ) -> None:
         """Take the topics; ``advertised_host`` returns the address that a client can dial."""
         self._config = config
         self._topics = topics
         self._kv_configs = kv_configs
         self._advertised_host = advertised_host
-        self._after_saving = after_saving
+        self._reply_after_save = reply_after_save
 
     def handlers(self) -> Handlers:
         """Return the handlers of the requests that are answered here."""
@@ -85,7 +85,7 @@ class RouteProcessor:
 
     # ---- where topics live
 
-    def route(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def route(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_ROUTEINFO_BY_TOPIC with the queues of a topic and the broker's address."""
         topic = header_of(request).topic
         config = self._topics.get(topic)
@@ -106,18 +106,18 @@ class RouteProcessor:
             queue_datas=(queues,),
             broker_datas=(self._broker_data(connection),),
         )
-        return answer(request, body=body)
+        return success_response(request, body=body)
 
-    def cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def cluster_info(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CLUSTER_INFO with one cluster of one broker."""
         config = self._config
         body = ClusterInfo(
             broker_addr_table={config.broker_name: self._broker_data(connection)},
             cluster_addr_table={config.broker_cluster_name: frozenset({config.broker_name})},
         )
-        return answer(request, body=body)
+        return success_response(request, body=body)
 
-    def _broker_data(self, connection: Connection) -> BrokerData:
+    def _broker_data(self, connection: Channel) -> BrokerData:
         return BrokerData(
             cluster=self._config.broker_cluster_name,
             broker_name=self._config.broker_name,
@@ -131,46 +131,46 @@ class RouteProcessor:
 
     # ---- lists of topics
 
-    def all_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+    def all_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
-        return answer_in_steps(request, TopicList(topic_list=frozenset(self._topics.topics)))
+        return success_response_in_steps(request, TopicList(topic_list=frozenset(self._topics.topics)))
 
-    def topics_of_cluster(self, _: Connection, request: RemotingCommand) -> Steps:
+    def topics_of_cluster(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
         is_here = header_of(request).cluster == self._config.broker_cluster_name
-        return answer_in_steps(
+        return success_response_in_steps(
             request, TopicList(topic_list=frozenset(self._topics.topics if is_here else ()))
         )
 
-    def cluster_names(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def cluster_names(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS with the names that clusters and brokers reserve."""
         names = frozenset({self._config.broker_cluster_name, self._config.broker_name})
         address = str(self._advertised_host(connection))
-        return answer(request, body=TopicList(topic_list=names, broker_addr=address))
+        return success_response(request, body=TopicList(topic_list=names, broker_addr=address))
 
-    def system_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+    def system_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER: possible and existing system topics."""
-        found = yield from self._matching(lambda config: is_system_topic(config.topic_name))
-        topics = TopicList(topic_list=SYSTEM_TOPICS | own_topics(self._config) | found)
-        return (yield from answer_in_steps(request, topics))
+        found = yield from self._matching_topics(lambda config: is_system_topic(config.topic_name))
+        topics = TopicList(topic_list=SYSTEM_TOPICS | reserved_topics(self._config) | found)
+        return (yield from success_response_in_steps(request, topics))
 
-    def unit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+    def unit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_UNIT_TOPIC_LIST with the topics that have the unit flag."""
-        return self._flagged(request, lambda flag: bool(flag & _UNIT))
+        return self._flagged_topics(request, lambda flag: bool(flag & _UNIT))
 
-    def unit_sub_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+    def unit_sub_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_HAS_UNIT_SUB_TOPIC_LIST with the topics that have the unit-sub flag."""
-        return self._flagged(request, lambda flag: bool(flag & _UNIT_SUB))
+        return self._flagged_topics(request, lambda flag: bool(flag & _UNIT_SUB))
 
-    def unit_sub_ununit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+    def unit_sub_ununit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics with the unit-sub flag alone."""
-        return self._flagged(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
+        return self._flagged_topics(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
 
-    def _flagged(self, request: RemotingCommand, matches: Callable[[int], bool]) -> Steps:
-        names = yield from self._matching(lambda config: matches(config.topic_sys_flag))
-        return (yield from answer_in_steps(request, TopicList(topic_list=names)))
+    def _flagged_topics(self, request: RemotingCommand, matches: Callable[[int], bool]) -> ResponseSteps:
+        names = yield from self._matching_topics(lambda config: matches(config.topic_sys_flag))
+        return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
-    def _matching(
+    def _matching_topics(
         self, matches: Callable[[TopicConfig], bool]
     ) -> Generator[None, None, frozenset[str]]:
         """Collect the names of the topics that match, in steps."""
@@ -183,22 +183,22 @@ class RouteProcessor:
 
     # ---- changes
 
-    def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def wipe_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer WIPE_WRITE_PERM_OF_BROKER: producers find no queue, consumers still do."""
         with self._topics.changes.begin() as change:
             count = yield from self._change_permissions(
                 request, lambda perm: perm & ~_WRITE, change
             )
-        success = answer(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._after_saving.settle(connection, request, self._topics.save, success, change)
+        success = success_response(request, WipeWritePermOfBrokerResponseHeader(count))
+        self._reply_after_save.commit_change(connection, request, self._topics.save, success, change)
         return None
 
-    def add_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def add_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer ADD_WRITE_PERM_OF_BROKER: all topics become writable, even read-only ones."""
         with self._topics.changes.begin() as change:
             count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
-        success = answer(request, AddWritePermOfBrokerResponseHeader(count))
-        self._after_saving.settle(connection, request, self._topics.save, success, change)
+        success = success_response(request, AddWritePermOfBrokerResponseHeader(count))
+        self._reply_after_save.commit_change(connection, request, self._topics.save, success, change)
         return None
 
     def _change_permissions(
@@ -218,7 +218,7 @@ class RouteProcessor:
                 self._topics.put(replace(config, perm=changed(config.perm)), change)
         return len(topics)
 
-    def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def delete_topic(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker deleted it."""
         header = header_of(request)
         is_here = header.cluster_name in (None, "", self._config.broker_cluster_name)
@@ -228,20 +228,20 @@ class RouteProcessor:
                 f"the topic {header.topic} is still there: delete it in the broker first, "
                 "its route goes with it",
             )
-        return answer(request)
+        return success_response(request)
 
     # ---- what brokers ask
 
-    def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query_data_version(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer QUERY_DATA_VERSION: whether a broker's topics differ from those routed."""
         theirs = body_of(request, DataVersion)
         if header_of(request).broker_name != self._config.broker_name:
-            return answer(request, QueryDataVersionResponseHeader(changed=True))
+            return success_response(request, QueryDataVersionResponseHeader(changed=True))
         ours = self._topics.data_version
         is_same = (ours.counter, ours.timestamp) == (theirs.counter, theirs.timestamp)
-        return answer(request, QueryDataVersionResponseHeader(changed=not is_same), ours)
+        return success_response(request, QueryDataVersionResponseHeader(changed=not is_same), ours)
 
-    def refuse_broker(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def refuse_broker(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse REGISTER_BROKER and other requests of brokers."""
         raise RequestRejected(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -249,10 +249,10 @@ class RouteProcessor:
             f"{self._config.broker_name} only; others need a name server of RocketMQ's",
         )
 
-    def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_NAMESRV_CONFIG with the broker's settings: both are one process."""
         return request.respond(ResponseCode.SUCCESS, body=properties_text(self._config))
 
-    def update_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse UPDATE_NAMESRV_CONFIG: settings cannot be changed remotely."""
-        raise read_only_configuration(request)
+        raise read_only_error(request)

@@ -17,7 +17,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Connection, Steps
+from ...common.connection import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...state.members.consumers import ConsumerManager
 from ...state.stats.broker_stats import BrokerStats
@@ -25,10 +25,10 @@ from ...state.tables.changes import Change
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.topic_config import TopicConfigManager, is_system_topic, topic_fault
 from ...store.message_store import MessageStore
-from ..admin.configuration import own_topics
-from ..queues import topic_of
-from ..reply_after_save import AfterSaving
-from ..request import Handlers, RequestRejected, answer, answer_in_steps, body_in_steps, header_of
+from ..admin.configuration import reserved_topics
+from ..queues import require_topic
+from ..reply_after_save import ReplyAfterSave
+from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, body_in_steps, header_of
 from ..store_times import store_timestamp
 from .topic_attributes import changed_attributes, with_changes
 
@@ -44,13 +44,13 @@ class TopicAdminProcessor:
         consumers: ConsumerManager,
         store: MessageStore,
         stats: BrokerStats,
-        after_saving: AfterSaving,
+        reply_after_save: ReplyAfterSave,
         release_pulls: Callable[[str], Iterator[None]],
-        work: Callable[[Iterator[None]], None],
+        run_steps: Callable[[Iterator[None]], None],
     ) -> None:
         """Take the tables and the store.
 
-        ``release_pulls`` has the pulls that wait for a topic answered, in steps. ``work`` takes all
+        ``release_pulls`` has the pulls that wait for a topic answered, in steps. ``run_steps`` takes all
         the steps that it is given, at once or bit by bit.
         """
         self._config = config
@@ -59,9 +59,9 @@ class TopicAdminProcessor:
         self._consumers = consumers
         self._store = store
         self._stats = stats
-        self._after_saving = after_saving
+        self._reply_after_save = reply_after_save
         self._release_pulls = release_pulls
-        self._work = work
+        self._run_steps = run_steps
 
     def handlers(self) -> Handlers:
         """Return the handlers of the requests that are answered here."""
@@ -78,10 +78,10 @@ class TopicAdminProcessor:
 
     # ---- creating and changing
 
-    def update(self, connection: Connection, request: RemotingCommand) -> None:
+    def update(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer UPDATE_AND_CREATE_TOPIC; an existing topic is overwritten."""
         header: CreateTopicRequestHeader = header_of(request)
-        self._refuse_to_touch(header.topic)
+        self._refuse_reserved(header.topic)
         if header.topic_filter_type not in TopicFilterType.__members__:
             raise _rejected(
                 f"topicFilterType must be SINGLE_TAG or MULTI_TAG, not {header.topic_filter_type!r}"
@@ -102,9 +102,9 @@ class TopicAdminProcessor:
         )
         with self._topics.changes.begin() as change:
             self._put(config, change)
-        self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
+        self._reply_after_save.commit_change(connection, request, self._topics.save, success_response(request), change)
 
-    def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
+    def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_TOPIC_LIST.
 
         Nothing is done if one of the topics cannot be as it is given.
@@ -116,14 +116,14 @@ class TopicAdminProcessor:
         configs = body.topic_config_list
         for config in configs:
             yield None
-            self._refuse_to_touch(config.topic_name)
-            self._refuse_if_leaving(config.topic_name)
+            self._refuse_reserved(config.topic_name)
+            self._refuse_if_deleting(config.topic_name)
             self._with_changed_attributes(config)
         try:
             yield from self._topics.check_list(configs)
         except ValueError as error:
             raise _rejected(str(error)) from error
-        settled = answer(request)
+        settled = success_response(request)
         with self._topics.changes.begin() as change:
             for number, config in enumerate(configs):
                 yield None
@@ -134,7 +134,7 @@ class TopicAdminProcessor:
                         error.code, f"{error.remark}; {number} before it were taken"
                     )
                     break
-        self._after_saving.settle(connection, request, self._topics.save, settled, change)
+        self._reply_after_save.commit_change(connection, request, self._topics.save, settled, change)
         return None
 
     def _with_changed_attributes(self, config: TopicConfig) -> TopicConfig:
@@ -143,59 +143,59 @@ class TopicAdminProcessor:
         return replace(config, attributes=attributes)
 
     def _put(self, config: TopicConfig, change: Change[str, TopicConfig]) -> None:
-        self._refuse_if_leaving(config.topic_name)
+        self._refuse_if_deleting(config.topic_name)
         try:
             self._topics.put(config, change)
         except ValueError as error:
             raise _rejected(str(error)) from error
 
-    def _refuse_if_leaving(self, topic: str) -> None:
-        if topic in self._topics.leaving:
+    def _refuse_if_deleting(self, topic: str) -> None:
+        if topic in self._topics.deleting:
             raise _rejected(f"the topic {topic} is being deleted; ask again when that is done")
 
-    def _refuse_to_touch(self, topic: str) -> None:
+    def _refuse_reserved(self, topic: str) -> None:
         fault = topic_fault(topic)
         if fault:
             raise _rejected(fault)
-        if is_system_topic(topic) or topic in own_topics(self._config):
+        if is_system_topic(topic) or topic in reserved_topics(self._config):
             raise _rejected(f"The topic[{topic}] is conflict with system topic.")
 
     # ---- looking
 
-    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
+    def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is asked for."""
-        return answer_in_steps(request, self._topics.wrapper())
+        return success_response_in_steps(request, self._topics.wrapper())
 
-    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_TOPIC_CONFIG with one topic's configuration."""
-        return answer(request, body=topic_of(self._topics, header_of(request).topic))
+        return success_response(request, body=require_topic(self._topics, header_of(request).topic))
 
-    def stats_info(self, _: Connection, request: RemotingCommand) -> Steps:
+    def stats_info(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPIC_STATS_INFO with what each queue holds."""
         topic = header_of(request).topic
-        config = topic_of(self._topics, topic)
+        config = require_topic(self._topics, topic)
         table = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             yield None
             queue = MessageQueue(topic, self._config.broker_name, queue_id)
             table[queue] = self._offset(topic, queue_id)
         body = TopicStatsTable(offset_table=table, topic_put_tps=self._stats.topic_put_tps(topic))
-        return (yield from answer_in_steps(request, body))
+        return (yield from success_response_in_steps(request, body))
 
     def _offset(self, topic: str, queue_id: int) -> TopicOffset:
         low, high = self._store.queue_offsets(topic, queue_id)
         last = store_timestamp(self._store, topic, queue_id, high - 1)
         return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last)
 
-    def consume_by_who(self, _: Connection, request: RemotingCommand) -> Steps:
+    def consume_by_who(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, or have consumed before."""
         topic = header_of(request).topic
         groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
-        return answer_in_steps(request, GroupList(group_list=groups))
+        return success_response_in_steps(request, GroupList(group_list=groups))
 
     # ---- deleting
 
-    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+    def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_TOPIC_IN_BROKER: delete queues, then the consumers' offsets and the route.
 
         Until the store has noted that, all stays as it was, but what is sent to the topic waits.
@@ -203,49 +203,49 @@ class TopicAdminProcessor:
         saved later, or made good by the next start.
         """
         topic = header_of(request).topic
-        self._refuse_to_touch(topic)
+        self._refuse_reserved(topic)
         if self._topics.get(topic) is None:
-            self._after_saving.answer(connection, request, self._topics.save, answer(request))
+            self._reply_after_save.reply(connection, request, self._topics.save, success_response(request))
             return
-        self._refuse_if_leaving(topic)
+        self._refuse_if_deleting(topic)
         self._topics.begin_deletion(topic)
 
         def forget() -> None:
             self._offsets.forget_topic(topic)
             self._topics.delete(topic)
-            self._work(finish())
+            self._run_steps(finish())
 
         def finish() -> Iterator[None]:
             yield from self._release_pulls(
                 topic
             )  # else they would get messages of the next topic of this name
             yield from self._stats.forget_topic(topic)
-            self._after_saving.answer(
+            self._reply_after_save.reply(
                 connection,
                 request,
                 self._topics.save,
-                answer(request),
+                success_response(request),
                 failure=(
                     f"the topic {topic} is deleted, but that could not be saved yet; it is tried "
                     "again"
                 ),
             )
 
-        self._after_saving.go_on(
+        self._reply_after_save.run(
             connection,
             request,
             lambda: self._store.delete_topic(topic),
             forget,
-            lambda: self._topics.keep(topic),
+            lambda: self._topics.cancel_deletion(topic),
         )
 
-    def clean_unused(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def clean_unused(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer CLEAN_UNUSED_TOPIC: there is never anything to clean.
 
         The queues of a topic go when it is deleted. Queues without a topic mean that the table of
         topics was lost: once that is restored, their messages are found again.
         """
-        return answer(request)
+        return success_response(request)
 
 
 def _rejected(remark: str) -> RequestRejected:

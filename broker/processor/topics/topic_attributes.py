@@ -30,7 +30,7 @@ def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping
     for change in filter(None, (piece.strip() for piece in changes.split(","))):
         name, equals, value = change.partition("=")
         if (change[0] == "+") != bool(equals):
-            raise _wrong_form(change)
+            raise _malformed(change)
         signed[name] = value
     return with_changes(known, signed)
 
@@ -55,7 +55,7 @@ def with_changes(
         elif sign == "-" and not value:
             attributes.pop(name, None)
         else:
-            raise _wrong_form(f"{signed}={value}")
+            raise _malformed(f"{signed}={value}")
     return attributes or None
 
 
@@ -72,7 +72,7 @@ def _check(name: str, value: str) -> None:
         )
 
 
-def _wrong_form(change: str) -> RequestRejected:
+def _malformed(change: str) -> RequestRejected:
     return _rejected(f"an attribute is changed by +name=value or -name, not by {change[:80]!r}")
 
 

@@ -27,61 +27,61 @@ _REQUEST_BYTES: Final = 64 << 10
 """Bytes that a request counts for beside its own, as its answer is yet to be written."""
 
 
-class Place:
+class Permit:
     """The place of one request."""
 
-    def __init__(self, line: _Line, size: int) -> None:
-        """Wait in a line; only `StepPlaces.place` makes places."""
+    def __init__(self, queue: _PermitQueue, size: int) -> None:
+        """Wait in a line; only `ConcurrencyLimit.place` makes places."""
         self.granted: Future[None] = Future()
         """A future that is done when the request may take its first step."""
         self.size = size
-        self._line = line
+        self._queue = queue
 
     def release(self) -> None:
         """Release the place to others; to be called once."""
-        self._line.released(self)
+        self._queue.release(self)
 
 
-class StepPlaces:
+class ConcurrencyLimit:
     """The places of a server for requests of many steps."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        self._small = _Line(bytes_max // 2)
-        self._large = _Line(bytes_max // 2)
+        self._small = _PermitQueue(bytes_max // 2)
+        self._large = _PermitQueue(bytes_max // 2)
 
-    def place(self, frame_bytes: int) -> Place:
+    def acquire(self, frame_bytes: int) -> Permit:
         """Give a place to a request whose frame is so long, at once or later."""
         line = self._small if frame_bytes <= SMALL_BODY_BYTES else self._large
-        place = Place(line, frame_bytes + _REQUEST_BYTES)
-        line.wait(place)
+        place = Permit(line, frame_bytes + _REQUEST_BYTES)
+        line.enqueue(place)
         return place
 
 
-class _Line:
+class _PermitQueue:
     """Requests that get their places in the order in which they came."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._taken = 0
-        self._waiting: dict[Place, None] = {}
+        self._used_bytes = 0
+        self._waiting: dict[Permit, None] = {}
 
-    def wait(self, place: Place) -> None:
-        self._waiting[place] = None
+    def enqueue(self, permit: Permit) -> None:
+        self._waiting[permit] = None
         self._grant()
 
-    def released(self, place: Place) -> None:
+    def release(self, permit: Permit) -> None:
         """Take a place back, whether it was granted or not."""
-        if place.granted.done():
-            self._taken -= place.size
+        if permit.granted.done():
+            self._used_bytes -= permit.size
         else:
-            del self._waiting[place]
+            del self._waiting[permit]
         self._grant()
 
     def _grant(self) -> None:
         while self._waiting:
             place = next(iter(self._waiting))
-            if self._taken and self._taken + place.size > self._bytes_max:
+            if self._used_bytes and self._used_bytes + place.size > self._bytes_max:
                 return
             del self._waiting[place]
-            self._taken += place.size
+            self._used_bytes += place.size
             place.granted.set_result(None)

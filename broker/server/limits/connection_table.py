@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from rmq_spark.wire.codes import ResponseCode
 
-from .concurrency_limit import StepPlaces
+from .concurrency_limit import ConcurrencyLimit
 
 _Connection_contra = TypeVar("_Connection_contra", contravariant=True)
 
@@ -18,26 +18,26 @@ class ConnectionTable(Protocol[_Connection_contra]):
     """The server's side of a connection: it is told of events, and watches over all connections."""
 
     @property
-    def answer_bytes_max(self) -> int:
+    def response_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
 
-    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+    def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
         """Return why an answer of this size is refused, with the code for that.
 
         None if it is given.
         """
 
     @property
-    def step_places(self) -> StepPlaces:
+    def concurrency_limit(self) -> ConcurrencyLimit:
         """The places for requests of many steps."""
 
-    def opened(self, connection: _Connection_contra) -> str | None:
+    def register(self, connection: _Connection_contra) -> str | None:
         """Count a new connection. Return None, or why it may not stay."""
 
-    def understood(self, connection: _Connection_contra) -> None:
+    def protocol_accepted(self, connection: _Connection_contra) -> None:
         """Note that the header of a client's first request has arrived."""
 
-    def holds_requests(
+    def record_requests(
         self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
     ) -> None:
         """Note that ``size`` bytes of requests are here.
@@ -46,11 +46,11 @@ class ConnectionTable(Protocol[_Connection_contra]):
         or it does not read its answers.
         """
 
-    def leaves_unread(self, connection: _Connection_contra, size: int) -> None:
+    def record_unread(self, connection: _Connection_contra, size: int) -> None:
         """Note that ``size`` bytes of answers are kept as the client does not read them."""
 
-    def read_all(self, connection: _Connection_contra) -> None:
+    def discard_unread(self, connection: _Connection_contra) -> None:
         """Note that the client has read all that was kept."""
 
-    def closed(self, connection: _Connection_contra) -> None:
+    def unregister(self, connection: _Connection_contra) -> None:
         """Forget a connection that has ended."""

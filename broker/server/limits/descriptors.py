@@ -15,15 +15,15 @@ from rmq_spark.errors import RocketPollError
 
 _log = logging.getLogger(__name__)
 
-LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+RESOURCE_SHORTAGE_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """The errors of a call that gets no descriptor or no memory for one, for a while."""
-_OTHERS: Final = 100
+_RESERVED: Final = 100
 """Descriptors for standard streams, ports, locks, directory syncs, and libraries being loaded."""
 _FILES_SHARE: Final = 4
 """Files get at least a quarter: the store opens and closes them as needed, but that takes time."""
 
 
-_FEWEST: Final = 32
+_DESCRIPTORS_MIN: Final = 32
 """With fewer a start may fail anywhere, or serve nobody."""
 
 
@@ -38,9 +38,9 @@ class Descriptors(NamedTuple):
     connections_max: int
 
 
-def shared(allowed: int, open_files_wanted: int, connections_wanted: int) -> Descriptors:
+def divide_descriptors(allowed: int, open_files_wanted: int, connections_wanted: int) -> Descriptors:
     """Divide the allowed descriptors: as wanted if there are enough, at least one of each."""
-    left = allowed - _OTHERS
+    left = allowed - _RESERVED
     open_files_max = max(
         min(open_files_wanted, max(left // _FILES_SHARE, left - connections_wanted)), 1
     )
@@ -55,18 +55,18 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
     Raises:
         TooFewDescriptors: It allows too few for any broker.
     """
-    wanted = open_files_wanted + connections_wanted + _OTHERS
+    wanted = open_files_wanted + connections_wanted + _RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return Descriptors(open_files_wanted, connections_wanted)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if allowed < min(_FEWEST, wanted):
+    if allowed < min(_DESCRIPTORS_MIN, wanted):
         raise TooFewDescriptors(
-            f"the system allows {allowed} descriptors (ulimit -Hn), and a broker needs {_FEWEST} "
+            f"the system allows {allowed} descriptors (ulimit -Hn), and a broker needs {_DESCRIPTORS_MIN} "
             "at least, with a file and a client"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    given = shared(allowed, open_files_wanted, connections_wanted)
+    given = divide_descriptors(allowed, open_files_wanted, connections_wanted)
     if allowed < wanted:
         _log.warning(
             "maxConnections is %d and maxOpenFiles %d, as the system allows %d descriptors "
@@ -81,7 +81,7 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
     return given
 
 
-def share_of_program(open_files_wanted: int) -> int:
+def embedded_open_files_max(open_files_wanted: int) -> int:
     """Return how many files the store of a broker within another program may have open.
 
     It gets at most a quarter of the program's soft limit, which this does not raise: the rest is
@@ -93,11 +93,11 @@ def share_of_program(open_files_wanted: int) -> int:
     return max(min(open_files_wanted, soft // _FILES_SHARE), 1)
 
 
-def lack() -> OSError | None:
+def descriptor_shortage() -> OSError | None:
     """Return the error for which no connection could be let in now, or None if one could."""
     try:
         socket.socket().close()
     except OSError as error:
-        if error.errno in LACKS:
+        if error.errno in RESOURCE_SHORTAGE_ERRNOS:
             return error
     return None

@@ -24,7 +24,7 @@ from rmq_spark.wire.hosts import Host
 _log = logging.getLogger(__name__)
 
 
-class Client(Protocol):
+class AddressedClient(Protocol):
     """A client, of whom only that is known here from where it comes."""
 
     @property
@@ -32,10 +32,10 @@ class Client(Protocol):
         """The address and port of the client."""
 
 
-_Client = TypeVar("_Client", bound=Client)
+_Client = TypeVar("_Client", bound=AddressedClient)
 
 
-class HalfRequests(Generic[_Client]):
+class PartialRequests(Generic[_Client]):
     """The bytes of half requests, of each address by age."""
 
     def __init__(self) -> None:
@@ -45,10 +45,10 @@ class HalfRequests(Generic[_Client]):
         self._bytes_of: Counter[bytes] = Counter()
         self._sizes_of: dict[bytes, dict[_Client, int]] = {}
         self._by_age: dict[_Client, None] = {}
-        self._closed = 0
+        self._evicted = 0
         """The number of clients that had to go since there was room for all."""
 
-    def note(self, client: _Client, size: int) -> None:
+    def record(self, client: _Client, size: int) -> None:
         """Record that a client's half request has ``size`` bytes now; 0: it has none."""
         address = client.remote_host.address
         sizes = self._sizes_of.setdefault(address, {})
@@ -64,7 +64,7 @@ class HalfRequests(Generic[_Client]):
         if not sizes:
             del self._sizes_of[address], self._bytes_of[address]
 
-    def holds_its_share(self, client: _Client, modest_bytes: int) -> bool:
+    def is_over_fair_share(self, client: _Client, modest_bytes: int) -> bool:
         """Return whether a client's address holds as much as addresses do on average, or more.
 
         One that holds ``modest_bytes`` or less does not.
@@ -73,25 +73,25 @@ class HalfRequests(Generic[_Client]):
         is_share = theirs * len(self._bytes_of) >= self.bytes
         return is_share and (theirs > modest_bytes or not self.bytes)
 
-    def to_close(self, bytes_max: int, modest_bytes: int) -> Iterator[_Client]:
+    def evict(self, bytes_max: int, modest_bytes: int) -> Iterator[_Client]:
         """Yield the clients that have to go for the others to fit; they are forgotten at once."""
         while self.bytes > bytes_max:
             address = max(self._bytes_of, key=self._bytes_of.__getitem__)
             is_modest = self._bytes_of[address] <= modest_bytes
             by_age: Iterable[_Client] = self._by_age if is_modest else self._sizes_of[address]
             client = next(iter(by_age))
-            if not self._closed:
+            if not self._evicted:
                 _log.warning(
                     "half requests of all clients take %d bytes: the oldest of the address that "
                     "holds most are closed (maxInFlightBytes)",
                     self.bytes,
                 )
-            self._closed += 1
-            self.note(client, 0)
+            self._evicted += 1
+            self.record(client, 0)
             yield client
 
-    def have_room(self) -> None:
+    def end_eviction(self) -> None:
         """Note that there is room for all again; it is logged if there was none."""
-        if self._closed:
-            _log.warning("there is room for half requests again; %d were closed", self._closed)
-            self._closed = 0
+        if self._evicted:
+            _log.warning("there is room for half requests again; %d were closed", self._evicted)
+            self._evicted = 0

@@ -6,7 +6,7 @@ is damaged. This module must not know what RocketMQ's own clients send.
 
 from __future__ import annotations
 
-_STARTS = (
+_PROTOCOL_PREFIXES = (
     (b"GET ", "HTTP"),
     (b"POST", "HTTP"),
     (b"HEAD", "HTTP"),
@@ -15,6 +15,6 @@ _STARTS = (
 )
 
 
-def protocol_of(first_bytes: bytes) -> str | None:
+def detect_protocol(first_bytes: bytes) -> str | None:
     """Return the name of the protocol that begins with these bytes; None if it is none of these."""
-    return next((name for start, name in _STARTS if first_bytes.startswith(start)), None)
+    return next((name for start, name in _PROTOCOL_PREFIXES if first_bytes.startswith(start)), None)

@@ -15,26 +15,26 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from rmq_spark.wire.codes import ResponseCode
 
-ANSWER_BYTES_MIN: Final = 65_536
+RESPONSE_BYTES_MIN: Final = 65_536
 """The size that an answer may always have, so that a client that reads makes progress."""
-_SHARE: Final = 4
-_SHARE_ALONE: Final = 2
-_PATIENCE_SECONDS: Final = 1.0
+_FREE_BYTES_DIVISOR: Final = 4
+_LARGEST_RESPONSE_DIVISOR: Final = 2
+_FULL_TIMEOUT_SECONDS: Final = 1.0
 """Seconds for which a client may read nothing while no room is left."""
 
 
-class Client(Protocol):
+class BufferedClient(Protocol):
     """A client, of whom only that is known here which it has not read."""
 
     @property
-    def unwritten_bytes(self) -> int:
+    def undelivered_bytes(self) -> int:
         """The bytes written that have not arrived at the client."""
 
 
-_Client = TypeVar("_Client", bound=Client)
+_Client = TypeVar("_Client", bound=BufferedClient)
 
 
-class UnreadAnswers(Generic[_Client]):
+class SendBufferLimits(Generic[_Client]):
     """The unread bytes of each client, in the order in which the clients last read something."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -42,17 +42,17 @@ class UnreadAnswers(Generic[_Client]):
         self._bytes_max = bytes_max
         self._bytes = 0
         self._sizes: dict[_Client, int] = {}
-        self._unwritten: dict[_Client, int] = {}
+        self._undelivered: dict[_Client, int] = {}
         self._since: dict[_Client, float] = {}
-        self.answer_bytes_max = 0
+        self.response_bytes_max = 0
         """The maximum size of one more answer, in bytes."""
-        self._count(0)
+        self._add_bytes(0)
 
-    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+    def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
         """Return why an answer that cannot be shorter is not given now, or never, None if it is."""
-        if size <= self.answer_bytes_max:
+        if size <= self.response_bytes_max:
             return None
-        alone = self._bytes_max // _SHARE_ALONE
+        alone = self._bytes_max // _LARGEST_RESPONSE_DIVISOR
         if size > alone:
             return ResponseCode.SYSTEM_ERROR, (
                 f"an answer of {size} bytes is over the {alone} that one may have, half of "
@@ -70,34 +70,34 @@ class UnreadAnswers(Generic[_Client]):
         """The unread bytes of all clients together."""
         return self._bytes
 
-    def note(self, connection: _Client, size: int, now: float) -> None:
+    def record(self, connection: _Client, size: int, now: float) -> None:
         """Record that a client leaves ``size`` bytes unread now."""
-        self._count(size - self._sizes.get(connection, 0))
+        self._add_bytes(size - self._sizes.get(connection, 0))
         self._sizes[connection] = size
         if connection not in self._since:
             self._since[connection] = now
-            self._unwritten[connection] = connection.unwritten_bytes
+            self._undelivered[connection] = connection.undelivered_bytes
 
-    def forget(self, connection: _Client) -> None:
+    def discard(self, connection: _Client) -> None:
         """Drop a client that has read everything, or is gone."""
-        self._count(-self._sizes.pop(connection, 0))
+        self._add_bytes(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
-        self._unwritten.pop(connection, None)
+        self._undelivered.pop(connection, None)
 
-    def pass_over(self, seconds: float) -> None:
+    def skip_time(self, seconds: float) -> None:
         """Count a time that the clock has just jumped over as one in which all have read."""
         for connection in self._since:
             self._since[connection] += seconds
 
-    def look_again(self, now: float) -> None:
+    def update_progress(self, now: float) -> None:
         """Find the clients that have read something since the last look."""
-        for connection, before in tuple(self._unwritten.items()):
-            unwritten = self._unwritten[connection] = connection.unwritten_bytes
+        for connection, before in tuple(self._undelivered.items()):
+            unwritten = self._undelivered[connection] = connection.undelivered_bytes
             if unwritten < before:
                 del self._since[connection]
                 self._since[connection] = now
 
-    def to_close(self, now: float, timeout_seconds: float) -> Iterator[tuple[_Client, str]]:
+    def slow_readers(self, now: float, timeout_seconds: float) -> Iterator[tuple[_Client, str]]:
         """Yield the clients that have read nothing for too long, each with the reason."""
         excess = self._bytes - self._bytes_max
         for connection, since in tuple(self._since.items()):
@@ -107,7 +107,7 @@ class UnreadAnswers(Generic[_Client]):
                 continue
             if now - since > timeout_seconds:
                 yield connection, "it does not read its answers"
-            elif excess > 0 and now - since > _PATIENCE_SECONDS:
+            elif excess > 0 and now - since > _FULL_TIMEOUT_SECONDS:
                 yield (
                     connection,
                     "it does not read, and there is no room for answers (maxUnreadBytes)",
@@ -116,6 +116,6 @@ class UnreadAnswers(Generic[_Client]):
                 return
             excess -= self._sizes.get(connection, 0)
 
-    def _count(self, more_bytes: int) -> None:
+    def _add_bytes(self, more_bytes: int) -> None:
         self._bytes += more_bytes
-        self.answer_bytes_max = max((self._bytes_max - self._bytes) // _SHARE, ANSWER_BYTES_MIN)
+        self.response_bytes_max = max((self._bytes_max - self._bytes) // _FREE_BYTES_DIVISOR, RESPONSE_BYTES_MIN)

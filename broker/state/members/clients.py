@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...common.connection import Connection
+from ...common.connection import Channel
 
 CLIENT_ID_CHARACTERS_MAX: Final = 1_024
 """The maximum length of a client's id, for which RocketMQ has no limit."""
 
 
 @dataclass(frozen=True)
-class ClientChannel:
+class ClientChannelInfo:
     """A connection and the client at its other end. Times are those of a clock that never jumps."""
 
-    connection: Connection
+    connection: Channel
     client_id: str
     language: str
     version: int
     last_heartbeat_ms: int
 
-    def heard_later(self, milliseconds: int) -> ClientChannel:
+    def with_later_heartbeat(self, milliseconds: int) -> ClientChannelInfo:
         """Return the client as if its last heartbeat had come so much later."""
         return replace(self, last_heartbeat_ms=self.last_heartbeat_ms + milliseconds)
 

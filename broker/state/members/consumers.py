@@ -13,9 +13,9 @@ from typing import Final
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 
-from ...common.connection import Connection
-from .clients import ClientChannel
-from .membership_limits import MemberRoom, subscription_bytes
+from ...common.connection import Channel
+from .clients import ClientChannelInfo
+from .membership_limits import MembershipLimits, subscription_bytes
 
 _NO_GROUPS: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -29,7 +29,7 @@ class ConsumerGroup:
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._subscribers: dict[str, Connection] = {}
+        self._subscribers: dict[str, Channel] = {}
         self.subscription_bytes = 0
         """The estimated size of the subscriptions, in bytes."""
         self.resets: dict[tuple[str, int], int] = {}
@@ -38,16 +38,16 @@ class ConsumerGroup:
         A pull is answered with its place, and takes it out. Offsets that members store until then
         are of messages from before the reset.
         """
-        self._clients: dict[Connection, ClientChannel] = {}
+        self._clients: dict[Channel, ClientChannelInfo] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
-        self.clients: Mapping[Connection, ClientChannel] = MappingProxyType(self._clients)
+        self.clients: Mapping[Channel, ClientChannelInfo] = MappingProxyType(self._clients)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
         """The distinct ids of the members, sorted."""
         return tuple(sorted({channel.client_id for channel in self._clients.values()}))
 
-    def join(self, channel: ClientChannel, data: ConsumerData) -> bool:
+    def join(self, channel: ClientChannelInfo, data: ConsumerData) -> bool:
         """Take a member's heartbeat; return whether it is a new member."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
@@ -56,17 +56,17 @@ class ConsumerGroup:
         self._clients[channel.connection] = channel
         return before is None or before.client_id != channel.client_id
 
-    def leave(self, connection: Connection) -> bool:
+    def leave(self, connection: Channel) -> bool:
         """Forget a member; return whether it was one."""
         return self._clients.pop(connection, None) is not None
 
-    def pass_over(self, milliseconds: int) -> None:
+    def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has just jumped over as no silence of any member."""
         for connection, channel in self._clients.items():
-            self._clients[connection] = channel.heard_later(milliseconds)
+            self._clients[connection] = channel.with_later_heartbeat(milliseconds)
 
-    def chosen(
-        self, connection: Connection, subscriptions: Iterable[SubscriptionData]
+    def resolve_subscriptions(
+        self, connection: Channel, subscriptions: Iterable[SubscriptionData]
     ) -> Mapping[str, SubscriptionData]:
         """Return the subscriptions, by topic, that a member's heartbeat would lead to.
 
@@ -83,20 +83,20 @@ class ConsumerGroup:
         return wanted
 
     def subscribe(
-        self, connection: Connection, chosen: Mapping[str, SubscriptionData], size: int
+        self, connection: Channel, subscriptions: Mapping[str, SubscriptionData], size: int
     ) -> bool:
-        """Take what was `chosen`, and its size; return whether topics came or went."""
-        changed = chosen.keys() != self._subscriptions.keys()
-        for topic in self._subscriptions.keys() - chosen.keys():
+        """Take what was `subscriptions`, and its size; return whether topics came or went."""
+        changed = subscriptions.keys() != self._subscriptions.keys()
+        for topic in self._subscriptions.keys() - subscriptions.keys():
             del self._subscriptions[topic], self._subscribers[topic]
-        for topic, data in chosen.items():
+        for topic, data in subscriptions.items():
             if data is not self._subscriptions.get(topic):
                 self._subscriptions[topic] = data
                 self._subscribers[topic] = connection
         self.subscription_bytes = size
         return changed
 
-    def _may_replace(self, connection: Connection, topic: str) -> bool:
+    def _may_replace(self, connection: Channel, topic: str) -> bool:
         subscriber = self._subscribers[topic]
         return subscriber is connection or subscriber not in self._clients
 
@@ -105,18 +105,18 @@ class ConsumerManager:
     """All consumer groups that have members."""
 
     def __init__(
-        self, on_members_changed: Callable[[ConsumerGroup], None], room: MemberRoom
+        self, on_members_changed: Callable[[ConsumerGroup], None], limits: MembershipLimits
     ) -> None:
         """Begin empty; ``on_members_changed`` gets groups that must divide their queues again."""
-        self._room = room
+        self._limits = limits
         self._on_members_changed = on_members_changed
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Connection, dict[str, int]] = defaultdict(dict)
+        self._groups_of: dict[Channel, dict[str, int]] = defaultdict(dict)
         """By client and group, the size of the client's subscriptions there."""
 
     def register(
         self,
-        channel: ClientChannel,
+        channel: ClientChannelInfo,
         data: ConsumerData,
         *,
         notify: bool = True,
@@ -133,14 +133,14 @@ class ConsumerManager:
         group = self._groups.get(name) or ConsumerGroup(data)
         chosen, size = group.subscriptions, group.subscription_bytes
         if not keep_subscriptions:
-            chosen = group.chosen(connection, data.subscription_data_set)
+            chosen = group.resolve_subscriptions(connection, data.subscription_data_set)
             size = subscription_bytes(chosen.values())
         said_before = self._groups_of[connection][name] if connection in group.clients else 0
-        self._room.take(
+        self._limits.reserve(
             connection,
             members=connection not in group.clients,
-            said=size - said_before,
-            kept=size - group.subscription_bytes,
+            client_bytes=size - said_before,
+            group_bytes=size - group.subscription_bytes,
         )
         self._groups[name] = group
         self._groups_of[connection][name] = size
@@ -151,7 +151,7 @@ class ConsumerManager:
             self._on_members_changed(group)
         return changed
 
-    def unregister(self, group: str, connection: Connection) -> None:
+    def unregister(self, group: str, connection: Channel) -> None:
         """Take a member out of a group."""
         members = self._groups.get(group)
         if members is None or not members.leave(connection):
@@ -161,19 +161,19 @@ class ConsumerManager:
         if not names:
             del self._groups_of[connection]
         kept = 0 if members.clients else members.subscription_bytes
-        self._room.take(connection, members=-1, said=-said, kept=-kept)
+        self._limits.reserve(connection, members=-1, client_bytes=-said, group_bytes=-kept)
         if members.clients:
             self._on_members_changed(members)
         else:
             del self._groups[group]
 
-    def connection_closed(self, connection: Connection) -> Iterator[None]:
+    def connection_closed(self, connection: Channel) -> Iterator[None]:
         """Take a client out of all its groups, one at each step."""
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
             yield
 
-    def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
+    def expire(self, heartbeat_before_ms: int) -> Iterator[Channel | None]:
         """Remove, in steps, members without a heartbeat since a time, and yield each."""
         for connection in tuple(self._groups_of):
             is_silent = any(
@@ -184,10 +184,10 @@ class ConsumerManager:
                 yield from self.connection_closed(connection)
             yield connection if is_silent else None
 
-    def pass_over(self, milliseconds: int) -> None:
+    def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has just jumped over as no silence of any member."""
         for group in self._groups.values():
-            group.pass_over(milliseconds)
+            group.skip_time(milliseconds)
 
     @property
     def names(self) -> Iterable[str]:
@@ -208,11 +208,11 @@ class ConsumerManager:
         members = self._groups.get(group)
         return members is not None and (topic, queue_id) in members.resets
 
-    def groups_with(self, connection: Connection) -> Set[str]:
+    def groups_with(self, connection: Channel) -> Set[str]:
         """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()
 
-    def client_id_of(self, connection: Connection) -> str | None:
+    def client_id_of(self, connection: Channel) -> str | None:
         """Return the id of the client on a connection, or None if it is in no group."""
         for name in self.groups_with(connection):
             return self._groups[name].clients[connection].client_id
@@ -224,7 +224,7 @@ class ConsumerManager:
             name for name, group in self._groups.items() if topic in group.subscriptions
         )
 
-    def find(self, group: str, client_id: str) -> ClientChannel | None:
+    def find(self, group: str, client_id: str) -> ClientChannelInfo | None:
         """Return the member with an id, or None; of two connections, the one heard of last."""
         members = self._groups.get(group)
         if members is None:

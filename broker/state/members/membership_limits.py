@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 
-from ..tables.limits import TooMany, check_room
+from ..tables.limits import TooMany, check_limit
 
 if TYPE_CHECKING:
-    from ...common.connection import Connection
+    from ...common.connection import Channel
 
-SHARE: Final = 16
+CLIENT_SHARE: Final = 16
 """The divisor of the bytes for all clients: one client may use a sixteenth of them."""
-_BYTES_OF_ONE: Final = 1_024
-_BYTES_OF_TAG: Final = 256
-_BYTES_OF_CODE: Final = 192
-_BYTES_OF_CHARACTER: Final = 2
+_SUBSCRIPTION_BYTES: Final = 1_024
+_TAG_BYTES: Final = 256
+_CODE_BYTES: Final = 192
+_CHARACTER_BYTES: Final = 2
 
 
 def subscription_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
     """Estimate the memory that subscriptions take, mostly a little more than they do."""
     return sum(
-        _BYTES_OF_ONE
-        + _BYTES_OF_TAG * len(data.tags_set)
-        + _BYTES_OF_CODE * len(data.code_set)
-        + _BYTES_OF_CHARACTER
+        _SUBSCRIPTION_BYTES
+        + _TAG_BYTES * len(data.tags_set)
+        + _CODE_BYTES * len(data.code_set)
+        + _CHARACTER_BYTES
         * (
             len(data.topic)
             + len(data.sub_string)
@@ -41,7 +41,7 @@ def subscription_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
     )
 
 
-class MemberRoom:
+class MembershipLimits:
     """The common counts of producers and consumers."""
 
     def __init__(self, *, members_max: int, subscription_bytes_max: int) -> None:
@@ -49,35 +49,35 @@ class MemberRoom:
         self._members_max = members_max
         self._bytes_max = subscription_bytes_max
         self._members = 0
-        self._said: dict[Connection, int] = {}
-        self._kept = 0
+        self._client_bytes: dict[Channel, int] = {}
+        self._group_bytes = 0
 
-    def take(
-        self, connection: Connection, *, members: int = 0, said: int = 0, kept: int = 0
+    def reserve(
+        self, connection: Channel, *, members: int = 0, client_bytes: int = 0, group_bytes: int = 0
     ) -> None:
         """Change the counts of members, of a client's bytes, and of its groups' bytes, up or down.
 
         Raises:
             TooMany: There is no room for more. Nothing was counted.
         """
-        check_room(
+        check_limit(
             "members of groups", self._members, self._members_max, "maxGroupMembers", more=members
         )
-        said_then, kept_then = self._said.get(connection, 0) + said, self._kept + kept
-        if said > 0:
-            self._check_bytes(said_then, self._bytes_max // SHARE, "one client")
-        if kept > 0:
+        said_then, kept_then = self._client_bytes.get(connection, 0) + client_bytes, self._group_bytes + group_bytes
+        if client_bytes > 0:
+            self._check_bytes(said_then, self._bytes_max // CLIENT_SHARE, "one client")
+        if group_bytes > 0:
             self._check_bytes(kept_then, self._bytes_max, "all clients")
         self._members += members
-        self._kept = kept_then
+        self._group_bytes = kept_then
         if said_then:
-            self._said[connection] = said_then
+            self._client_bytes[connection] = said_then
         else:
-            self._said.pop(connection, None)
+            self._client_bytes.pop(connection, None)
 
-    def _check_bytes(self, size: int, limit: int, whose: str) -> None:
+    def _check_bytes(self, size: int, limit: int, owner: str) -> None:
         if size > limit:
             raise TooMany(
-                f"subscriptions would take {size} bytes; those of {whose} may take {limit} "
+                f"subscriptions would take {size} bytes; those of {owner} may take {limit} "
                 f"(maxSubscriptionBytes={self._bytes_max})"
             )

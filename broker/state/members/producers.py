@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Final
 
-from ...common.connection import Connection
-from .clients import ClientChannel
-from .membership_limits import MemberRoom
+from ...common.connection import Channel
+from .clients import ClientChannelInfo
+from .membership_limits import MembershipLimits
 
 _NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 
@@ -21,23 +21,23 @@ _NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 class ProducerManager:
     """All producer groups that have clients."""
 
-    def __init__(self, room: MemberRoom) -> None:
-        self._room = room
-        self._groups: dict[str, dict[Connection, ClientChannel]] = {}
-        self._groups_of: dict[Connection, dict[str, None]] = defaultdict(dict)
-        self._by_client_id: dict[str, ClientChannel] = {}
-        self.groups: Mapping[str, Mapping[Connection, ClientChannel]] = MappingProxyType(
+    def __init__(self, limits: MembershipLimits) -> None:
+        self._limits = limits
+        self._groups: dict[str, dict[Channel, ClientChannelInfo]] = {}
+        self._groups_of: dict[Channel, dict[str, None]] = defaultdict(dict)
+        self._by_client_id: dict[str, ClientChannelInfo] = {}
+        self.groups: Mapping[str, Mapping[Channel, ClientChannelInfo]] = MappingProxyType(
             self._groups
         )
 
-    def register(self, group: str, channel: ClientChannel) -> None:
+    def register(self, group: str, channel: ClientChannelInfo) -> None:
         """Take a client's heartbeat.
 
         Raises:
             TooMany: There is no room for the member.
         """
         if group not in self.groups_with(channel.connection):
-            self._room.take(channel.connection, members=1)
+            self._limits.reserve(channel.connection, members=1)
         channels = self._groups.setdefault(group, {})
         before = channels.get(channel.connection)
         channels[channel.connection] = channel
@@ -46,13 +46,13 @@ class ProducerManager:
         if before is not None and before.client_id != channel.client_id:
             self._forget_client_id(before)
 
-    def unregister(self, group: str, connection: Connection) -> None:
+    def unregister(self, group: str, connection: Channel) -> None:
         """Take a client out of a group."""
         channels = self._groups.get(group)
         channel = channels.pop(connection, None) if channels is not None else None
         if channels is None or channel is None:
             return
-        self._room.take(connection, members=-1)
+        self._limits.reserve(connection, members=-1)
         names = self._groups_of[connection]
         names.pop(group, None)
         if not names:
@@ -61,13 +61,13 @@ class ProducerManager:
             del self._groups[group]
         self._forget_client_id(channel)
 
-    def connection_closed(self, connection: Connection) -> Iterator[None]:
+    def connection_closed(self, connection: Channel) -> Iterator[None]:
         """Take a client out of all its groups, one at each step."""
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
             yield
 
-    def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
+    def expire(self, heartbeat_before_ms: int) -> Iterator[Channel | None]:
         """Remove, in steps, clients without a heartbeat since a time, and yield each."""
         for connection in tuple(self._groups_of):
             is_silent = any(
@@ -78,31 +78,31 @@ class ProducerManager:
                 yield from self.connection_closed(connection)
             yield connection if is_silent else None
 
-    def pass_over(self, milliseconds: int) -> None:
+    def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has just jumped over as no silence of any client."""
         for channels in self._groups.values():
             for connection, channel in channels.items():
-                channels[connection] = channel.heard_later(milliseconds)
+                channels[connection] = channel.with_later_heartbeat(milliseconds)
 
-    def groups_with(self, connection: Connection) -> Set[str]:
+    def groups_with(self, connection: Channel) -> Set[str]:
         """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()
 
-    def client_id_of(self, connection: Connection) -> str | None:
+    def client_id_of(self, connection: Channel) -> str | None:
         """Return the id of the client on a connection, or None if it is in no group."""
         for name in self.groups_with(connection):
             return self._groups[name][connection].client_id
         return None
 
-    def channels(self, group: str) -> tuple[ClientChannel, ...]:
+    def channels(self, group: str) -> tuple[ClientChannelInfo, ...]:
         """Return the clients of a group, in the order in which they came."""
         return tuple(self._groups.get(group, {}).values())
 
-    def find(self, client_id: str) -> ClientChannel | None:
+    def find(self, client_id: str) -> ClientChannelInfo | None:
         """Return the client with an id, in any group, or None; of two connections, the latest."""
         return self._by_client_id.get(client_id)
 
-    def _forget_client_id(self, channel: ClientChannel) -> None:
+    def _forget_client_id(self, channel: ClientChannelInfo) -> None:
         """Forget a client's id, unless another connection or another group has it."""
         client_id, connection = channel.client_id, channel.connection
         known = self._by_client_id.get(client_id)

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from ...common.connection import Connection
+    from ...common.connection import Channel
 
 LOCK_BYTES_MAX: Final = 128 << 20
 """Memory of all locks: 200,000 of clients and groups with usual names. RocketMQ has no limit."""
 MEMBER_SHARE: Final = 16
 """A member of a group may take this part of all: the locks of 12,000 queues as a rule."""
-STRANGER_SHARE: Final = 128
+NON_MEMBER_SHARE: Final = 128
 """The part of all for a connection that is no member yet: after a restart,
 locks come before heartbeats."""
-_BYTES_OF_ONE: Final = 512
-_FORGOTTEN_MAX: Final = 1_000
+_LOCK_BYTES: Final = 512
+_EXPIRED_MAX: Final = 1_000
 """Expired locks that are forgotten at a time: more would keep all others waiting."""
 
 _Key: TypeAlias = tuple[str, MessageQueue]
@@ -37,14 +37,14 @@ class _Lock:
     client_id: str
     renewed_ms: int
     size: int
-    holder: Connection | None
+    holder: Channel | None
     """None if the connection has gone, and its client may still come back."""
-    is_members: bool
+    is_member_lock: bool
     """True if a member of the group has held it, which may be at work without a connection."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _ConnectionLocks:
     """The locks of one connection, and their bytes."""
 
     bytes: int = 0
@@ -60,13 +60,13 @@ class QueueLocks:
         self._bytes = 0
         self._locks: dict[_Key, _Lock] = {}
         """Locks that were renewed longest ago first."""
-        self._held: dict[Connection, _Held] = {}
-        self._left: dict[_Key, None] = {}
+        self._by_connection: dict[Channel, _ConnectionLocks] = {}
+        self._orphaned: dict[_Key, None] = {}
         """Locks of members whose connections have gone: the first to go where there is no room."""
 
     def lock(
         self,
-        connection: Connection,
+        connection: Channel,
         group: str,
         client_id: str,
         queues: Iterable[MessageQueue],
@@ -79,9 +79,9 @@ class QueueLocks:
         share, which is small if it is no member of the group.
         """
         now_ms = self._now_ms()
-        self._forget_expired(now_ms)
-        share = LOCK_BYTES_MAX // (MEMBER_SHARE if is_member else STRANGER_SHARE)
-        size = _BYTES_OF_ONE + getsizeof(group) + getsizeof(client_id)
+        self._discard_expired(now_ms)
+        share = LOCK_BYTES_MAX // (MEMBER_SHARE if is_member else NON_MEMBER_SHARE)
+        size = _LOCK_BYTES + getsizeof(group) + getsizeof(client_id)
         held = set()
         for queue in queues:
             key = (group, queue)
@@ -89,18 +89,18 @@ class QueueLocks:
             if lock is not None and lock.client_id != client_id:
                 if not self._is_expired(lock, now_ms):
                     continue
-                self._forget(key)
+                self._discard(key)
                 lock = None
             if lock is not None:
                 self._locks[key] = self._locks.pop(key)
                 lock.renewed_ms = now_ms
-                lock.is_members |= is_member
+                lock.is_member_lock |= is_member
             elif not self._has_room(connection, size, share):
                 continue
             else:
                 lock = self._locks[key] = _Lock(client_id, now_ms, size, None, is_member)
                 self._bytes += size
-            self._hand_over(key, lock, connection, share)
+            self._assign(key, lock, connection, share)
             held.add(queue)
         return frozenset(held)
 
@@ -109,39 +109,39 @@ class QueueLocks:
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is not None and lock.client_id == client_id:
-                self._forget((group, queue))
+                self._discard((group, queue))
 
-    def joined(self, connection: Connection, group: str) -> None:
+    def mark_member(self, connection: Channel, group: str) -> None:
         """Count what a connection holds in a group as its member's: it has become one.
 
         Behind a restart of the broker members ask for locks before their first heartbeat.
         """
-        held = self._held.get(connection)
+        held = self._by_connection.get(connection)
         for key in held.keys if held is not None else ():
             if key[0] == group:
-                self._locks[key].is_members = True
+                self._locks[key].is_member_lock = True
 
     def connection_closed(
-        self, connection: Connection, is_at_work: Callable[[str, str], bool]
+        self, connection: Channel, is_member_online: Callable[[str, str], bool]
     ) -> Iterator[None]:
         """Release in steps what a connection held, but for locks of members.
 
-        ``is_at_work`` tells of a group and a client's id whether that client may
+        ``is_member_online`` tells of a group and a client's id whether that client may
         still have the group's queues at work.
         """
-        for key in tuple(self._held[connection].keys) if connection in self._held else ():
+        for key in tuple(self._by_connection[connection].keys) if connection in self._by_connection else ():
             yield
             lock = self._locks.get(key)
             if lock is None or lock.holder is not connection:
                 continue
-            if lock.is_members or is_at_work(key[0], lock.client_id):
-                lock.is_members = True
-                self._take_from_holder(key, lock)
-                self._left[key] = None
+            if lock.is_member_lock or is_member_online(key[0], lock.client_id):
+                lock.is_member_lock = True
+                self._detach(key, lock)
+                self._orphaned[key] = None
             else:
-                self._forget(key)
+                self._discard(key)
 
-    def pass_over(self, milliseconds: int) -> None:
+    def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has jumped over for no lock: nobody could renew one."""
         for lock in self._locks.values():
             lock.renewed_ms += milliseconds
@@ -154,42 +154,42 @@ class QueueLocks:
         """Memory that all locks take, by an estimate."""
         return self._bytes
 
-    def _has_room(self, connection: Connection, size: int, share: int) -> bool:
+    def _has_room(self, connection: Channel, size: int, share: int) -> bool:
         if not self._fits(connection, size, share):
             return False
-        while self._bytes + size > LOCK_BYTES_MAX and self._left:
-            self._forget(next(iter(self._left)))
+        while self._bytes + size > LOCK_BYTES_MAX and self._orphaned:
+            self._discard(next(iter(self._orphaned)))
         return self._bytes + size <= LOCK_BYTES_MAX
 
-    def _fits(self, connection: Connection, size: int, share: int) -> bool:
-        held = self._held.get(connection)
+    def _fits(self, connection: Channel, size: int, share: int) -> bool:
+        held = self._by_connection.get(connection)
         return (held.bytes if held is not None else 0) + size <= share
 
-    def _hand_over(self, key: _Key, lock: _Lock, connection: Connection, share: int) -> None:
+    def _assign(self, key: _Key, lock: _Lock, connection: Channel, share: int) -> None:
         """Count a lock as the connection's that has renewed it, if that may hold one more."""
         if lock.holder is connection or not self._fits(connection, lock.size, share):
             return
-        self._take_from_holder(key, lock)
-        self._left.pop(key, None)
+        self._detach(key, lock)
+        self._orphaned.pop(key, None)
         lock.holder = connection
-        held = self._held.setdefault(connection, _Held())
+        held = self._by_connection.setdefault(connection, _ConnectionLocks())
         held.keys[key] = None
         held.bytes += lock.size
 
-    def _take_from_holder(self, key: _Key, lock: _Lock) -> None:
+    def _detach(self, key: _Key, lock: _Lock) -> None:
         if lock.holder is None:
             return
-        held = self._held[lock.holder]
+        held = self._by_connection[lock.holder]
         del held.keys[key]
         held.bytes -= lock.size
         if not held.keys:
-            del self._held[lock.holder]
+            del self._by_connection[lock.holder]
         lock.holder = None
 
-    def _forget(self, key: _Key) -> None:
+    def _discard(self, key: _Key) -> None:
         lock = self._locks.pop(key)
-        self._take_from_holder(key, lock)
-        self._left.pop(key, None)
+        self._detach(key, lock)
+        self._orphaned.pop(key, None)
         self._bytes -= lock.size
 
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
@@ -197,10 +197,10 @@ class QueueLocks:
         lock.renewed_ms = min(lock.renewed_ms, now_ms)
         return now_ms - lock.renewed_ms > self._lifetime_ms
 
-    def _forget_expired(self, now_ms: int) -> None:
+    def _discard_expired(self, now_ms: int) -> None:
         """Forget locks of groups that are gone."""
-        for _ in range(_FORGOTTEN_MAX):
+        for _ in range(_EXPIRED_MAX):
             oldest = next(iter(self._locks), None)
             if oldest is None or not self._is_expired(self._locks[oldest], now_ms):
                 return
-            self._forget(oldest)
+            self._discard(oldest)

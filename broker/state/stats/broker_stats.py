@@ -52,7 +52,7 @@ TOPIC_PUT: Final = "topic put"
 GROUP_GET: Final = "group get"
 SEND_BACK: Final = "send back"
 _PUT, _GET = "put", "get"
-_MISSED: Key = ("missed", "")
+_MISSES: Key = ("missed", "")
 _WITH_TOTALS: Final = frozenset({TOPIC_PUT, GROUP_GET, SEND_BACK})
 
 STATS_NAMES: Final[Mapping[str, _Counter]] = {
@@ -127,38 +127,38 @@ class BrokerStats:
         self.put_messages = 0
         self.put_bytes = 0
         self.put_failures = 0
-        self.put_took = Durations()
+        self.put_latency = Durations()
         self.got_messages = 0
-        self.get_took_ms_max = 0
-        self._whole: Sums = {}
+        self.get_latency_ms_max = 0
+        self._broker_window: Sums = {}
         self._totals: Sums = {}
-        self._uncarried: Sums = {}
+        self._pending_sums: Sums = {}
         """The closed sums that are not in the totals yet."""
 
     # ---- counting, on every send and pull
 
-    def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
-        """Count stored messages; ``put_took`` counts their wait for the disk."""
+    def record_put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
+        """Count stored messages; ``put_latency`` counts their wait for the disk."""
         self._add(self._sums, (TOPIC_PUT, topic), count, byte_count, calls)
-        self._add(self._whole, self._put_key, count, byte_count, calls)
+        self._add(self._broker_window, self._put_key, count, byte_count, calls)
         self.put_messages += count
         self.put_bytes += byte_count
 
-    def put_failed(self) -> None:
+    def record_put_failure(self) -> None:
         """Count a send that was not stored."""
         self.put_failures += 1
 
-    def got(self, topic: str, group: str, count: int, byte_count: int, took_ms: int) -> None:
+    def record_get(self, topic: str, group: str, count: int, byte_count: int, took_ms: int) -> None:
         """Count messages that a group was given; 0 for a pull that found none."""
-        self.get_took_ms_max = max(self.get_took_ms_max, took_ms)
+        self.get_latency_ms_max = max(self.get_latency_ms_max, took_ms)
         if not count:
-            self._add(self._whole, _MISSED, 0, 0)
+            self._add(self._broker_window, _MISSES, 0, 0)
             return
         self._add(self._sums, (GROUP_GET, f"{topic}@{group}"), count, byte_count)
-        self._add(self._whole, self._get_key, count, byte_count)
+        self._add(self._broker_window, self._get_key, count, byte_count)
         self.got_messages += count
 
-    def sent_back(self, topic: str, group: str) -> None:
+    def record_send_back(self, topic: str, group: str) -> None:
         """Count a message that a group could not consume and gave back."""
         self._add(self._sums, (SEND_BACK, f"{topic}@{group}"), 1, 0)
 
@@ -183,13 +183,13 @@ class BrokerStats:
         self._sampled_ms = now_ms
         self._samples += 1
         if self._samples % _SAMPLES_PER_MINUTE == 0:
-            self.put_took.end_minute()
-        whole, self._whole = self._whole, {}
+            self.put_latency.end_minute()
+        whole, self._broker_window = self._broker_window, {}
         self._closed, self._sums = (
             whole | self._sums,
             {},
         )  # these first: there is room for them
-        yield from self._carry_to_totals()
+        yield from self._add_to_totals()
         yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):
             yield from window.add(self._closed, elapsed_ms)
@@ -199,16 +199,16 @@ class BrokerStats:
             self.put_totals = self.put_totals.after(self.put_messages)
             self.get_totals = self.get_totals.after(self.got_messages)
 
-    def _carry_to_totals(self) -> Iterator[None]:
+    def _add_to_totals(self) -> Iterator[None]:
         closed = {key: each for key, each in self._closed.items() if key[0] in _WITH_TOTALS}
-        for key, left in self._uncarried.items():  # the loop was too busy since the last sample
+        for key, left in self._pending_sums.items():  # the loop was too busy since the last sample
             both = closed[key] = Sum(left.messages, left.bytes, left.calls)
             if key in self._closed:
                 both.add(self._closed[key])
-        self._uncarried = closed
-        for some in in_steps(tuple(self._uncarried)):
+        self._pending_sums = closed
+        for some in in_steps(tuple(self._pending_sums)):
             for key in some:
-                each = self._uncarried.pop(key, None)
+                each = self._pending_sums.pop(key, None)
                 if each is not None and (key in self._totals or len(self._totals) < KEYS_MAX):
                     self._totals.setdefault(key, Sum()).add(each)
             yield
@@ -218,21 +218,21 @@ class BrokerStats:
         prefix = f"{topic}@"
         return self._forget(
             lambda key: (
-                key == (TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
+                key == (TOPIC_PUT, topic) or (_is_group_key(key) and key[1].startswith(prefix))
             )
         )
 
     def forget_group(self, group: str) -> Iterator[None]:
         """Forget a deleted group, in steps."""
         suffix = f"@{group}"
-        return self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
+        return self._forget(lambda key: _is_group_key(key) and key[1].endswith(suffix))
 
-    def _forget(self, is_gone: Callable[[Key], bool]) -> Iterator[None]:
-        for sums in (self._sums, self._uncarried, self._totals):
-            yield from drop(sums, is_gone)
-        yield from drop(self._closed, is_gone)  # and only then from where they are carried
+    def _forget(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
+        for sums in (self._sums, self._pending_sums, self._totals):
+            yield from drop(sums, is_deleted)
+        yield from drop(self._closed, is_deleted)  # and only then from where they are carried
         for window in (self._minute, self._hour, self._day):
-            yield from window.forget(is_gone)
+            yield from window.forget(is_deleted)
 
     # ---- looking
 
@@ -253,9 +253,9 @@ class BrokerStats:
 
         The kinds are `TOPIC_PUT`, by topic, and `GROUP_GET` and `SEND_BACK`, by ``topic@group``.
         """
-        for key in dict.fromkeys((*self._totals, *self._uncarried, *self._sums)):
+        for key in dict.fromkeys((*self._totals, *self._pending_sums, *self._sums)):
             total = Sum()
-            for sums in (self._totals, self._uncarried, self._sums):
+            for sums in (self._totals, self._pending_sums, self._sums):
                 each = sums.get(key)
                 if each is not None:
                     total.add(each)
@@ -275,18 +275,18 @@ class BrokerStats:
         return BrokerRates(
             puts=self._rates(self._put_key, "messages"),
             found=self._rates(self._get_key, "calls"),
-            missed=self._rates(_MISSED, "calls"),
+            missed=self._rates(_MISSES, "calls"),
             transferred=self._rates(self._get_key, "messages"),
         )
 
-    def _rates(self, key: Key, what: str) -> Rates:
+    def _rates(self, key: Key, field_name: str) -> Rates:
         totals = (self._recent.total(key, buckets) for buckets in (1, 6, 60))
         return Rates(
-            *(per_second(getattr(total, what), covered_ms) for total, covered_ms in totals)
+            *(per_second(getattr(total, field_name), covered_ms) for total, covered_ms in totals)
         )
 
 
-def _is_of_group(key: Key) -> bool:
+def _is_group_key(key: Key) -> bool:
     return key[0] in (GROUP_GET, SEND_BACK)
 
 

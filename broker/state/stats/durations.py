@@ -29,7 +29,7 @@ _LOWS_MS: Final = (
 )
 """The start of each cell, which is the end of the one before."""
 
-_SHOWN_FROM_MS: Final[Mapping[int, str]] = {
+_CELLS_FROM_MS: Final[Mapping[int, str]] = {
     0: "<=0ms",
     1: "0~10ms",
     10: "10~50ms",
@@ -51,7 +51,7 @@ class Durations:
     """The durations of one kind in the last full minute, or in the first so far."""
 
     def __init__(self) -> None:
-        self._counts = self._shown = [0] * len(_LOWS_MS)
+        self._counts = self._last_minute = [0] * len(_LOWS_MS)
         self.max_ms = 0
         """The longest duration since the start, in milliseconds."""
 
@@ -62,22 +62,22 @@ class Durations:
 
     def end_minute(self) -> None:
         """Show the counts since the last call, and begin at zero."""
-        self._shown, self._counts = self._counts, [0] * len(_LOWS_MS)
+        self._last_minute, self._counts = self._counts, [0] * len(_LOWS_MS)
 
     def cells(self) -> dict[str, int]:
         """Return the counts by the names of RocketMQ's cells, in their order."""
-        cells = dict.fromkeys(_SHOWN_FROM_MS.values(), 0)
+        cells = dict.fromkeys(_CELLS_FROM_MS.values(), 0)
         name = ""
-        for low_ms, count in zip(_LOWS_MS, self._shown, strict=True):
-            name = _SHOWN_FROM_MS.get(low_ms, name)
+        for low_ms, count in zip(_LOWS_MS, self._last_minute, strict=True):
+            name = _CELLS_FROM_MS.get(low_ms, name)
             cells[name] += count
         return cells
 
     def within_ms(self, share: float) -> int:
         """Return the end, in milliseconds, of the cell by which this share of all was done."""
-        wanted = share * sum(self._shown)
+        wanted = share * sum(self._last_minute)
         done = 0
-        for next_low_ms, count in zip(_LOWS_MS[1:], self._shown, strict=False):
+        for next_low_ms, count in zip(_LOWS_MS[1:], self._last_minute, strict=False):
             done += count
             if done >= wanted:
                 return next_low_ms - 1

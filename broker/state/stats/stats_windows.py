@@ -79,17 +79,17 @@ class Window:
                 total.add(each)
         return total, covered_ms
 
-    def forget(self, is_gone: Callable[[Key], bool]) -> Iterator[None]:
+    def forget(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
         """Drop the sums of keys that are gone, in steps."""
         for _, bucket in tuple(self._buckets):
-            yield from drop(bucket, is_gone)
+            yield from drop(bucket, is_deleted)
 
 
-def drop(sums: Sums, is_gone: Callable[[Key], bool]) -> Iterator[None]:
+def drop(sums: Sums, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
     """Remove the sums of keys that are gone, in steps."""
     for some in in_steps(tuple(sums)):
         for key in some:
-            if is_gone(key):
+            if is_deleted(key):
                 sums.pop(key, None)
         yield
 

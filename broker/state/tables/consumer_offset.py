@@ -14,16 +14,16 @@ from typing import Final, Protocol
 
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
-from .limits import check_room
-from .table import Saver, Table
+from .limits import check_limit
+from .table import TableSaver, Table
 
 _log = logging.getLogger(__name__)
 _SEPARATOR: Final = "@"
-_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
-_BEFORE_ALL: Final = -1
+_NO_OFFSETS: Final[Mapping[int, int]] = MappingProxyType({})
+_BEFORE_FIRST: Final = -1
 
 
-class Span(Protocol):
+class QueueRange(Protocol):
     """Messages of one queue: offsets from ``first`` to before ``next``."""
 
     @property
@@ -53,11 +53,11 @@ class ConsumerOffsetManager:
         """
         self.max_offsets = max_offsets
         self._count = 0
-        self._saver = Saver(table, self.wrapper)
+        self._saver = TableSaver(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
         self._data_version = loaded.data_version
         self._groups: dict[str, dict[str, dict[int, int]]] = defaultdict(dict)
-        self._strange: dict[str, Mapping[int, int]] = {}
+        self._unparsed: dict[str, Mapping[int, int]] = {}
         for key, queues in loaded.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)
             if topic and group and _SEPARATOR not in group:
@@ -71,7 +71,7 @@ class ConsumerOffsetManager:
                 self._groups[group][topic] = right
                 self._count += len(right)
             else:
-                self._strange[key] = queues
+                self._unparsed[key] = queues
 
     @property
     def count(self) -> int:
@@ -96,7 +96,7 @@ class ConsumerOffsetManager:
         stored = self.query(group, topic, queue_id)
         if stored != queue_offset:
             if stored is None:
-                self._make_room(1)
+                self._reserve(1)
             self._groups[group].setdefault(topic, {})[queue_id] = queue_offset
             self._saver.is_dirty = True
 
@@ -107,14 +107,14 @@ class ConsumerOffsetManager:
             TooMany: The table is full.
         """
         stored = self.query(group, topic, queue_id)
-        if queue_offset > (_BEFORE_ALL if stored is None else stored):
+        if queue_offset > (_BEFORE_FIRST if stored is None else stored):
             self.commit(group, topic, queue_id, queue_offset)
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """Return the offsets of one group in one topic, by queue."""
         topics = self._groups.get(group)
         queues = topics.get(topic) if topics is not None else None
-        return MappingProxyType(queues) if queues is not None else _NOTHING
+        return MappingProxyType(queues) if queues is not None else _NO_OFFSETS
 
     def topics_of(self, group: str) -> frozenset[str]:
         """Return the topics in which a group has offsets."""
@@ -124,10 +124,10 @@ class ConsumerOffsetManager:
         """Return the groups that have offsets in a topic."""
         return frozenset(group for group, topics in self._groups.items() if topic in topics)
 
-    def unconsumed(self, spans: Iterable[Span]) -> dict[str, int]:
+    def unconsumed(self, ranges: Iterable[QueueRange]) -> dict[str, int]:
         """Return how many messages of some spans lie at or past each group's offset, if any do."""
-        by_topic: dict[str, list[Span]] = defaultdict(list)
-        for span in spans:
+        by_topic: dict[str, list[QueueRange]] = defaultdict(list)
+        for span in ranges:
             by_topic[span.topic].append(span)
         counts: dict[str, int] = defaultdict(int)
         for group, topics in self._groups.items():
@@ -146,7 +146,7 @@ class ConsumerOffsetManager:
         """
         source, own = self.queues(source_group, topic), self.queues(group, topic)
         if source and source != own:
-            self._make_room(len(source) - len(own))
+            self._reserve(len(source) - len(own))
             self._groups[group][topic] = dict(source)
             self._saver.is_dirty = True
 
@@ -165,7 +165,7 @@ class ConsumerOffsetManager:
                 del self._groups[group]
             self._saver.is_dirty = True
 
-    def limit(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
+    def clamp(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
         """Move offsets beyond the ends of their queues back to these; return their number by topic.
 
         Else their groups would be moved to the ends of their queues later, past all that has come
@@ -182,20 +182,20 @@ class ConsumerOffsetManager:
                         self._saver.is_dirty = True
         return taken_back
 
-    def _make_room(self, more: int) -> None:
+    def _reserve(self, more: int) -> None:
         """Count more offsets; raise TooMany if there is no room."""
-        check_room(
+        check_limit(
             "consumer offsets", self._count, self.max_offsets, "maxConsumerOffsets", more=more
         )
         self._count += more
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """Return all offsets as they are saved."""
-        return self._wrapper({**self._strange, **dict(self._entries())})
+        return self._wrapper({**self._unparsed, **dict(self._entries())})
 
     def wrapper_in_steps(self) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
         """Collect all offsets in steps, each as it is when its turn comes, for an answer."""
-        table = dict(self._strange)
+        table = dict(self._unparsed)
         for key, queues in self._entries():
             table[key] = queues
             yield

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from .changes import Change, Changes
-from .limits import TooMany, check_room
-from .table import Saver, Table
+from .changes import Change, PendingChanges
+from .limits import TooMany, check_limit
+from .table import TableSaver, Table
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics, with values such as ``broker-a:4;broker-b:4`` by topic."""
@@ -37,10 +37,10 @@ class KVConfigs:
     """All key-value configurations. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[KVConfigSerializeWrapper]) -> None:
-        self._saver = Saver(table, self.wrapper)
+        self._saver = TableSaver(table, self.wrapper)
         loaded = table.load(KVConfigSerializeWrapper())
         self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
-        self.changes = Changes[KVName, str](self._restore)
+        self.changes = PendingChanges[KVName, str](self._restore)
         """The changes under way, which undo a `put` or `delete` that is refused."""
 
     def put(
@@ -54,14 +54,14 @@ class KVConfigs:
         before = self.get(namespace, key)
         if before is None:
             there_are = sum(map(len, self._namespaces.values()))
-            check_room("key-value configurations", there_are, VALUES_MAX)
+            check_limit("key-value configurations", there_are, VALUES_MAX)
         if len(namespace) + len(key) + len(value) > CHARACTERS_MAX:
             raise TooMany(
                 f"namespace, key and value have over {CHARACTERS_MAX} characters together"
             )
         self._set(namespace, key, value)
         if change is not None:
-            change.note((namespace, key), before, value)
+            change.record((namespace, key), before, value)
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return one value, or None if it is not set."""
@@ -72,7 +72,7 @@ class KVConfigs:
         before = self.get(namespace, key)
         self._set(namespace, key, None)
         if change is not None:
-            change.note((namespace, key), before, None)
+            change.record((namespace, key), before, None)
 
     def _restore(self, name: KVName, value: str | None) -> None:
         self._set(*name, value)

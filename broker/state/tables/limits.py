@@ -23,12 +23,12 @@ def int32_fault(what: str, value: int | None) -> str | None:
     return f"{what} must be an integer of 32 bits, not {value}"
 
 
-def check_room(what: str, there_are: int, limit: int, setting: str = "", *, more: int = 1) -> None:
+def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: int = 1) -> None:
     """Check that more may be made, by a setting or by a fixed limit.
 
     Raises:
         TooMany: The limit is reached.
     """
-    if more > 0 and there_are + more > limit:
+    if more > 0 and count + more > limit:
         why = f" ({setting}={limit})" if setting else ""
-        raise TooMany(f"there are {there_are} {what} already, and no more are made{why}")
+        raise TooMany(f"there are {count} {what} already, and no more are made{why}")

@@ -16,9 +16,9 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 
-from .changes import Change, Changes
-from .limits import check_room, int32_fault
-from .table import Saver, Table
+from .changes import Change, PendingChanges
+from .limits import check_limit, int32_fault
+from .table import TableSaver, Table
 from .topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
@@ -40,7 +40,7 @@ class SubscriptionGroupManager:
         now_ms: Callable[[], int],
     ) -> None:
         """Load the table; with ``auto_create``, a group is made when its first member comes."""
-        self._saver = Saver(table, self._wrapper_to_save)
+        self._saver = TableSaver(table, self._wrapper_to_save)
         self._auto_create = auto_create
         self.max_groups = max_groups
         self._now_ms = now_ms
@@ -50,10 +50,10 @@ class SubscriptionGroupManager:
             loaded.forbidden_table
         )  # 5.x: nothing is made of it here, and nothing lost
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
-        self.changes = Changes[str, SubscriptionGroupConfig](self._restore)
+        self.changes = PendingChanges[str, SubscriptionGroupConfig](self._restore)
         """The changes under way, which undo a `put` that is refused."""
-        self._leaving: dict[str, None] = {}
-        self.leaving: Container[str] = self._leaving
+        self._deleting: dict[str, None] = {}
+        self.deleting: Container[str] = self._deleting
         """Groups after `begin_deletion`: unchanged until the disk has taken or refused it."""
         self.data_version = loaded.data_version
         for group, config in loaded.subscription_group_table.items():
@@ -80,7 +80,7 @@ class SubscriptionGroupManager:
         """
         may_be_made = self._auto_create or is_system_group(group)
         if group not in self._groups and may_be_made and group_fault(group) is None:
-            self._check_room()
+            self._check_limit()
             self._set(SubscriptionGroupConfig(group_name=group))
         return self._groups.get(group)
 
@@ -99,10 +99,10 @@ class SubscriptionGroupManager:
         group = config.group_name
         known = self._groups.get(group)
         if known is None:
-            self._check_room()
+            self._check_limit()
         self._set(config)
         if change is not None:
-            change.note(group, known, self._groups[group])
+            change.record(group, known, self._groups[group])
 
     def check_list(self, configs: Iterable[SubscriptionGroupConfig]) -> Iterator[None]:
         """Check in steps what `put` of these groups, one after another, would refuse.
@@ -118,39 +118,39 @@ class SubscriptionGroupManager:
             yield
             _check(config)
             if config.group_name not in self._groups and config.group_name not in new:
-                check_room("groups", len(self._groups) + len(new), self.max_groups, "maxGroups")
+                check_limit("groups", len(self._groups) + len(new), self.max_groups, "maxGroups")
                 new[config.group_name] = None
 
-    def _check_room(self) -> None:
-        check_room("groups", len(self._groups), self.max_groups, "maxGroups")
+    def _check_limit(self) -> None:
+        check_limit("groups", len(self._groups), self.max_groups, "maxGroups")
 
     def begin_deletion(self, group: str) -> None:
         """Have the next `save` leave out a group, which goes on as it was until then.
 
         Afterwards, `delete` or `keep` has to be called.
         """
-        self._leaving[group] = None
+        self._deleting[group] = None
         if group in self._groups:
-            self._changed()
+            self._mark_changed()
 
-    def keep(self, group: str) -> None:
+    def cancel_deletion(self, group: str) -> None:
         """Let a group go on whose deletion could not be saved."""
-        del self._leaving[group]
+        del self._deleting[group]
         if group in self._groups:
-            self._changed()
+            self._mark_changed()
 
     def delete(self, group: str) -> None:
         """Forget a group that the disk does not have any more; its offsets are in another table."""
         self.changes.forget(group)
         self._groups.pop(group, None)
-        del self._leaving[group]
+        del self._deleting[group]
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """Return all groups and their version, for answers."""
         return self._wrapper(dict(self._groups))
 
     def _wrapper_to_save(self) -> SubscriptionGroupWrapper:
-        leaving = tuple(self._leaving)  # first, as what is deleted meanwhile is in neither
+        leaving = tuple(self._deleting)  # first, as what is deleted meanwhile is in neither
         groups = dict(self._groups)
         for group in leaving:
             groups.pop(group, None)
@@ -175,17 +175,17 @@ class SubscriptionGroupManager:
     def _set(self, config: SubscriptionGroupConfig) -> None:
         if self._groups.get(config.group_name) != config:
             self._groups[config.group_name] = config
-            self._changed()
+            self._mark_changed()
 
     def _restore(self, group: str, config: SubscriptionGroupConfig | None) -> None:
         if config is None:
             del self._groups[group]
-            self._changed()
+            self._mark_changed()
         else:
             self._set(config)
 
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next(self._now_ms())
+    def _mark_changed(self) -> None:
+        self.data_version = self.data_version.next_version(self._now_ms())
         self._saver.is_dirty = True
 
 
@@ -194,7 +194,7 @@ def _check(config: SubscriptionGroupConfig) -> None:
     fault = (
         group_fault(config.group_name)
         or _fault_of_numbers(config)
-        or _fault_of_forms(config)
+        or _fault_of_types(config)
         or _fault_of_size(config)
     )
     if fault is not None:
@@ -220,7 +220,7 @@ def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
     )
 
 
-def _fault_of_forms(config: SubscriptionGroupConfig) -> str | None:
+def _fault_of_types(config: SubscriptionGroupConfig) -> str | None:
     """Return what a broker in Java could not make its objects of, if it opened the table."""
     if not isinstance(config.group_retry_policy, dict | None):
         return f"groupRetryPolicy of group {config.group_name} must be an object"

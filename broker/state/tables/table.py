@@ -19,7 +19,7 @@ class Table(Protocol[Body]):
         """Replace the table; it is durable when this returns."""
 
 
-class Saver(Generic[Body]):
+class TableSaver(Generic[Body]):
     """Saves a table if it has changed, in any thread, beside changes in the broker's own."""
 
     def __init__(

@@ -17,7 +17,7 @@ from rmq_spark.wire.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
     DLQ_PREFIX,
-    NOT_TO_BE_SENT_TO,
+    NOT_ALLOWED_SEND_TOPICS,
     OFFSET_MOVED_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -31,13 +31,13 @@ from rmq_spark.wire.names import (
     topic_fault,
 )
 
-from .changes import Change, Changes
-from .limits import check_room, int32_fault
-from .table import Saver, Table
+from .changes import Change, PendingChanges
+from .limits import check_limit, int32_fault
+from .table import TableSaver, Table
 
 __all__ = [
     "DLQ_PREFIX",
-    "NOT_TO_BE_SENT_TO",
+    "NOT_ALLOWED_SEND_TOPICS",
     "RETRY_PREFIX",
     "SYSTEM_TOPICS",
     "TopicConfigManager",
@@ -75,7 +75,7 @@ class TopicConfigManager:
         now_ms: Callable[[], int],
     ) -> None:
         """Load the table; with ``auto_create``, a message to an unknown topic makes the topic."""
-        self._saver = Saver(table, self.wrapper, self._note_saved)
+        self._saver = TableSaver(table, self.wrapper, self._record_saved)
         self._auto_create = auto_create
         self.max_topics = max_topics
         self.max_queues = max_queues
@@ -85,13 +85,13 @@ class TopicConfigManager:
         self._queues = sum(map(_queues_of, self._topics.values()))
         self.data_version = loaded.data_version
         for name, config in loaded.topic_config_table.items():
-            self._set_right(name, config)
+            self._repair(name, config)
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
-        self.changes = Changes[str, TopicConfig](self._restore)
+        self.changes = PendingChanges[str, TopicConfig](self._restore)
         """The changes under way, which undo a `put` that is refused."""
-        self._leaving: dict[str, None] = {}
-        self.leaving: Container[str] = self._leaving
+        self._deleting: dict[str, None] = {}
+        self.deleting: Container[str] = self._deleting
         """Topics after `begin_deletion`: none takes messages, or is made, until it is gone."""
         for config in _system_topics(cluster_name, broker_name):
             if config.topic_name not in self._topics:
@@ -99,7 +99,7 @@ class TopicConfigManager:
         self._set_default_topic(default_queue_nums)
         self._set_schedule_topic(delay_levels)
 
-    def _set_right(self, name: str, config: TopicConfig) -> None:
+    def _repair(self, name: str, config: TopicConfig) -> None:
         """Correct what only somebody's hand writes into the table, and nothing here could serve."""
         if config.topic_name != name:
             _log.warning(
@@ -153,12 +153,12 @@ class TopicConfigManager:
         _check(config)
         known = self._topics.get(config.topic_name)
         if known is None:
-            self._check_room()
+            self._check_limits()
         more = _queues_of(config) - _queues_of(known)
-        check_room("queues", self._queues, self.max_queues, "maxQueues", more=more)
+        check_limit("queues", self._queues, self.max_queues, "maxQueues", more=more)
         self._set(config)
         if change is not None:
-            change.note(config.topic_name, known, self._topics[config.topic_name])
+            change.record(config.topic_name, known, self._topics[config.topic_name])
 
     def check_list(self, configs: Iterable[TopicConfig]) -> Iterator[None]:
         """Check in steps what `put` of these topics, one after another, would refuse.
@@ -176,15 +176,15 @@ class TopicConfigManager:
             _check(config)
             known = wanted.get(config.topic_name) or self._topics.get(config.topic_name)
             if known is None:
-                check_room("topics", topics, self.max_topics, "maxTopics")
+                check_limit("topics", topics, self.max_topics, "maxTopics")
                 topics += 1
             more = _queues_of(config) - _queues_of(known)
-            check_room("queues", queues, self.max_queues, "maxQueues", more=more)
+            check_limit("queues", queues, self.max_queues, "maxQueues", more=more)
             queues += more
             wanted[config.topic_name] = config
 
-    def _check_room(self) -> None:
-        check_room("topics", len(self._topics), self.max_topics, "maxTopics")
+    def _check_limits(self) -> None:
+        check_limit("topics", len(self._topics), self.max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         """Return a topic, made like ``default_topic`` if missing, or None if it may not be made.
@@ -199,7 +199,7 @@ class TopicConfigManager:
         if known is not None:
             return known
         if topic.startswith(RETRY_PREFIX):
-            self._check_room()
+            self._check_limits()
             return self.create_in_send_back(topic, 1)
         default = self._topics.get(default_topic)
         if not self._auto_create or default is None or not default.perm & _INHERIT:
@@ -225,7 +225,7 @@ class TopicConfigManager:
         self._set(made)
         return self._topics[topic]
 
-    def widen(self, topic: str, queue_nums: int) -> None:
+    def add_queues(self, topic: str, queue_nums: int) -> None:
         """Give an existing topic at least this many queues, to read and to write."""
         config = self._topics[topic]
         self._set(
@@ -237,23 +237,23 @@ class TopicConfigManager:
         )
 
     def begin_deletion(self, topic: str) -> None:
-        """Begin to delete a topic: it stays as it is, and is among those that are `leaving`.
+        """Begin to delete a topic: it stays as it is, and is among those that are `deleting`.
 
-        Afterwards comes `delete`, after which it is `leaving` until that is saved; or `keep`.
+        Afterwards comes `delete`, after which it is `deleting` until that is saved; or `keep`.
         """
-        self._leaving[topic] = None
+        self._deleting[topic] = None
 
-    def keep(self, topic: str) -> None:
+    def cancel_deletion(self, topic: str) -> None:
         """Let a topic go on whose deletion has failed."""
-        self._leaving.pop(topic, None)
+        self._deleting.pop(topic, None)
 
     def delete(self, topic: str) -> None:
         """Forget a topic; what lies in its queues is the store's business."""
         self.changes.forget(topic)
         if topic in self._topics:
             self._remove(topic)
-        elif topic in self._leaving:
-            self._changed()
+        elif topic in self._deleting:
+            self._mark_changed()
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """Return all topics and their version, as they are saved, answered and registered."""
@@ -273,24 +273,24 @@ class TopicConfigManager:
     def is_saved(self, config: TopicConfig) -> bool:
         """Return whether the disk has a topic as it is configured here, and it is to stay."""
         topic = config.topic_name
-        return self._saved.get(topic) is config and topic not in self._leaving
+        return self._saved.get(topic) is config and topic not in self._deleting
 
-    def _note_saved(self, saved: TopicConfigSerializeWrapper) -> None:
+    def _record_saved(self, saved: TopicConfigSerializeWrapper) -> None:
         self._saved = saved.topic_config_table
-        for topic in tuple(self._leaving):
+        for topic in tuple(self._deleting):
             if topic not in self._saved and topic not in self._topics:
-                self.keep(topic)  # its name is free again
+                self.cancel_deletion(topic)  # its name is free again
 
     def _set(self, config: TopicConfig) -> None:
         known = self._topics.get(config.topic_name)
         if known != config:
             self._queues += _queues_of(config) - _queues_of(known)
             self._topics[config.topic_name] = config
-            self._changed()
+            self._mark_changed()
 
     def _remove(self, topic: str) -> None:
         self._queues -= _queues_of(self._topics.pop(topic))
-        self._changed()
+        self._mark_changed()
 
     def _restore(self, topic: str, config: TopicConfig | None) -> None:
         if config is None:
@@ -298,8 +298,8 @@ class TopicConfigManager:
         else:
             self._set(config)
 
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next(self._now_ms())
+    def _mark_changed(self) -> None:
+        self.data_version = self.data_version.next_version(self._now_ms())
         self._saver.is_dirty = True
 
 

@@ -15,15 +15,15 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import light_queue_fault
-from rmq_spark.wire.properties import DELAY, TIMERS
+from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
-from ..errors import Lacking, StoreFailed
-from ..log.commit_log import CommitLog, ManyRecords, Placed
+from ..errors import TransientFailure, StoreFailed
+from ..log.commit_log import CommitLog, EncodedRecords, AppendedRange
 from ..records.encoding import RecordTemplate, UniformBatch, UniformParts
 from ..records.marks import NO_MARK, mark_rows
-from ..records.recent_writes import Fresh, FreshChunk
+from ..records.recent_writes import RecentWriteQueue, RecentChunk
 from ..records.topic_names import topic_fault
 from ..records.transaction_states import TRANSACTION_MASK
 from ..results import (
@@ -34,14 +34,14 @@ from ..results import (
     PutMessageStatus,
     QueueOffset,
 )
-from ..steps import Answer, Waiting
-from .message_appender import MessageAppender, illegal, unavailable
+from ..steps import ResultT, Steps
+from .message_appender import MessageAppender, illegal_result, unavailable_result
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmq_spark.wire.chunk import RecordChunk
-    from rmq_spark.wire.chunk.checksums import Sealing
+    from rmq_spark.wire.chunk.checksums import ChecksumWriter
 
 
 # ---- LargeBatch: very many messages of one template that go into the log together, prepared in
@@ -51,13 +51,13 @@ _PART_RECORDS = 4_096
 """Records of one part, whose bytes stay in the processor's cache while they get their places."""
 
 
-class Part(NamedTuple):
+class RecordPart(NamedTuple):
     """Some records of a batch or a chunk, and what is needed to append them."""
 
     chunk: RecordChunk
     timestamps_at: npt.NDArray[np.int64]
     """The places of the store timestamps, counted from the start of each record."""
-    sealing: Sealing
+    sealing: ChecksumWriter
 
 
 class LargeBatch:
@@ -70,42 +70,42 @@ class LargeBatch:
         """The sizes of the records, in bytes."""
         self.size = 0
         """The size of all records together, in bytes."""
-        self.longest_body = self.longest_properties = 0
+        self.body_bytes_max = self.properties_bytes_max = 0
         self._template = template
         self._born_timestamp = born_timestamp
-        self._parts: list[_Begun] = []
+        self._parts: list[_PartBuilder] = []
 
     def add(self, parts: UniformParts) -> None:
         """Add some messages, at least one; raise RecordError if one cannot be stored."""
         batch = UniformBatch(self._template, parts, self._born_timestamp)
         if not self._parts or len(self._parts[-1].sizes) + len(batch.sizes) > _PART_RECORDS:
-            self._parts.append(_Begun(bytearray(), [], []))
+            self._parts.append(_PartBuilder(bytearray(), [], []))
         begun = self._parts[-1]
-        begun.records.extend(batch.sealed(FIRST_IN_QUEUE, LOG_START, 0))
+        begun.records.extend(batch.encode(FIRST_IN_QUEUE, LOG_START, 0))
         begun.sizes.extend(batch.sizes)
         begun.body_crcs.extend(map(crc32, parts.bodies))
         self.sizes += batch.sizes
         self.size += batch.size
-        self.longest_body = max(self.longest_body, *map(len, parts.bodies))
-        self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
+        self.body_bytes_max = max(self.body_bytes_max, *map(len, parts.bodies))
+        self.properties_bytes_max = max(self.properties_bytes_max, *map(len, parts.properties))
 
-    def ready(self) -> Waiting[list[Part]]:
+    def build(self) -> Steps[list[RecordPart]]:
         """Return, in steps, all records without their places, and what seals them; end additions.
 
         Raises:
             OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.
         """
-        yield from bulk_tools.when_loaded()
+        yield from bulk_tools.load_in_steps()
         parts = []
         for begun in self._parts:
             chunk = bulk_tools.RecordChunk(begun.records, begun.sizes)
             chunk.body_crcs = np.array(begun.body_crcs, np.uint32)
-            parts.append(part_of(chunk))
+            parts.append(make_part(chunk))
             yield None
         return parts
 
 
-class _Begun(NamedTuple):
+class _PartBuilder(NamedTuple):
     """A part that is being put together."""
 
     records: bytearray
@@ -113,9 +113,9 @@ class _Begun(NamedTuple):
     body_crcs: list[int]
 
 
-def part_of(chunk: RecordChunk) -> Part:
+def make_part(chunk: RecordChunk) -> RecordPart:
     """Prepare records for an append, which have room for their checksums."""
-    return Part(chunk, chunk.store_timestamp_at - chunk.starts, bulk_tools.Sealing(chunk))
+    return RecordPart(chunk, chunk.store_timestamp_at - chunk.starts, bulk_tools.ChecksumWriter(chunk))
 
 
 Sizes: TypeAlias = "npt.ArrayLike"
@@ -124,25 +124,25 @@ Sizes: TypeAlias = "npt.ArrayLike"
 
 RECORDS_MAX: Final = 32_768
 """The maximum number of records of a chunk, which one step appends in some ten milliseconds."""
-RECORDS_TOGETHER: Final = 16_384
+RECORDS_PER_STEP: Final = 16_384
 """The number of records that one step appends where others may come between them."""
 _PART_BYTES = 1 << 20
 """Bytes of records to check at a time, in a few milliseconds."""
 
-A_WHOLE_TURN: Final[Future[None]] = Future()
+FULL_TURN: Final[Future[None]] = Future()
 """A future that is done. It is yielded before an append of very many records, which goes on in a
 turn of its loop of which nothing has been used."""
-A_WHOLE_TURN.set_result(None)
+FULL_TURN.set_result(None)
 
 Admit: TypeAlias = Callable[[], object]
 """A function that raises if messages may not be put now: their topic may be gone meanwhile."""
 
 
-class Checked(NamedTuple):
+class CheckedChunk(NamedTuple):
     """The checked records of a chunk, and their queue."""
 
     queue: QueueKey
-    parts: Sequence[Part]
+    parts: Sequence[RecordPart]
 
     @property
     def rows(self) -> int:
@@ -154,91 +154,91 @@ class Checked(NamedTuple):
         for part in self.parts:
             mark_rows(part.chunk, mark)
 
-    def by_turns(self) -> Iterator[Checked]:
+    def split_by_step(self) -> Iterator[CheckedChunk]:
         """Yield all records in their order, as many at a time as one step appends of them."""
-        some: list[Part] = []
+        some: list[RecordPart] = []
         rows = 0
         for part in self.parts:
-            if some and rows + len(part.chunk) > RECORDS_TOGETHER:
-                yield Checked(self.queue, some)
+            if some and rows + len(part.chunk) > RECORDS_PER_STEP:
+                yield CheckedChunk(self.queue, some)
                 some, rows = [], 0
             some.append(part)
             rows += len(part.chunk)
-        yield Checked(self.queue, some)
+        yield CheckedChunk(self.queue, some)
 
 
 class ChunkAppender:
     """The appender of chunks of records, and of large batches."""
 
-    def __init__(self, log: CommitLog, appender: MessageAppender, fresh: Fresh[FreshChunk]) -> None:
-        """Prepare; ``appender`` is the only other writer, ``fresh`` gets what is written."""
+    def __init__(self, log: CommitLog, appender: MessageAppender, recent_writes: RecentWriteQueue[RecentChunk]) -> None:
+        """Prepare; ``appender`` is the only other writer, ``recent_writes`` gets what is written."""
         self._log = log
         self._appender = appender
-        self._fresh = fresh
+        self._recent_writes = recent_writes
 
-    def put_chunk(self, records: Buffer, sizes: Sizes, admit: Admit) -> Waiting[PutMessageResult]:
+    def put_chunk(self, records: Buffer, sizes: Sizes, admit: Admit) -> Steps[PutMessageResult]:
         """Append ready-encoded records of one topic and queue, each checked as if it came alone.
 
         The checks come in steps, and the append with the last, behind ``admit``. The records may be
         spread over two files; then a failure between leaves the first part in the log, and the
         result says how many messages that is.
         """
-        checked = yield from self.checked(records, sizes)
+        checked = yield from self.check(records, sizes)
         if isinstance(checked, PutMessageResult):
             return checked
         checked.mark(NO_MARK)  # whatever they bring: what is rolled back is known by it
-        yield A_WHOLE_TURN
+        yield FULL_TURN
         admit()
         return self.put_checked(checked)
 
-    def put_checked(self, checked: Checked) -> PutMessageResult:
+    def put_checked(self, checked: CheckedChunk) -> PutMessageResult:
         """Append what `checked` has returned, once."""
-        return self._appender.in_turn(
+        return self._appender.append_in_order(
             checked.queue, partial(self._append, checked.parts), checked.rows
         )
 
-    def checked(
+    def check(
         self, records: Buffer, sizes: Sizes, *, are_known: bool = False
-    ) -> Waiting[Checked | PutMessageResult]:
+    ) -> Steps[CheckedChunk | PutMessageResult]:
         """Check records, in steps; return what is to be appended, or why they cannot be.
 
         Of records that ``are_known``, as they are those of an earlier check byte by byte, only the
         sizes are looked at once more: what may be has other limits by now, perhaps. How many there
         are counts only where they have to be appended in one step.
         """
-        yield from bulk_tools.when_loaded()
+        yield from bulk_tools.load_in_steps()
         all_sizes = np.asarray(sizes)
         if len(all_sizes) > RECORDS_MAX and not are_known:
-            return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
-        parts: list[Part] = []
+            return illegal_result(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
+        parts: list[RecordPart] = []
         queues: dict[QueueKey, None] = {}
         try:
-            for first, data, part_sizes in _parted(records, all_sizes):
+            for first, data, part_sizes in _split(records, all_sizes):
                 try:
                     chunk = bulk_tools.with_empty_checksums(
                         bulk_tools.RecordChunk(data, part_sizes)
                     )
-                    fault = self._too_long(chunk) or (None if are_known else self._fault_of(chunk))
+                    fault = self._size_fault(chunk) or (None if are_known else self._fault_of(chunk))
                 except RecordError as error:
-                    return illegal(f"{error}; counted from record {first}" if first else str(error))
+                    return illegal_result(f"{error}; counted from record {first}" if first else str(error))
                 if fault is not None:
-                    return illegal(fault)
+                    return illegal_result(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
-                parts.append(part_of(chunk))
+                parts.append(make_part(chunk))
                 yield None
         except RecordError as error:
-            return illegal(str(error))
+            return illegal_result(str(error))
         if not parts:
-            return illegal("the chunk is empty")
+            return illegal_result("the chunk is empty")
         if len(queues) != 1:
-            return illegal("the records must be of one queue")
+            return illegal_result("the records must be of one queue")
         (queue,) = queues
         fault = topic_fault(queue[0]) or light_queue_fault(queue[0])
         if fault is not None:
-            return illegal(fault)
-        return Checked(queue, parts)
+            return illegal_result(fault)
+        return CheckedChunk(queue, parts)
 
-    def _too_long(self, chunk: RecordChunk) -> str | None:
+    def _size_fault(self, chunk: RecordChunk) -> str | None:
         """Return why a record can never be put, by the limits of single messages, or None."""
         longest, bytes_max = int(chunk.body_length.max()), self._appender.message_bytes_max
         if longest > bytes_max:
@@ -257,7 +257,7 @@ class ChunkAppender:
         chunk.check_crcs()
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return "half messages cannot come in a chunk"
-        for name in (DELAY, *TIMERS):
+        for name in (DELAY, *TIMER_PROPERTIES):
             if chunk.properties.values(name).null_count < len(chunk):
                 return f"messages to be delivered later (property {name}) cannot come in a chunk"
         return None
@@ -268,7 +268,7 @@ class ChunkAppender:
         parts: Iterable[UniformParts],
         born_timestamp: int,
         admit: Admit,
-    ) -> Waiting[tuple[PutMessageResult, Sequence[int]]]:
+    ) -> Steps[tuple[PutMessageResult, Sequence[int]]]:
         """Append a batch of very many messages, all or none, in steps; return the sizes, too.
 
         The last step is ``admit`` and the append.
@@ -279,52 +279,52 @@ class ChunkAppender:
                 batch.add(each)
                 yield None
         except RecordError as error:
-            return illegal(str(error)), []
-        ready = yield from batch.ready()
-        yield A_WHOLE_TURN
+            return illegal_result(str(error)), []
+        ready = yield from batch.build()
+        yield FULL_TURN
         admit()
         return self._put_batch(batch, ready), batch.sizes
 
-    def _put_batch(self, batch: LargeBatch, parts: Sequence[Part]) -> PutMessageResult:
-        fault = self._appender.fault_in(batch.queue, batch.longest_body, batch.longest_properties)
+    def _put_batch(self, batch: LargeBatch, parts: Sequence[RecordPart]) -> PutMessageResult:
+        fault = self._appender.put_fault(batch.queue, batch.body_bytes_max, batch.properties_bytes_max)
         fault = fault or self._appender.size_fault(batch.size, batch.sizes)
         if fault is not None:
             return fault
 
         def append(queue_offset: QueueOffset) -> PutMessageResult:
-            many: list[ManyRecords] = []
+            many: list[EncodedRecords] = []
             count = 0
             for part in parts:
                 many.append(_rows_of(part, 0, len(part.chunk), queue_offset + count))
                 count += len(part.chunk)
             try:
                 position, end_offset, timestamp = self._log.append_many(many)
-            except (Lacking, StoreFailed) as error:
-                return unavailable(error)
+            except (TransientFailure, StoreFailed) as error:
+                return unavailable_result(error)
             place = position
             for part, records in zip(parts, many, strict=True):
-                self._remember(part, records, place, timestamp)
+                self._add_recent(part, records, place, timestamp)
                 place += len(records.data)
             return PutMessageResult(
                 PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count
             )
 
-        return self._appender.in_turn(batch.queue, append, len(batch.sizes))
+        return self._appender.append_in_order(batch.queue, append, len(batch.sizes))
 
-    def _append(self, parts: Sequence[Part], queue_offset: QueueOffset) -> PutMessageResult:
+    def _append(self, parts: Sequence[RecordPart], queue_offset: QueueOffset) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""
         first: PutMessageResult | None = None
         done = 0
         for part in parts:
             row = 0
             while row < len(part.chunk):
-                end = row + self._fitting(part.chunk.sizes[row:])
+                end = row + self._count_fitting(part.chunk.sizes[row:])
                 try:
                     position, end_offset, timestamp = self._append_rows(
                         part, row, end, queue_offset + done
                     )
-                except (Lacking, StoreFailed) as error:
-                    return first or unavailable(error)
+                except (TransientFailure, StoreFailed) as error:
+                    return first or unavailable_result(error)
                 done += end - row
                 row = end
                 first = PutMessageResult(
@@ -335,22 +335,22 @@ class ChunkAppender:
                     timestamp,
                     done,
                 )
-        return first or illegal("the chunk is empty")
+        return first or illegal_result("the chunk is empty")
 
-    def _append_rows(self, part: Part, first: int, end: int, queue_offset: QueueOffset) -> Placed:
+    def _append_rows(self, part: RecordPart, first: int, end: int, queue_offset: QueueOffset) -> AppendedRange:
         records = _rows_of(part, first, end, queue_offset)
         position, end_offset, timestamp = self._log.append_many([records])
         if end - first == len(part.chunk):  # one in two files is read from the log
-            self._remember(part, records, position, timestamp)
+            self._add_recent(part, records, position, timestamp)
         return position, end_offset, timestamp
 
-    def _remember(
-        self, part: Part, records: ManyRecords, position: PhysicalOffset, timestamp: int
+    def _add_recent(
+        self, part: RecordPart, records: EncodedRecords, position: PhysicalOffset, timestamp: int
     ) -> None:
-        part.chunk.stored_at(records.queue_offsets, timestamp)
-        self._fresh.add(FreshChunk(part.chunk, position, position + len(records.data)))
+        part.chunk.set_stored(records.queue_offsets, timestamp)
+        self._recent_writes.add(RecentChunk(part.chunk, position, position + len(records.data)))
 
-    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
+    def _count_fitting(self, sizes: npt.NDArray[np.int64]) -> int:
         """Return how many of the next records fit into the current file, else into a new one."""
         room = self._log.room_in_file()
         ends = np.cumsum(sizes)
@@ -360,20 +360,20 @@ class ChunkAppender:
         return count
 
 
-def _rows_of(part: Part, first: int, end: int, queue_offset: QueueOffset) -> ManyRecords:
+def _rows_of(part: RecordPart, first: int, end: int, queue_offset: QueueOffset) -> EncodedRecords:
     """Return some records of a part as they are appended, from an offset of their queue on."""
     chunk = part.chunk
     starts = chunk.starts[first:end] - chunk.starts[first]
-    return ManyRecords(
+    return EncodedRecords(
         chunk.data[int(chunk.starts[first]) : int(chunk.ends[end - 1])],
         chunk.sizes[first:end],
         np.arange(queue_offset, queue_offset + end - first),
         starts + part.timestamps_at[first:end],
-        partial(part.sealing.seal, first, end),
+        partial(part.sealing.write, first, end),
     )
 
 
-def _parted(
+def _split(
     records: Buffer, sizes: npt.NDArray[np.integer[Any]]
 ) -> Iterator[tuple[int, bytearray, npt.NDArray[np.integer[Any]]]]:
     """Copy parts of a chunk, each with the number of its first record and its records' sizes.
@@ -408,7 +408,7 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
     ]
 
 
-def finished(steps: Waiting[Answer]) -> Answer:
+def run_steps(steps: Steps[ResultT]) -> ResultT:
     """Take all steps at once, waiting in this thread where one has to, and return their result."""
     try:
         while True:
@@ -416,5 +416,5 @@ def finished(steps: Waiting[Answer]) -> Answer:
             if awaited is not None:
                 awaited.exception()  # returns when it is done
     except StopIteration as end:
-        result: Answer = end.value
+        result: ResultT = end.value
         return result

@@ -27,20 +27,20 @@ from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
-from ..errors import Lacking, StoreFailed, what_is_wrong
+from ..errors import TransientFailure, StoreFailed, describe_error
 from ..log.commit_log import BLANK_BYTES, CommitLog, Draft
 from ..queues.queue_table import QueueTable
 from ..records.encoding import (
-    EvenBatch,
+    FixedSizeBatch,
     RecordDraft,
     RecordRun,
     RecordTemplate,
     UniformBatch,
     UniformParts,
     draft_of,
-    ready_properties,
+    terminated_properties,
 )
-from ..records.recent_writes import Fresh, FreshRecord, FreshRows, FreshRun
+from ..records.recent_writes import RecentWriteQueue, RecentRecord, FixedSizeRun, RecentRun
 from ..records.topic_names import topic_fault
 from ..records.transaction_states import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from ..results import (
@@ -61,10 +61,10 @@ _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
 
 
 _new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
-_new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
+_new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
 
 
-class TopicNumbers(NamedTuple):
+class TopicEnds(NamedTuple):
     """The end of the log at one moment, and the next offset of each of a topic's queues then."""
 
     log_end_offset: PhysicalOffset
@@ -79,12 +79,12 @@ class MessageAppender:
         log: CommitLog,
         queues: QueueTable,
         message_bytes_max: int,
-        refusal: Callable[[], str | None],
-        fresh: Fresh[FreshRun | FreshRows],
+        refusal_reason: Callable[[], str | None],
+        recent_writes: RecentWriteQueue[RecentRun | FixedSizeRun],
     ) -> None:
         """Prepare the only writer of a log.
 
-        ``refusal`` returns why the store takes no messages now, or None; ``fresh`` gets what is
+        ``refusal_reason`` returns why the store takes no messages now, or None; ``recent_writes`` gets what is
         written.
         """
         self.message_bytes_max = message_bytes_max
@@ -94,14 +94,14 @@ class MessageAppender:
         """The bytes that a client's record may have, so that its dead letter fits as well."""
         self._log = log
         self._queues = queues
-        self._refusal = refusal
-        self._fresh = fresh
+        self._refusal_reason = refusal_reason
+        self._recent_writes = recent_writes
         self._lock = threading.Lock()
         self._next_offsets: dict[QueueKey, QueueOffset] = {}
-        self._later: list[FreshRecord] = []
+        self._buffered: list[RecentRecord] = []
         """The records that have their places and are not written yet."""
-        self._put_later: list[PutMessageResult] = []
-        """The known results of all that was put later since the last `write_out`."""
+        self._buffered_results: list[PutMessageResult] = []
+        """The known results of all that was put later since the last `write_buffered`."""
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append a message that was stored before, elsewhere in the log.
@@ -112,14 +112,14 @@ class MessageAppender:
         try:
             draft = draft_of(message)
         except RecordError as error:
-            return illegal(str(error))
-        fault = self.fault_in((draft.topic, draft.queue_id), 0, len(draft.properties))
+            return illegal_result(str(error))
+        fault = self.put_fault((draft.topic, draft.queue_id), 0, len(draft.properties))
         return fault or self._put(draft, self.file_room)
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are bytes already."""
         queue, lengths = (draft.topic, draft.queue_id), (len(draft.body), len(draft.properties))
-        return self.fault_in(queue, *lengths) or self._put(draft, self.record_room)
+        return self.put_fault(queue, *lengths) or self._put(draft, self.record_room)
 
     def _put(self, draft: RecordDraft, room: int) -> PutMessageResult:
         try:
@@ -129,12 +129,12 @@ class MessageAppender:
             has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
             return self._append(draft, (draft.topic, draft.queue_id), 1 if has_offset else 0, 1)
         except RecordError as error:
-            return illegal(str(error))
+            return illegal_result(str(error))
 
-    def put_later(
+    def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Queue one message for the next `write_out`. Return None, or why it was refused.
+        """Queue one message for the next `write_buffered`. Return None, or why it was refused.
 
         It may be written earlier. All puts have to come from one thread.
         """
@@ -144,28 +144,28 @@ class MessageAppender:
             or len(body) > self.message_bytes_max
             or len(properties) > _PROPERTIES_BYTES_MAX
         ):
-            fault = self.fault_in(queue, len(body), len(properties))
+            fault = self.put_fault(queue, len(body), len(properties))
             if fault is not None:
                 return fault
-        properties = ready_properties(properties)
+        properties = terminated_properties(properties)
         size = template.fixed_bytes + len(body) + len(properties)
         if size > self.record_room:
             return self._too_long(size, self.record_room)
         with self._lock:
-            refusal = self._refusal()
+            refusal = self._refusal_reason()
             if refusal is not None:
-                return unavailable(refusal)
+                return unavailable_result(refusal)
             try:
-                position = self._log.place_later(size, self._write_later)
+                position = self._log.reserve_buffered(size, self._write_buffered)
             except StoreFailed as error:
-                return unavailable(error)
+                return unavailable_result(error)
             queue_offset = self.next_offset(queue)
-            self._later.append(
-                _new_fresh(FreshRecord, (queue, queue_offset, position, size, properties))
+            self._buffered.append(
+                _new_recent_record(RecentRecord, (queue, queue_offset, position, size, properties))
             )
             try:
                 self._next_offsets[queue] = queue_offset + 1
-                self._log.append_later(
+                self._log.append_buffered(
                     position,
                     size,
                     template.seal,
@@ -176,17 +176,17 @@ class MessageAppender:
                     queue_offset,
                 )
             except BaseException as error:  # memory may be lacking for any of it
-                self._later.pop()
+                self._buffered.pop()
                 self._next_offsets[queue] = queue_offset
                 if not isinstance(error, struct.error):
                     raise
-                return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
+                return illegal_result(str(replace(template.common, born_timestamp=born_timestamp).fault()))
         return None
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
         """Append messages in one write, all or none, behind all that was put before.
 
-        Return None, and do nothing, if they are for `put_later`: a queue that is new here, a part
+        Return None, and do nothing, if they are for `put_buffered`: a queue that is new here, a part
         over its limit, or no room for all of them in the file that the log is in.
         """
         if (
@@ -196,13 +196,13 @@ class MessageAppender:
         ):
             return None
         with self._lock:
-            self._write_later()
+            self._write_buffered()
             next_offsets, log = self._next_offsets, self._log
             if not next_offsets.keys() >= run.queues or run.size > log.room_in_file():
                 return None
-            refusal = self._refusal()
+            refusal = self._refusal_reason()
             if refusal is not None:
-                return unavailable(refusal)
+                return unavailable_result(refusal)
             log_end = log.written_offset
             try:
                 run.next_offsets = {queue: next_offsets[queue] for queue in run.queues}
@@ -210,62 +210,62 @@ class MessageAppender:
             except Exception as error:
                 if log.written_offset != log_end:
                     raise
-                return unavailable(what_is_wrong(error))
+                return unavailable_result(describe_error(error))
             finally:
                 if log.written_offset != log_end:
                     next_offsets.update(run.next_offsets)
-            self._fresh.add(run.fresh)
+            self._recent_writes.add(run.recent)
         return PutMessageResult(_PUT_OK, place, FIRST_IN_QUEUE, end, timestamp, len(run.sizes))
 
-    def write_out(self) -> bool:
+    def write_buffered(self) -> bool:
         """Write the messages that were put later. Return whether there are new `results`."""
-        if not self._later and not self._put_later:
+        if not self._buffered and not self._buffered_results:
             return False
         with self._lock:
-            self._write_later()
+            self._write_buffered()
         return True
 
     def results(self) -> Sequence[PutMessageResult]:
         """Return the results of all messages that were put later, since the last call."""
         with self._lock:
-            results, self._put_later = self._put_later, []
+            results, self._buffered_results = self._buffered_results, []
         return results
 
-    def _write_later(self) -> None:
+    def _write_buffered(self) -> None:
         """Write all messages that were put later, or none; then their offsets are free again.
 
         The results are ready before the write, so that a lack of memory cannot lose them.
         """
-        if not self._later:
+        if not self._buffered:
             return
-        later, self._later = self._later, []
+        later, self._buffered = self._buffered, []
         try:
-            timestamp = self._log.later_timestamp
-            run = FreshRun(later, timestamp, self._log.end_offset)
-            results = self._put_later + [
+            timestamp = self._log.buffered_timestamp
+            run = RecentRun(later, timestamp, self._log.end_offset)
+            results = self._buffered_results + [
                 _new_result(
                     PutMessageResult, (_PUT_OK, at, queue_offset, at + size, timestamp, 1, None)
                 )
                 for _, queue_offset, at, size, _ in later
             ]
-            self._log.write_out()
+            self._log.write_buffered()
         except Exception as error:  # noqa: BLE001  # whatever it is, none of them may be left without a word
-            self._log.give_up_later()
+            self._log.discard_buffered()
             for queue, queue_offset, _, _, _ in reversed(later):
                 self._next_offsets[queue] = queue_offset
-            self._put_later += [unavailable(what_is_wrong(error))] * len(later)
+            self._buffered_results += [unavailable_result(describe_error(error))] * len(later)
             return
-        self._put_later = results
-        self._fresh.add(run)
+        self._buffered_results = results
+        self._recent_writes.add(run)
 
     def put_uniform(
         self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """Append messages that differ in flag, body and properties, and return their sizes, too."""
         if not parts.bodies:
-            return illegal("the batch is empty"), []
+            return illegal_result("the batch is empty"), []
         longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
-        fault = self.fault_in(template.queue, *longest)
+        fault = self.put_fault(template.queue, *longest)
         if fault is not None:
             return fault, []
         batch = UniformBatch(template, parts, born_timestamp)
@@ -275,22 +275,22 @@ class MessageAppender:
         try:
             result = self._append(batch, template.queue, len(batch.sizes), len(batch.sizes))
         except RecordError as error:
-            return illegal(str(error)), []
+            return illegal_result(str(error)), []
         if result.status is _PUT_OK:
-            records = batch.fresh_records(result.queue_offset, result.physical_offset)
-            self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
+            records = batch.recent_records(result.queue_offset, result.physical_offset)
+            self._recent_writes.add(RecentRun(records, result.store_timestamp, result.end_offset))
         return result, batch.sizes
 
-    def put_even(self, batch: EvenBatch) -> PutMessageResult:
+    def put_fixed_size(self, batch: FixedSizeBatch) -> PutMessageResult:
         """Append the messages of a batch that are all of one shape, all or none."""
-        fault = self.fault_in(batch.queue, batch.body_bytes, batch.properties_bytes)
+        fault = self.put_fault(batch.queue, batch.body_bytes, batch.properties_bytes)
         fault = fault or self.size_fault(batch.size, (batch.record_bytes,))
         if fault is not None:
             return fault
         result = self._append(batch, batch.queue, batch.count, batch.count)
         if result.status is _PUT_OK:
             place = result.queue_offset, result.physical_offset, result.store_timestamp
-            self._fresh.add(batch.fresh_rows(*place))
+            self._recent_writes.add(batch.recent_run(*place))
         return result
 
     def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
@@ -300,13 +300,13 @@ class MessageAppender:
             given = queue_offset if offsets else FIRST_IN_QUEUE
             try:
                 place, end, timestamp = self._log.append(draft, given)
-            except (Lacking, StoreFailed) as error:
-                return unavailable(error)
+            except (TransientFailure, StoreFailed) as error:
+                return unavailable_result(error)
             return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
 
-        return self.in_turn(queue, append, offsets)
+        return self.append_in_order(queue, append, offsets)
 
-    def in_turn(
+    def append_in_order(
         self, queue: QueueKey, append: Callable[[QueueOffset], PutMessageResult], offsets: int
     ) -> PutMessageResult:
         """Append with the next offset of a queue while nobody else does, behind all earlier puts.
@@ -315,10 +315,10 @@ class MessageAppender:
         If memory is lacking for the result, what is in the log has its offsets nevertheless.
         """
         with self._lock:
-            self._write_later()
-            refusal = self._refusal()
+            self._write_buffered()
+            refusal = self._refusal_reason()
             if refusal is not None:
-                return unavailable(refusal)
+                return unavailable_result(refusal)
             queue_offset = self.next_offset(queue)
             log_end, next_offset = self._log.written_offset, queue_offset + offsets
             self._next_offsets[queue] = queue_offset
@@ -330,7 +330,7 @@ class MessageAppender:
                     self._next_offsets[queue] = next_offset
         return result
 
-    def take_back(self, queue: QueueKey, first: QueueOffset, end: QueueOffset) -> None:
+    def reclaim_offsets(self, queue: QueueKey, first: QueueOffset, end: QueueOffset) -> None:
         """Give the offsets of messages that were rolled back to others, if none came behind."""
         with self._lock:
             if self._next_offsets.get(queue) == end:
@@ -345,35 +345,35 @@ class MessageAppender:
         with self._lock:
             self._log.wipe()
 
-    def try_again(self) -> None:
+    def probe_writable(self) -> None:
         """Find out whether a disk that took nothing takes messages again."""
         with self._lock:
-            self._log.try_again()
+            self._log.probe_writable()
 
-    def numbers_of(self, topic: str) -> TopicNumbers:
+    def topic_ends(self, topic: str) -> TopicEnds:
         """Return the end of the log, and the next offsets of a topic's queues.
 
         What waits is written before: should that fail, others come to its places.
         """
         with self._lock:
-            self._write_later()
-            numbers = {**self._queues.ends_of(topic), **self._numbers_of(topic)}
-            return TopicNumbers(self._log.written_offset, numbers)
+            self._write_buffered()
+            numbers = {**self._queues.ends_of(topic), **self._next_offsets_of(topic)}
+            return TopicEnds(self._log.written_offset, numbers)
 
-    def settled_end(self) -> PhysicalOffset:
+    def written_end_offset(self) -> PhysicalOffset:
         """Return the end of the log, behind all that waits: it is written now, or refused."""
         with self._lock:
-            self._write_later()
+            self._write_buffered()
             return self._log.written_offset
 
-    def forget_topic(self, topic: str, ended: TopicNumbers) -> None:
+    def forget_topic(self, topic: str, ended: TopicEnds) -> None:
         """Forget the next offsets of a deleted topic, but for queues that have got more since."""
         with self._lock:
-            for queue_id, number in self._numbers_of(topic).items():
+            for queue_id, number in self._next_offsets_of(topic).items():
                 if number == ended.next_offsets.get(queue_id):
                     del self._next_offsets[topic, queue_id]
 
-    def _numbers_of(self, topic: str) -> dict[int, QueueOffset]:
+    def _next_offsets_of(self, topic: str) -> dict[int, QueueOffset]:
         return {
             queue_id: number
             for (name, queue_id), number in self._next_offsets.items()
@@ -396,16 +396,16 @@ class MessageAppender:
         if longest > self.record_room:
             return self._too_long(longest, self.record_room)
         if size > self.file_room:
-            return illegal(f"a batch of {size} bytes does not fit into one file of the log")
+            return illegal_result(f"a batch of {size} bytes does not fit into one file of the log")
         return None
 
     def _too_long(self, size: int, room: int) -> PutMessageResult:
-        return illegal(
+        return illegal_result(
             f"a record of {size} bytes does not fit into one file of the log, which has room for "
             f"{room} bytes of one message"
         )
 
-    def fault_in(
+    def put_fault(
         self, queue: QueueKey, body_bytes: int, properties_bytes: int
     ) -> PutMessageResult | None:
         """Return why messages of these lengths can never be put into a queue, or None."""
@@ -413,11 +413,11 @@ class MessageAppender:
             topic, queue_id = queue
             fault = topic_fault(topic) or light_queue_fault(topic)
             if fault is not None:
-                return illegal(fault)
+                return illegal_result(fault)
             if queue_id < 0:
-                return illegal(f"queue {queue_id} does not exist")
+                return illegal_result(f"queue {queue_id} does not exist")
         if body_bytes > self.message_bytes_max:
-            return illegal(f"a body of {body_bytes} bytes is over {self.message_bytes_max}")
+            return illegal_result(f"a body of {body_bytes} bytes is over {self.message_bytes_max}")
         if properties_bytes > _PROPERTIES_BYTES_MAX:
             return PutMessageResult(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -426,11 +426,11 @@ class MessageAppender:
         return None
 
 
-def illegal(remark: str) -> PutMessageResult:
+def illegal_result(remark: str) -> PutMessageResult:
     """Return the result of a message that can never be put."""
     return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
 
 
-def unavailable(why: str | Exception) -> PutMessageResult:
+def unavailable_result(reason: str | Exception) -> PutMessageResult:
     """Return the result of a message that cannot be put now."""
-    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(why))
+    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(reason))

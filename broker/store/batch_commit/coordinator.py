@@ -37,17 +37,17 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 
 from ...common.histogram import Histogram
-from ..append.chunk_appender import A_WHOLE_TURN, Checked, ChunkAppender, Sizes, finished
+from ..append.chunk_appender import FULL_TURN, CheckedChunk, ChunkAppender, Sizes, run_steps
 from ..append.message_appender import MessageAppender
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
-from ..components import StoreParts
-from ..errors import BatchRefused, Hindrance, Lacking, StoreError, StoreFailed, may_succeed_later
+from ..components import StoreComponents
+from ..errors import BatchRefused, Degradation, TransientFailure, StoreError, StoreFailed, is_retryable
 from ..results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
 from ..staging.commit_table import OpenBatch
-from ..staging.staging_area import StagedName, check_batch
-from ..steps import RunAside, Waiting, begun, beside
-from .rollback import roll_back
+from ..staging.staging_area import StagedName, check_batch_name
+from ..steps import JobExecutor, Steps, start_in_thread, run_in_thread
+from .rollback import rollback_rows
 
 # ---- Spans of a batch: which offsets of a queue its rows have, with a sum of their CRCs.
 
@@ -56,7 +56,7 @@ _ROWS_MAX: Final = 50_000
 _BYTES_MAX: Final = 4 << 20
 
 
-def span_of(checked: Checked, result: PutMessageResult) -> BatchSpan:
+def span_of(checked: CheckedChunk, result: PutMessageResult) -> BatchSpan:
     """Return the span of rows that were appended in one step."""
     heads = [part.chunk.head["body_crc"] for part in checked.parts]
     return BatchSpan(
@@ -69,11 +69,11 @@ def span_of(checked: Checked, result: PutMessageResult) -> BatchSpan:
     )
 
 
-def joined(put: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
+def merge_spans(put_spans: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
     """Join spans that follow each other, while a reader can hold them in memory."""
     spans: list[BatchSpan] = []
     last_of_queue: dict[QueueKey, int] = {}
-    for span in put:
+    for span in put_spans:
         queue = span.topic, span.queue_id
         at = last_of_queue.get(queue)
         if at is not None:
@@ -96,11 +96,11 @@ def joined(put: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
     return tuple(spans)
 
 
-ATTEMPTS: Final = 5
+COMMIT_ATTEMPTS_MAX: Final = 5
 """The number of times that a disk is asked to note a commit, before the batch is rolled back."""
 
 
-class _Put(NamedTuple):
+class _CopiedRows(NamedTuple):
     """Rows that were appended in one step, and where the first lies."""
 
     span: BatchSpan
@@ -112,26 +112,26 @@ class StagedBatches:
 
     def __init__(
         self,
-        parts: StoreParts,
+        components: StoreComponents,
         appender: MessageAppender,
-        refusal: Callable[[], str | None],
-        flushed: Callable[[PhysicalOffset], Future[None]],
+        refusal_reason: Callable[[], str | None],
+        flush_future: Callable[[PhysicalOffset], Future[None]],
         wake: Callable[[], object],
         fail: Callable[[StoreError], object],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Take the writer of the log, and what follows an append; ``clock`` measures holds.
 
-        ``refusal`` returns why nothing is taken now, or None.
-        ``flushed`` returns a future of what is on the disk, ``wake`` has messages carried to their
+        ``refusal_reason`` returns why nothing is taken now, or None.
+        ``flush_future`` returns a future of what is on the disk, ``wake`` has messages carried to their
         queues, and ``fail`` is told of a failure that only a restart can mend.
         """
-        self._log, self._reput = parts.log, parts.reput
-        self._table, self._staging, self._queues = parts.batches, parts.staging, parts.queues
-        self._dispatcher = parts.dispatcher
+        self._log, self._reput = components.log, components.reput
+        self._table, self._staging_area, self._queues = components.batch_table, components.staging_area, components.queues
+        self._dispatcher = components.dispatcher
         self._appender = appender
-        self._chunks = ChunkAppender(parts.log, appender, parts.fresh.held)
-        self._refusal, self._flushed = refusal, flushed
+        self._chunk_appender = ChunkAppender(components.log, appender, components.recent_writes.uncommitted)
+        self._refusal_reason, self._flush_future = refusal_reason, flush_future
         self._wake, self._fail = wake, fail
         self._under_way: Future[None] | None = None
         self.commits = 0
@@ -140,19 +140,19 @@ class StagedBatches:
         """The number of batches that were given up by their sinks."""
         self.rollbacks = 0
         """The number of commits that have failed and left nothing."""
-        self.held = Histogram()
+        self.hold_durations = Histogram()
         """The durations for which commits have held up messages of others."""
         self._clock = clock
-        self._held_since = 0.0
-        self.hindrance = Hindrance("a batch is neither committed nor given up")
-        self._is_taken_back = False
+        self._suspended_since = 0.0
+        self.degradation = Degradation("a batch is neither committed nor given up")
+        self._is_rolling_back = False
 
-    def taken_back(
+    def rolled_back_offsets(
         self, topic: str, queue_id: int, start: QueueOffset, count: int
     ) -> Collection[QueueOffset]:
         """Return those of successive offsets in a queue that had rows which were rolled back."""
         queue = self._queues.get(topic, queue_id)
-        return set() if queue is None else queue.taken_back(start, count)
+        return set() if queue is None else queue.rolled_back_offsets(start, count)
 
     def last(self, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
@@ -171,11 +171,11 @@ class StagedBatches:
     @property
     def staged_bytes(self) -> int:
         """The number of bytes that are staged now."""
-        return self._staging.size
+        return self._staging_area.size
 
-    def why_stuck(self) -> str | None:
+    def stuck_reason(self) -> str | None:
         """Return why a batch that cannot be committed cannot be rolled back yet either, or None."""
-        return self.hindrance.text if self._is_taken_back else None
+        return self.degradation.text if self._is_rolling_back else None
 
     def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
         """Return whether a batch is the last that its sink has committed.
@@ -191,8 +191,8 @@ class StagedBatches:
         sized_records: Buffer,
         sizes: Sizes,
         records: Buffer,
-        aside: RunAside,
-    ) -> Waiting[None]:
+        executor: JobExecutor,
+    ) -> Steps[None]:
         """Stage records of one queue. A kill leaves them, a power failure may not.
 
         Raises:
@@ -200,9 +200,9 @@ class StagedBatches:
             Lacking, OSError: There is no room.
         """
         name.check()
-        checked = yield from self._checked(records, sizes)
-        yield from beside(
-            partial(self._staging.put, name, checked.rows, bytes(sized_records)), aside
+        checked = yield from self._check(records, sizes)
+        yield from run_in_thread(
+            partial(self._staging_area.put, name, checked.rows, bytes(sized_records)), executor
         )
 
     def commit(
@@ -212,9 +212,9 @@ class StagedBatches:
         owner: str,
         attempts: Sequence[StagedAttempt],
         admit: Callable[[QueueKey], object],
-        aside: RunAside,
+        executor: JobExecutor,
         pause: Callable[[], Future[None]],
-    ) -> Waiting[CommittedBatch]:
+    ) -> Steps[CommittedBatch]:
         """Make all rows of a batch visible, or none; return the last batch that is committed.
 
         ``admit`` raises if a queue takes no messages now.
@@ -225,64 +225,64 @@ class StagedBatches:
             StoreFailed: The disk has failed; a restart decides.
             StoreError: Nothing is taken now.
         """
-        check_batch(sink, batch_id)
-        yield from self._begin()
+        check_batch_name(sink, batch_id)
+        yield from self._acquire_turn()
         try:
             if self.is_committed(sink, batch_id, owner):
-                return self._known(sink)
-            refusal = self._refusal()  # what a start has not finished yet, too
+                return self._last_committed(sink)
+            refusal = self._refusal_reason()  # what a start has not finished yet, too
             if refusal is not None:
                 raise StoreError(refusal)
             if attempts:
-                yield from bulk_tools.when_loaded()
-            check = partial(self._staging.checked, sink, batch_id, attempts)
-            found = yield from beside(check, aside)
+                yield from bulk_tools.load_in_steps()
+            check = partial(self._staging_area.check_attempts, sink, batch_id, attempts)
+            found = yield from run_in_thread(check, executor)
             if found:
-                begins_at = self._appender.settled_end()
+                begins_at = self._appender.written_end_offset()
                 batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=begins_at)
-                yield from beside(partial(self._table.begin, batch, len(found)), aside)
-                self._held_since = self._clock()
-                self._reput.hold_from(self._appender.settled_end())
+                yield from run_in_thread(partial(self._table.begin, batch, len(found)), executor)
+                self._suspended_since = self._clock()
+                self._reput.suspend_from(self._appender.written_end_offset())
                 rows = sum(each.rows for each in attempts)
-                yield from self._decided(batch, owner, rows, found, admit, aside, pause)
+                yield from self._copy_and_commit(batch, owner, rows, found, admit, executor, pause)
             else:
                 empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
-                yield from beside(partial(self._table.finish, sink, empty), aside)
+                yield from run_in_thread(partial(self._table.commit, sink, empty), executor)
             self.commits += 1
             # Nobody waits for that; what the disk refuses goes with a later batch, or by its age.
-            aside(partial(self._staging.forget, sink, last=batch_id), _drop)
-            return self._known(sink)
+            executor(partial(self._staging_area.forget, sink, last=batch_id), _ignore_result)
+            return self._last_committed(sink)
         finally:
-            self._end()
+            self._release_turn()
 
     def abort(
         self,
         sink: str,
         batch_id: int,
         owner: str,
-        aside: RunAside,
+        executor: JobExecutor,
         attempts: frozenset[str] = frozenset(),
-    ) -> Waiting[None]:
+    ) -> Steps[None]:
         """Forget what is staged of a batch, or what some attempts have, unless it is committed.
 
         Raises:
             BatchRefused: The sink is another's.
             StoreError: A batch can be neither committed nor rolled back now.
         """
-        yield from self._begin()
+        yield from self._acquire_turn()
         try:
             last = self._table.last(sink)
             if last is None or last.owner != owner or last.batch_id < batch_id:
                 self.is_committed(sink, batch_id, owner)  # raises if the sink is another's
                 forget = partial(
-                    self._staging.forget, sink, first=batch_id, last=batch_id, attempts=attempts
+                    self._staging_area.forget, sink, first=batch_id, last=batch_id, attempts=attempts
                 )
-                yield from beside(forget, aside)
+                yield from run_in_thread(forget, executor)
                 self.aborts += 1
         finally:
-            self._end()
+            self._release_turn()
 
-    def forget_sink(self, sink: str, aside: RunAside) -> Waiting[bool]:
+    def forget_sink(self, sink: str, executor: JobExecutor) -> Steps[bool]:
         """Forget the last batch of a sink and what it has staged; return whether there was any.
 
         A sink of this name can then commit all of its batches again.
@@ -291,177 +291,177 @@ class StagedBatches:
             OSError: The disk refuses.
             StoreError: A batch can be neither committed nor rolled back now.
         """
-        yield from self._begin()
+        yield from self._acquire_turn()
         try:
-            is_known, has_any = self._table.last(sink) is not None, self._staging.has_any(sink)
+            is_known, has_any = self._table.last(sink) is not None, self._staging_area.has_any(sink)
             if is_known:
-                yield from beside(partial(self._table.forget, sink), aside)
+                yield from run_in_thread(partial(self._table.forget, sink), executor)
             if has_any:
-                yield from beside(partial(self._staging.forget, sink), aside)
+                yield from run_in_thread(partial(self._staging_area.forget, sink), executor)
             return is_known or has_any
         finally:
-            self._end()
+            self._release_turn()
 
     def forget_old(self) -> None:
         """Delete what was staged a day ago, or earlier; in any thread."""
-        self._staging.forget_old()
+        self._staging_area.forget_old()
 
-    def _begin(self) -> Waiting[None]:
-        why_stuck = self.why_stuck()
+    def _acquire_turn(self) -> Steps[None]:
+        why_stuck = self.stuck_reason()
         if why_stuck is not None:  # that may take hours, for which nobody waits
             raise StoreError(why_stuck)
         while self._under_way is not None:
             yield self._under_way
         self._under_way = Future()
 
-    def _end(self) -> None:
+    def _release_turn(self) -> None:
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.set_result(None)
 
-    def _known(self, sink: str) -> CommittedBatch:
+    def _last_committed(self, sink: str) -> CommittedBatch:
         last = self._table.last(sink)
         if last is None:
             raise BatchRefused(f"sink {sink} has committed nothing")
         return last
 
-    def _decided(
+    def _copy_and_commit(
         self,
         batch: OpenBatch,
         owner: str,
         rows: int,
         names: Sequence[StagedName],
         admit: Callable[[QueueKey], object],
-        aside: RunAside,
+        executor: JobExecutor,
         pause: Callable[[], Future[None]],
-    ) -> Waiting[None]:
+    ) -> Steps[None]:
         """Copy the batch and commit it, or roll it back and raise what was in the way."""
-        put: list[_Put] = []
+        put: list[_CopiedRows] = []
         try:
-            end_offset = yield from self._copy(batch, names, put, admit, aside)
+            end_offset = yield from self._copy(batch, names, put, admit, executor)
             committed = CommittedBatch(
                 batch_id=batch.batch_id,
                 owner=owner,
                 rows=rows,
-                spans=joined([each.span for each in put]),
+                spans=merge_spans([each.span for each in put]),
             )
-            finish = partial(self._table.finish, batch.sink, committed)
-            yield from self._insist(finish, aside, pause, ATTEMPTS)
+            finish = partial(self._table.commit, batch.sink, committed)
+            yield from self._retry_until_durable(finish, executor, pause, COMMIT_ATTEMPTS_MAX)
         except StoreFailed:
             raise
         except Exception:
-            yield from self._take_back(batch, put, aside, pause)
+            yield from self._rollback_and_release(batch, put, executor, pause)
             raise
-        self._let_go(end_offset)
+        self._release(end_offset)
 
-    def _take_back(
+    def _rollback_and_release(
         self,
         batch: OpenBatch,
-        put: Sequence[_Put],
-        aside: RunAside,
+        copied: Sequence[_CopiedRows],
+        executor: JobExecutor,
         pause: Callable[[], Future[None]],
-    ) -> Waiting[None]:
+    ) -> Steps[None]:
         """Roll back a batch that cannot be committed, and let others go on.
 
         Raises:
             StoreFailed: A flush has failed.
         """
-        self._is_taken_back = True
-        self._reput.take_back()
+        self._is_rolling_back = True
+        self._reput.discard_pending()
         try:
-            yield from self._insist(partial(self._roll_back, batch), aside, pause)
+            yield from self._retry_until_durable(partial(self._rollback, batch), executor, pause)
         finally:
-            self._is_taken_back = False
+            self._is_rolling_back = False
         self.rollbacks += 1
-        for each in reversed(put):
-            if not self._has_gone(each):  # else the offsets are those of another topic by now
+        for each in reversed(copied):
+            if not self._is_topic_deleted(each):  # else the offsets are those of another topic by now
                 span = each.span
                 queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
-                self._appender.take_back(queue, first, first + span.count)
-        self._let_go()
+                self._appender.reclaim_offsets(queue, first, first + span.count)
+        self._release()
 
-    def _let_go(self, together_until: PhysicalOffset = LOG_START) -> None:
-        self.hindrance.end()
-        self._reput.let_go(together_until)
-        self.held.add(self._clock() - self._held_since)
+    def _release(self, atomic_until: PhysicalOffset = LOG_START) -> None:
+        self.degradation.end()
+        self._reput.resume_dispatch(atomic_until)
+        self.hold_durations.add(self._clock() - self._suspended_since)
         self._wake()
 
     def _copy(
         self,
         batch: OpenBatch,
         names: Sequence[StagedName],
-        put: list[_Put],
+        copied: list[_CopiedRows],
         admit: Callable[[QueueKey], object],
-        aside: RunAside,
-    ) -> Waiting[PhysicalOffset]:
+        executor: JobExecutor,
+    ) -> Steps[PhysicalOffset]:
         """Append all rows, some of a chunk a step, and flush the log; return where they end."""
-        yield from bulk_tools.when_loaded()
+        yield from bulk_tools.load_in_steps()
         end_offset = LOG_START
         # Should the batch be rolled back, its queues may have gaps, which must not be there.
-        self._log.leave_first_file()
-        reads = (begun(partial(self._read, name), aside) for name in names)
+        self._log.skip_first_file()
+        reads = (start_in_thread(partial(self._read, name), executor) for name in names)
         read = next(reads, None)
         while read is not None:
             checked = yield from read
             read = next(reads, None)  # begun while this one is appended
             checked.mark(batch.mark)
             for rows in checked.by_turns():
-                yield A_WHOLE_TURN
+                yield FULL_TURN
                 admit(rows.queue)
-                result = self._chunks.put_checked(rows)
+                result = self._chunk_appender.put_checked(rows)
                 if result.status is not PutMessageStatus.PUT_OK:
                     raise StoreError(result.remark or "messages are not taken")
-                put.append(_Put(span_of(rows, result), result.physical_offset))
+                copied.append(_CopiedRows(span_of(rows, result), result.physical_offset))
                 end_offset = result.end_offset
                 self._wake()  # so that what becomes of the rows is worked out while others wait
                 if result.message_count < rows.rows:
-                    raise Lacking(f"only {result.message_count} of {rows.rows} messages had room")
+                    raise TransientFailure(f"only {result.message_count} of {rows.rows} messages had room")
             yield None
-        if put:
-            is_flushed = self._flushed(end_offset)
+        if copied:
+            is_flushed = self._flush_future(end_offset)
             yield is_flushed
             is_flushed.result()
-            for queue in {(each.span.topic, each.span.queue_id) for each in put}:
+            for queue in {(each.span.topic, each.span.queue_id) for each in copied}:
                 admit(queue)  # it may be gone meanwhile
-            gone = next(filter(self._has_gone, put), None)
+            gone = next(filter(self._is_topic_deleted, copied), None)
             if gone is not None:  # though there is one of its name
                 raise BatchRefused(f"topic {gone.span.topic} was deleted while rows were copied")
         return end_offset
 
-    def _has_gone(self, put: _Put) -> bool:
+    def _is_topic_deleted(self, copied: _CopiedRows) -> bool:
         """Return whether a topic was deleted since rows were appended: nobody will see these."""
-        return put.place < self._dispatcher.deleted_topics.get(put.span.topic, LOG_START)
+        return copied.place < self._dispatcher.deleted_topics.get(copied.span.topic, LOG_START)
 
-    def _read(self, name: StagedName) -> Checked:
+    def _read(self, name: StagedName) -> CheckedChunk:
         """Return the records of a staged chunk, ready to be appended; in any thread."""
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+        from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
-        sizes, records = decode_sized(self._staging.read(name))
-        return finished(self._checked(records, sizes, are_known=True))
+        sizes, records = decode_sized_chunk(self._staging_area.read(name))
+        return run_steps(self._check(records, sizes, are_known=True))
 
-    def _checked(
+    def _check(
         self, records: Buffer, sizes: Sizes, *, are_known: bool = False
-    ) -> Waiting[Checked]:
+    ) -> Steps[CheckedChunk]:
         try:
-            checked = yield from self._chunks.checked(records, sizes, are_known=are_known)
+            checked = yield from self._chunk_appender.check(records, sizes, are_known=are_known)
         except RecordError as error:
             raise BatchRefused(str(error)) from error
         if isinstance(checked, PutMessageResult):
             raise BatchRefused(checked.remark or "the records cannot be appended")
         return checked
 
-    def _roll_back(self, batch: OpenBatch) -> None:
-        roll_back(self._log, batch.log_offset, batch.mark)
+    def _rollback(self, batch: OpenBatch) -> None:
+        rollback_rows(self._log, batch.log_offset, batch.mark)
         self._log.flush()
-        self._table.give_up()
+        self._table.rollback()
 
-    def _insist(
+    def _retry_until_durable(
         self,
         job: Callable[[], object],
-        aside: RunAside,
+        executor: JobExecutor,
         pause: Callable[[], Future[None]],
         attempts: int | None = None,
-    ) -> Waiting[None]:
+    ) -> Steps[None]:
         """Do what must not be left half done, again if something is lacking for it.
 
         Raises:
@@ -470,23 +470,23 @@ class StagedBatches:
         """
         for attempt in count(1):
             try:
-                yield from beside(job, aside)
+                yield from run_in_thread(job, executor)
             except Exception as error:  # noqa: PERF203  # each attempt may fail
-                if not may_succeed_later(error):
-                    raise self._failed(error) from error
-                self.hindrance.begin(error)
+                if not is_retryable(error):
+                    raise self._fail_commit(error) from error
+                self.degradation.begin(error)
                 if attempt == attempts:
                     raise
                 yield pause()
             else:
                 return
 
-    def _failed(self, error: Exception) -> StoreFailed:
-        self.hindrance.give_up()
+    def _fail_commit(self, error: Exception) -> StoreFailed:
+        self.degradation.clear()
         failure = StoreFailed("a batch is neither committed nor given up", error)
         self._fail(failure)
         return failure
 
 
-def _drop(_: object) -> None:
+def _ignore_result(_: object) -> None:
     """Return nothing, whatever a job has returned."""

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import logging
 
-from ..components import StoreParts
-from ..queues.manifest import MANIFEST, Manifest
+from ..components import StoreComponents
+from ..queues.manifest import MANIFEST, StoreManifest
 from ..results import LOG_START, PhysicalOffset
-from .rollback import first_row, newest_row, roll_back
+from .rollback import first_row, newest_row, rollback_rows
 
 _log = logging.getLogger(__name__)
 
 
 def check_batches(
-    parts: StoreParts, manifest: Manifest, led_to: PhysicalOffset, *, is_newest: bool
+    components: StoreComponents, manifest: StoreManifest, max_referenced_offset: PhysicalOffset, *, is_newest: bool
 ) -> None:
     """Refuse a table that does not know of the newest commit, or how it has ended.
 
-    ``led_to`` is up to where entries of queues lead; ``is_newest`` says whether the manifest is the
+    ``max_referenced_offset`` is up to where entries of queues lead; ``is_newest`` says whether the manifest is the
     one that was saved last. Nothing of the log from the rows of a commit on is carried to queues
     before the table knows how it ended.
 
@@ -33,12 +33,12 @@ def check_batches(
         DamagedTable: The table is of an older copy, or its last entry is lost.
         UnreadableFile: The disk does not give what lies in the log.
     """
-    table, log = parts.batches, parts.log
-    under_way, carried_to = table.under_way, max(led_to, manifest.safe_offset or LOG_START)
+    table, log = components.batch_table, components.log
+    under_way, carried_to = table.under_way, max(max_referenced_offset, manifest.safe_offset or LOG_START)
     if under_way is not None and carried_to > under_way.log_offset:
         first = first_row(log, under_way.log_offset, under_way.mark)
         if first is not None and first < carried_to:
-            raise table.lost_entry(first)
+            raise table.lost_entry_error(first)
     known = table.newest_mark
     if known is None:  # of an earlier release, or new
         return
@@ -52,13 +52,13 @@ def check_batches(
         table.check_newest(mark, f"the row at {place} of the commit log")
 
 
-def forget_batch(parts: StoreParts) -> None:
+def rollback_open_batch(components: StoreComponents) -> None:
     """Roll back what is in the log of a commit that was under way: nobody was told of it.
 
     Raises:
         OSError, UnreadableFile: The disk refuses. It may be done again.
     """
-    under_way = parts.batches.under_way
+    under_way = components.batch_table.under_way
     if under_way is not None:
         _log.warning(
             "batch %d of sink %s was being committed when the broker ended: nothing of it is "
@@ -66,7 +66,7 @@ def forget_batch(parts: StoreParts) -> None:
             under_way.batch_id,
             under_way.sink,
         )
-        roll_back(parts.log, under_way.log_offset, under_way.mark)
-        parts.log.files.flush()
-        parts.batches.give_up()
-        parts.reput.let_go()
+        rollback_rows(components.log, under_way.log_offset, under_way.mark)
+        components.log.files.flush()
+        components.batch_table.rollback()
+        components.reput.resume_dispatch()

@@ -16,7 +16,7 @@ from rmq_spark.wire import record_layout as layout
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..log.commit_log import CommitLog
-from ..log.recovery import record_behind
+from ..log.recovery import next_record_after
 from ..records.integrity import RecordCheck
 from ..records.scanning import record_sizes
 from ..records.transaction_states import TRANSACTION_MASK
@@ -39,15 +39,15 @@ class _Rows(NamedTuple):
     rows: numpy.ndarray[tuple[int], numpy.dtype[numpy.intp]]
 
 
-def roll_back(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
+def rollback_rows(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
     """Mark all rows of a commit behind a place in the log; nothing of that is flushed.
 
     Raises:
         OSError: The disk refuses. It may be done again.
         UnreadableFile: The disk does not give what lies there.
     """
-    for found in _rows_behind(log, start, mark):
-        _roll_back_in(log, found)
+    for found in _rows_after(log, start, mark):
+        _rollback_in(log, found)
 
 
 def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
@@ -56,7 +56,7 @@ def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffse
     Raises:
         UnreadableFile: The disk does not give what lies there.
     """
-    for position, chunk, rows in _rows_behind(log, start, mark):
+    for position, chunk, rows in _rows_after(log, start, mark):
         kept = rows[chunk.sys_flag[rows] & TRANSACTION_MASK != TRANSACTION_MASK]
         if len(kept):
             return position + int(chunk.starts[kept[0]])
@@ -70,7 +70,7 @@ def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffs
         UnreadableFile: The disk does not give what lies there.
     """
     newest, place = 0, start
-    for position, chunk in _chunks_behind(log, start):
+    for position, chunk in _chunks_after(log, start):
         marks = np.where(
             chunk.sys_flag & TRANSACTION_MASK, 0, chunk.tail["prepared_transaction_offset"]
         )
@@ -80,14 +80,14 @@ def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffs
     return (newest, place) if newest else None
 
 
-def _rows_behind(log: CommitLog, start: PhysicalOffset, mark: int) -> Iterator[_Rows]:
-    for position, chunk in _chunks_behind(log, start):
+def _rows_after(log: CommitLog, start: PhysicalOffset, mark: int) -> Iterator[_Rows]:
+    for position, chunk in _chunks_after(log, start):
         rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
         if len(rows):
             yield _Rows(position, chunk, rows)
 
 
-def _chunks_behind(
+def _chunks_after(
     log: CommitLog, start: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, RecordChunk]]:
     check = RecordCheck(log.sealed_from)
@@ -95,7 +95,7 @@ def _chunks_behind(
     while position < log.written_offset:
         chunk = _records_at(log, position, check)
         if chunk is None:  # a blank, or a hole
-            found = record_behind(log.files, position + 1, position, log.sealed_from)
+            found = next_record_after(log.files, position + 1, position, log.sealed_from)
             position = log.written_offset if found is None else found
             continue
         yield position, chunk
@@ -105,12 +105,12 @@ def _chunks_behind(
 def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) -> RecordChunk | None:
     """Return good records that lie back to back from a place on, or None if there is none."""
     stop = min(log.written_offset - position, log.files.space_left(position), _PIECE_BYTES)
-    data = log.files.read_up_to(position, stop)
+    data = log.files.read_available(position, stop)
     sizes = record_sizes(data, _PIECE_RECORDS)
     if not sizes:  # one that is longer, perhaps
-        data = log.record(position)
+        data = log.read_record(position)
         sizes = [len(data)] if len(data) >= layout.RECORD_BYTES_MIN else []
-    good, _ = check.good_of_many(data, sizes, position) if sizes else (0, ())
+    good, _ = check.check_columns(data, sizes, position) if sizes else (0, ())
     if not good:
         return None
     try:
@@ -119,14 +119,14 @@ def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) ->
         return None
 
 
-def _roll_back_in(log: CommitLog, found: _Rows) -> None:
+def _rollback_in(log: CommitLog, found: _Rows) -> None:
     position, chunk, rows = found
     flags = (chunk.sys_flag[rows] | TRANSACTION_MASK).astype(">i4").view("V4")
     cells = np.ndarray((len(chunk.data) - 3,), "V4", chunk.data, strides=(1,))
     cells[chunk.starts[rows] + layout.SYS_FLAG_AT] = flags
-    sealing = bulk_tools.Sealing(chunk)
+    sealing = bulk_tools.ChecksumWriter(chunk)
     for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
         first, last = int(run[0]), int(run[-1])
-        sealing.seal(first, last + 1)
+        sealing.write(first, last + 1)
         start, end = int(chunk.starts[first]), int(chunk.ends[last])
         log.files.write(position + start, bytes(chunk.data[start:end]))

@@ -16,20 +16,20 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...common.threads import Workers
-from ..errors import Hindrance, is_lack
+from ...common.threads import DaemonThreadPool
+from ..errors import Degradation, is_transient
 
 if TYPE_CHECKING:
     from pyarrow import py_buffer
 
-    from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
+    from rmq_spark.wire.chunk.checksums import ChecksumWriter, intact_records, with_empty_checksums
     from rmq_spark.wire.chunk.columns import COLUMNS
     from rmq_spark.wire.chunk.decode import RecordChunk
     from rmq_spark.wire.chunk.gather import take_bytes
 
     from .java_hash import hash_index_keys, keys_before
 
-_HOMES = {
+_MODULE_BY_NAME = {
     "COLUMNS": "rmq_spark.wire.chunk.columns",
     "RecordChunk": "rmq_spark.wire.chunk.decode",
     "py_buffer": "pyarrow",
@@ -44,15 +44,15 @@ _HOMES = {
 __all__ = [
     "COLUMNS",
     "RecordChunk",
-    "Sealing",
+    "ChecksumWriter",
     "are_loaded",
     "hash_index_keys",
     "intact_records",
     "keys_before",
-    "loading",
+    "start_loading",
     "py_buffer",
     "take_bytes",
-    "when_loaded",
+    "load_in_steps",
     "with_empty_checksums",
 ]
 
@@ -65,11 +65,11 @@ def are_loaded() -> bool:
     """
     if not _state.is_loaded:
         with suppress(RuntimeError, MemoryError):  # no thread can be started: later, perhaps
-            loading()
+            start_loading()
     return _state.is_loaded
 
 
-def loading() -> Future[None]:
+def start_loading() -> Future[None]:
     """Load the tools in another thread, unless that is under way; return its future.
 
     Raises:
@@ -79,25 +79,25 @@ def loading() -> Future[None]:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
             # A process that ends waits for it: Arrow's libraries crash if Python ends meanwhile.
-            workers = _state.workers = Workers("LoadChunkTools")
+            workers = _state.workers = DaemonThreadPool("LoadChunkTools")
             attempt = _state.attempt = workers.submit(_load)
             attempt.add_done_callback(lambda _: workers.shutdown())
     return attempt
 
 
-def fail_lost_loading() -> None:
+def check_loading() -> None:
     """Fail a loading whose thread has not begun in time; to be called now and then."""
     if _state.workers is not None:
-        _state.workers.fail_lost_jobs()
+        _state.workers.fail_stuck_jobs()
 
 
-def when_loaded() -> Generator[Future[None], None, None]:
+def load_in_steps() -> Generator[Future[None], None, None]:
     """Load the tools, in one step: take the next when the future that this yields is done.
 
     Raises:
         OSError, ImportError, MemoryError, RuntimeError: They cannot be loaded now.
     """
-    attempt = loading()
+    attempt = start_loading()
     if not attempt.done():
         yield attempt
     attempt.result()
@@ -106,9 +106,9 @@ def when_loaded() -> Generator[Future[None], None, None]:
 class _State:
     is_loaded = False
     attempt: Future[None] | None = None
-    workers: Workers | None = None
+    workers: DaemonThreadPool | None = None
     lock = threading.Lock()
-    hindrance = Hindrance("the tools for many messages at once are not loaded")
+    degradation = Degradation("the tools for many messages at once are not loaded")
 
 
 _state = _State()
@@ -116,30 +116,30 @@ _state = _State()
 
 def _load() -> None:
     try:
-        for home in dict.fromkeys(_HOMES.values()):
-            _imported(home)
+        for home in dict.fromkeys(_MODULE_BY_NAME.values()):
+            _import_module(home)
         # With its first conversion pyarrow looks for pandas, and loads it where it may: for half a
         # second, which is to be spent here and not in a turn of the loop. To have pyarrow do it
         # here would abort a process that ends meanwhile: its C++ is no place for a thread to end.
         with suppress(Exception):
             import_module("pandas")
     except BaseException as error:
-        if is_lack(error):
-            _state.hindrance.begin(error)
+        if is_transient(error):
+            _state.degradation.begin(error)
         raise
     _state.is_loaded = True
-    _state.hindrance.end()
+    _state.degradation.end()
 
 
 def __getattr__(name: str) -> Any:
     """Import the tool of this name, which later look-ups find without coming here."""
-    if name not in _HOMES:
+    if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    tool = globals()[name] = getattr(_imported(_HOMES[name]), name)
+    tool = globals()[name] = getattr(_import_module(_MODULE_BY_NAME[name]), name)
     return tool
 
 
-def _imported(home: str) -> ModuleType:
+def _import_module(home: str) -> ModuleType:
     """Import a module.
 
     Raises:
@@ -149,7 +149,7 @@ def _imported(home: str) -> ModuleType:
     try:
         return import_module(home)
     except Exception as error:
-        if is_lack(error) or isinstance(error, OSError):
+        if is_transient(error) or isinstance(error, OSError):
             raise
         raise ImportError(
             f"{home} cannot be imported, as pyarrow and numpy do not fit together, or something "

@@ -40,7 +40,7 @@ class Hashes(NamedTuple):
     values: Words
     scales: Words
 
-    def behind(self, values: Words) -> Words:
+    def with_prefixes(self, values: Words) -> Words:
         """Return the hashes of the texts with prefixes that have these hashes."""
         return values * self.scales + self.values
 
@@ -67,7 +67,7 @@ def hash_index_keys(
     hashes = Hashes(*(np.concatenate(parts) for parts in zip(unique, words, strict=True)))
     prefixes = hash_texts(topics).values * _BASE + ord(INDEX_KEY_SEPARATOR)
     in_order = np.argsort(rows, kind="stable")
-    return rows[in_order], index_hashes(hashes.behind(prefixes[rows]))[in_order]
+    return rows[in_order], index_hashes(hashes.with_prefixes(prefixes[rows]))[in_order]
 
 
 def hash_texts(texts: pa.StringArray) -> Hashes:

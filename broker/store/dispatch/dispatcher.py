@@ -20,9 +20,9 @@ from rmq_spark.wire.tags import tags_code
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
-from ..queues.rolled_back_offsets import RolledBack, TakenBack
-from ..records.fields import glance, pattern_of, property_of
-from ..records.recent_writes import FreshRows, FreshRun
+from ..queues.rolled_back_offsets import RolledBackRange, RolledBackOffsets
+from ..records.fields import read_fields, pattern_of, property_of
+from ..records.recent_writes import FixedSizeRun, RecentRun
 from ..records.transaction_states import STATE_ROLLED_BACK, STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from ..results import PhysicalOffset, QueueOffset
 
@@ -36,7 +36,7 @@ FEW = 128
 """Up to this number, taking records one by one is cheaper than setting up arrays."""
 
 _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
-_REMEMBERED_BYTES_MAX = 128
+_CACHED_BYTES_MAX = 128
 _TAGS = pattern_of(TAGS)
 _TAGS_NAME = TAGS.encode()
 
@@ -67,7 +67,7 @@ class QueueEntries(NamedTuple):
     tags_codes: Sequence[int]
 
 
-class _Run:
+class _EntryRun:
     """Entries of one queue that follow each other, as they come."""
 
     __slots__ = ("codes", "end", "entries", "queue_id", "start", "topic")
@@ -79,7 +79,7 @@ class _Run:
         self.entries: list[bytes] = []
         self.codes: list[int] = []
 
-    def finished(self) -> QueueEntries:
+    def build(self) -> QueueEntries:
         return QueueEntries(
             self.topic, self.queue_id, self.start, b"".join(self.entries), self.codes
         )
@@ -93,14 +93,14 @@ class Dispatcher:
         self._delay_level_ms = tuple(delay_level_ms)
         self.deleted_topics: dict[str, PhysicalOffset] = {}
         """Deleted topics, and the ends of the log then: records before these are passed over."""
-        self.taken_back = TakenBack()
+        self.rolled_back = RolledBackOffsets()
         """Offsets of rows that were rolled back, of which the queues do not know yet."""
 
     def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
         """Pass over the records of a topic before a place in the log, from the next run on."""
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics[topic] = before
-        self.taken_back.forget_topic(topic, before)
+        self.rolled_back.discard_topic(topic, before)
 
     def forget_deleted(self, first: PhysicalOffset) -> None:
         """Forget deletions of topics whose messages have expired before a place in the log."""
@@ -108,23 +108,23 @@ class Dispatcher:
             if before <= first:
                 del self.deleted_topics[topic]
 
-    def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
+    def entries_of_recent(self, recent: Iterable[RecentRun | FixedSizeRun]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
-        return self.not_deleted(self._from_memory(fresh))
+        return self.exclude_deleted(self._from_memory(recent))
 
     def entries_of_few(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
         """Return the entries of a few records that lie back to back from a place in the log."""
-        return self.not_deleted(self._one_by_one(data, sizes, physical_offset))
+        return self.exclude_deleted(self._one_by_one(data, sizes, physical_offset))
 
     def entries_of_chunk(
         self, chunk: RecordChunk, physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
         """Return the entries of many records that lie back to back from a place in the log."""
-        return self.not_deleted(self._all_at_once(chunk, physical_offset))
+        return self.exclude_deleted(self._vectorized(chunk, physical_offset))
 
-    def not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
+    def exclude_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
         """Return these entries without those of topics that were deleted after them.
 
         Light queues are RocketMQ's alone, and get none here.
@@ -144,19 +144,19 @@ class Dispatcher:
             tags_codes=run.tags_codes[gone:],
         )
 
-    def _from_memory(self, fresh: Iterable[FreshRun | FreshRows]) -> list[QueueEntries]:
-        runs: list[_Run | QueueEntries] = []
-        last_of_queue: dict[QueueKey, _Run] = {}
+    def _from_memory(self, recent: Iterable[RecentRun | FixedSizeRun]) -> list[QueueEntries]:
+        runs: list[_EntryRun | QueueEntries] = []
+        last_of_queue: dict[QueueKey, _EntryRun] = {}
         pack = ENTRY_STRUCT.pack
-        for written in fresh:
-            if isinstance(written, FreshRows):
-                runs.append(self._of_rows(written))
+        for written in recent:
+            if isinstance(written, FixedSizeRun):
+                runs.append(self._of_fixed_size_run(written))
                 continue
             records, store_timestamp, _ = written
             for queue, queue_offset, place, size, properties in records:
                 run = last_of_queue.get(queue)
                 if run is None or run.end != queue_offset:
-                    run = last_of_queue[queue] = _Run(*queue, queue_offset)
+                    run = last_of_queue[queue] = _EntryRun(*queue, queue_offset)
                     runs.append(run)
                 code = 0
                 if run.topic == SCHEDULE_TOPIC:
@@ -166,39 +166,39 @@ class Dispatcher:
                 run.entries.append(pack(place, size, code))
                 run.codes.append(code)
                 run.end += 1
-        return [run if isinstance(run, QueueEntries) else run.finished() for run in runs]
+        return [run if isinstance(run, QueueEntries) else run.build() for run in runs]
 
-    def _of_rows(self, fresh: FreshRows) -> QueueEntries:
+    def _of_fixed_size_run(self, run: FixedSizeRun) -> QueueEntries:
         """Return the entries of records of one size, which differ in places and codes alone."""
-        (topic, queue_id), start, size = fresh.queue, fresh.start_offset, fresh.record_bytes
+        (topic, queue_id), start, size = run.queue, run.start_offset, run.record_bytes
         if topic == SCHEDULE_TOPIC:
-            codes = [fresh.store_timestamp + self._delay_ms(queue_id)] * fresh.rows
-        elif fresh.own.count(_TAGS_NAME) or fresh.ending.count(_TAGS_NAME):
-            codes = [_tags_code(property_of(each, _TAGS)) for each in fresh.properties()]
+            codes = [run.store_timestamp + self._delay_ms(queue_id)] * run.rows
+        elif run.message_properties.count(_TAGS_NAME) or run.ending.count(_TAGS_NAME):
+            codes = [_tags_code(property_of(each, _TAGS)) for each in run.properties()]
         else:
-            codes = [0] * fresh.rows
-        entries = np.empty(fresh.rows, ENTRY)
-        entries["physical_offset"] = np.arange(start, fresh.end_offset, size)
+            codes = [0] * run.rows
+        entries = np.empty(run.rows, ENTRY)
+        entries["physical_offset"] = np.arange(start, run.end_offset, size)
         entries["size"] = size
         entries["tags_code"] = codes
-        return QueueEntries(topic, queue_id, fresh.queue_offset, entries.tobytes(), codes)
+        return QueueEntries(topic, queue_id, run.queue_offset, entries.tobytes(), codes)
 
     def _one_by_one(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> list[QueueEntries]:
         if len(data) <= _COPIED_BYTES_MAX:
             data = bytes(data)
-        runs: list[_Run] = []
-        last_of_queue: dict[tuple[bytes, int], _Run] = {}
+        runs: list[_EntryRun] = []
+        last_of_queue: dict[tuple[bytes, int], _EntryRun] = {}
         position = 0
         for size in sizes:
-            topic, queue_id, queue_offset, sys_flag, store_timestamp, properties = glance(
+            topic, queue_id, queue_offset, sys_flag, store_timestamp, properties = read_fields(
                 data, position, size
             )
             if sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY:
                 run = last_of_queue.get((topic, queue_id))
                 if run is None or run.end != queue_offset:
-                    run = last_of_queue[topic, queue_id] = _Run(
+                    run = last_of_queue[topic, queue_id] = _EntryRun(
                         topic.decode("utf-8", "replace"), queue_id, queue_offset
                     )
                     runs.append(run)
@@ -213,11 +213,11 @@ class Dispatcher:
                 name, place = topic.decode("utf-8", "replace"), physical_offset + position
                 if place >= self.deleted_topics.get(name, 0):
                     offsets = range(queue_offset, queue_offset + 1)
-                    self.taken_back.note((name, queue_id), RolledBack(offsets, place, place))
+                    self.rolled_back.add((name, queue_id), RolledBackRange(offsets, place, place))
             position += size
-        return [run.finished() for run in runs]
+        return [run.build() for run in runs]
 
-    def _all_at_once(
+    def _vectorized(
         self, chunk: RecordChunk, physical_offset: PhysicalOffset
     ) -> Iterator[QueueEntries]:
         topics = bulk_tools.COLUMNS["topic"].build(chunk).dictionary_encode()
@@ -230,7 +230,7 @@ class Dispatcher:
         entries["tags_code"] = self._codes_of(chunk, topics, topic_of, queue_ids)
         # One number for each queue of each topic; the order within a queue stays.
         queues = (topic_of << 32) | (queue_ids & 0xFFFFFFFF)
-        is_usual = len(queues) and not chunk.sys_flags_together & TRANSACTION_MASK
+        is_usual = len(queues) and not chunk.sys_flags_union & TRANSACTION_MASK
         if is_usual and (queues == queues[0]).all():
             topic = topics.dictionary[int(topic_of[0])].as_py()
             yield from _runs(topic, int(queue_ids[0]), queue_offsets, entries)
@@ -245,7 +245,7 @@ class Dispatcher:
                 start = int(queue_offsets[rows[0]])
                 first, last = (PhysicalOffset(places[row]) for row in (rows[0], rows[-1]))
                 offsets = range(start, start + len(rows))
-                self.taken_back.note(key, RolledBack(offsets, first, last))
+                self.rolled_back.add(key, RolledBackRange(offsets, first, last))
         for run in _by_queue(queues, np.flatnonzero(~np.isin(states, STATES_WITHOUT_ENTRY))):
             topic = topics.dictionary[int(topic_of[run[0]])].as_py()
             yield from _runs(topic, int(queue_ids[run[0]]), queue_offsets[run], entries[run])
@@ -305,11 +305,11 @@ def _successive(
 
 
 def _tags_code(tags: bytes | None) -> int:
-    if tags is None or len(tags) > _REMEMBERED_BYTES_MAX:
+    if tags is None or len(tags) > _CACHED_BYTES_MAX:
         return tags_code(tags.decode("utf-8", "replace")) if tags else 0
-    return _remembered_tags_code(tags)
+    return _cached_tags_code(tags)
 
 
 @lru_cache(maxsize=4096)
-def _remembered_tags_code(tags: bytes) -> int:
+def _cached_tags_code(tags: bytes) -> int:
     return tags_code(tags.decode("utf-8", "replace"))

@@ -18,45 +18,45 @@ from typing import Final, NamedTuple
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 
-from ..queues.consume_queue import ConsumeQueue, blank_entries, last_place
+from ..queues.consume_queue import ConsumeQueue, blank_entries, last_physical_offset
 from ..results import LOG_START, PhysicalOffset, QueueOffset
 
 CODES_MAX: Final = 4_096
 """The most different tags codes that are remembered of a queue; with more, it may be any."""
 
 
-class Shown(NamedTuple):
+class PublishedQueue(NamedTuple):
     """A queue with new entries, and their different tags codes; None if these are too many."""
 
     key: QueueKey
     queue: ConsumeQueue
     tags_codes: Collection[int] | None
-    last_place: PhysicalOffset
+    last_physical_offset: PhysicalOffset
     """The place of the record of the last entry."""
 
 
-class _Behind:
+class _HiddenTail:
     """The entries behind the end of a queue: where they end, their tags codes, the last place."""
 
-    __slots__ = ("codes", "end", "last_place", "queue")
+    __slots__ = ("codes", "end", "last_physical_offset", "queue")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
         self.end = queue.max_offset
         self.codes: set[int] | None = set()
-        self.last_place = LOG_START
+        self.last_physical_offset = LOG_START
 
 
-class GatheredEntries:
+class HiddenEntries:
     """The entries that are written and not shown yet."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._behind: dict[QueueKey, _Behind] = {}
+        self._tails: dict[QueueKey, _HiddenTail] = {}
 
     def has_any_of(self, key: QueueKey) -> bool:
         """Return whether there are entries of a queue."""
-        return key in self._behind
+        return key in self._tails
 
     def add(
         self,
@@ -65,8 +65,8 @@ class GatheredEntries:
         queue_offset: QueueOffset,
         entries: Buffer,
         tags_codes: Collection[int],
-        blank_place: PhysicalOffset,
-        taken_back: Sequence[range] = (),
+        blank_offset: PhysicalOffset,
+        rolled_back: Sequence[range] = (),
     ) -> None:
         """Write entries behind those of their queue that are there, shown or not.
 
@@ -76,31 +76,31 @@ class GatheredEntries:
         Raises:
             OSError: The disk refuses. To do it again is safe.
         """
-        behind = self._behind.get(key)
+        behind = self._tails.get(key)
         if behind is None:
-            queue.skip_to(queue_offset, blank_place, taken_back)
-            behind = self._behind[key] = _Behind(queue)
+            queue.skip_to(queue_offset, blank_offset, rolled_back)
+            behind = self._tails[key] = _HiddenTail(queue)
         if queue_offset > behind.end:
-            blanks = blank_entries(range(behind.end, queue_offset), blank_place, taken_back)
-            behind.end = queue.write_ahead(behind.end, behind.end, blanks)
-        behind.end = queue.write_ahead(behind.end, queue_offset, entries)
-        behind.last_place = last_place(entries)
+            blanks = blank_entries(range(behind.end, queue_offset), blank_offset, rolled_back)
+            behind.end = queue.write_hidden(behind.end, behind.end, blanks)
+        behind.end = queue.write_hidden(behind.end, queue_offset, entries)
+        behind.last_physical_offset = last_physical_offset(entries)
         if behind.codes is not None:
             behind.codes.update(tags_codes)
             if len(behind.codes) > CODES_MAX:
                 behind.codes = None
 
-    def show(self) -> list[Shown]:
+    def publish(self) -> list[PublishedQueue]:
         """Have all that was added be seen, and forget it; return the queues that it is in."""
         shown = [
-            Shown(key, each.queue, each.codes, each.last_place)
-            for key, each in self._behind.items()
+            PublishedQueue(key, each.queue, each.codes, each.last_physical_offset)
+            for key, each in self._tails.items()
         ]
-        for each in self._behind.values():  # from here on, nothing can fail
+        for each in self._tails.values():  # from here on, nothing can fail
             each.queue.max_offset = each.end
-        self._behind = {}
+        self._tails = {}
         return shown
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget all that was added: it is written over by what comes next."""
-        self._behind = {}
+        self._tails = {}

@@ -6,7 +6,7 @@
               keys ─────> index
 
 Without it all rows of a batch would be read again when it is committed, checked and decoded, while
-everybody waits for them. As with `Fresh`, it is a hint: what is not here is read in the log, which
+everybody waits for them. As with `RecentWriteQueue`, it is a hint: what is not here is read in the log, which
 says the same. This module must not know which commit that is, nor what becomes of it.
 """
 
@@ -24,16 +24,16 @@ from rmq_spark.wire.tags import java_string_hash
 from ..bulk import lazy_numpy as np
 from ..bulk.index_key import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
 from ..index.index_keys import KeyedChunk
-from ..index.index_service import Keys, hashed
+from ..index.index_service import HashedKeys, hash_columns
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES
-from ..records.recent_writes import Fresh, FreshChunk, FreshRows
+from ..records.recent_writes import RecentWriteQueue, RecentChunk, FixedSizeRun
 from ..results import PhysicalOffset
 from .dispatcher import Dispatcher, QueueEntries
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..index.index_service import Keys
+    from ..index.index_service import HashedKeys
 
 
 # ---- EvenKeys: the index's keys of even batches that were just written, by columns and from
@@ -47,18 +47,18 @@ _NOT_ASCII = 0x80
 _MODULUS = 1 << 32
 
 
-def keys_of_rows(batches: Sequence[FreshRows]) -> Keys | None:
+def keys_of_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
     """Return the keys of batches, at least one, in the order of the log.
 
     None if any has keys that have to be looked for.
     """
-    found: list[Keys] = []
-    for (topic, _), some in groupby(batches, _shape_of):
+    found: list[HashedKeys] = []
+    for (topic, _), some in groupby(runs, _shape_of):
         alike = list(some)
         if any(each.ending.count(_UNIQ_KEY) or each.ending.count(_KEYS) for each in alike):
             return None
         rows = [each.rows for each in alike]
-        hashes = hash_even(topic, b"".join(each.own for each in alike), sum(rows))
+        hashes = hash_fixed_size(topic, b"".join(each.message_properties for each in alike), sum(rows))
         if hashes is None:
             return None
         places = [
@@ -71,12 +71,12 @@ def keys_of_rows(batches: Sequence[FreshRows]) -> Keys | None:
     return all_hashes, all_places, all_times
 
 
-def _shape_of(batch: FreshRows) -> tuple[str, int]:
+def _shape_of(batch: FixedSizeRun) -> tuple[str, int]:
     """Return what batches have in common that are looked at together."""
-    return batch.queue[0], len(batch.own) // batch.rows
+    return batch.queue[0], len(batch.message_properties) // batch.rows
 
 
-def hash_even(topic: str, text: bytes, count: int) -> IndexHashes | None:
+def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
     """Return the hash of the key of each of some messages of a topic, or none if none has a key.
 
     ``text`` has their properties, back to back and all of one width. None if they have keys in
@@ -122,7 +122,7 @@ _KEYS_MAX = 2_048
 """Keys that are hashed in a step, in a millisecond."""
 
 
-class WorkedEntries(NamedTuple):
+class PrecomputedEntries(NamedTuple):
     """The entries of records that lie back to back in the log."""
 
     start_offset: PhysicalOffset
@@ -135,12 +135,12 @@ class WorkedEntries(NamedTuple):
         return sum(len(run.entries) for run in self.runs)
 
 
-class WorkedKeys(NamedTuple):
+class PrecomputedKeys(NamedTuple):
     """The keys of records that lie back to back in the log."""
 
     start_offset: PhysicalOffset
     end_offset: PhysicalOffset
-    keys: Keys
+    keys: HashedKeys
 
     @property
     def size(self) -> int:
@@ -160,7 +160,7 @@ class _Piece(Protocol):
 _Worked = TypeVar("_Worked", bound=_Piece)
 
 
-class _Line(Generic[_Worked]):
+class _PrecomputedQueue(Generic[_Worked]):
     """Pieces of the log that wait for reput, in their order."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class _Line(Generic[_Worked]):
         self._pieces.append(piece)
         self.size += piece.size
 
-    def take(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Worked | None:
+    def pop_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Worked | None:
         """Take the piece that starts there, if it ends before a limit; forget what lies before."""
         pieces = self._pieces
         while pieces and pieces[0].start_offset < start:
@@ -181,61 +181,61 @@ class _Line(Generic[_Worked]):
         self.size -= pieces[0].size
         return pieces.popleft()
 
-    def begins_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> PhysicalOffset:
+    def next_start(self, start: PhysicalOffset, limit: PhysicalOffset) -> PhysicalOffset:
         """Return where the next piece begins behind a place in the log, or the limit."""
         begins = (each.start_offset for each in self._pieces if each.start_offset > start)
         return min(next(begins, limit), limit)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         self._pieces.clear()
         self.size = 0
 
 
-class WorkedAhead:
+class PrecomputedDispatch:
     """The rows of a commit, as far as they are worked out."""
 
-    def __init__(self, held: Fresh[FreshChunk], dispatcher: Dispatcher, *, has_index: bool) -> None:
+    def __init__(self, uncommitted: RecentWriteQueue[RecentChunk], dispatcher: Dispatcher, *, has_index: bool) -> None:
         """Take where held rows come, and what says which queues get them."""
-        self._held = held
+        self._uncommitted = uncommitted
         self._dispatcher = dispatcher
         self._has_index = has_index
         self._keyed: KeyedChunk | None = None
-        self.entries = _Line[WorkedEntries]()
-        self.keys = _Line[WorkedKeys]()
+        self.entries = _PrecomputedQueue[PrecomputedEntries]()
+        self.keys = _PrecomputedQueue[PrecomputedKeys]()
 
-    def work(self) -> bool:
+    def step(self) -> bool:
         """Take a step with rows that are in memory; return False if there are none."""
         if self._keyed is not None:
             self._hash(self._keyed)
             return True
-        many = self._held.pop()
+        many = self._uncommitted.pop()
         if many is None:
             return False
         if self.entries.size + self.keys.size < BYTES_MAX:
             found = self._dispatcher.entries_of_chunk(many.chunk, many.start_offset)
             runs = [run._replace(tags_codes=()) for run in found]
-            self.entries.add(WorkedEntries(many.start_offset, many.end_offset, runs))
+            self.entries.add(PrecomputedEntries(many.start_offset, many.end_offset, runs))
             if self._has_index:
                 self._keyed = KeyedChunk(many.chunk, many.start_offset)
         return True
 
     def _hash(self, keyed: KeyedChunk) -> None:
         start = keyed.start_offset
-        keys = hashed(**keyed.take(_KEYS_MAX))
-        self.keys.add(WorkedKeys(start, keyed.start_offset, keys))
+        keys = hash_columns(**keyed.next_columns(_KEYS_MAX))
+        self.keys.add(PrecomputedKeys(start, keyed.start_offset, keys))
         if keyed.start_offset >= keyed.end_offset:
             self._keyed = None
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget everything: the rows are taken back."""
-        while self._held.pop() is not None:
+        while self._uncommitted.pop() is not None:
             pass
         self._keyed = None
-        self.entries.drop()
-        self.keys.drop()
+        self.entries.discard()
+        self.keys.discard()
 
 
-def with_codes(run: QueueEntries) -> QueueEntries:
+def with_tags_codes(run: QueueEntries) -> QueueEntries:
     """Return entries with their tags codes, which stand in each."""
     codes = np.ndarray((len(run.entries) // ENTRY_BYTES,), ENTRY, run.entries)["tags_code"]
     return run._replace(tags_codes=codes.tolist())

@@ -27,27 +27,27 @@ from rmq_spark.wire.record import decode_blank
 
 from ..bulk import bulk_tools
 from ..errors import (
-    Hindrance,
+    Degradation,
     StoreError,
     StoreFailed,
     UnreadableFile,
-    lacks_means,
-    may_succeed_later,
+    is_resource_shortage,
+    is_retryable,
 )
-from ..index.index_keys import KeyedChunk, keyed
+from ..index.index_keys import KeyedChunk, keyed_messages
 from ..index.index_service import IndexService
 from ..log.commit_log import BLANK_BYTES, CommitLog
-from ..log.recovery import record_behind
-from ..queues.consume_queue import ConsumeQueue, first_place, last_place
+from ..log.recovery import next_record_after
+from ..queues.consume_queue import ConsumeQueue, first_physical_offset, last_physical_offset
 from ..queues.queue_table import QueueTable
-from ..records.fields import glance
+from ..records.fields import read_fields
 from ..records.integrity import RecordCheck
-from ..records.recent_writes import FreshBatches, FreshRecords, FreshRows, FreshRun
-from ..records.scanning import cut, cut_to_good, record_sizes
+from ..records.recent_writes import UnindexedRuns, RecentWrites, FixedSizeRun, RecentRun
+from ..records.scanning import limit_records, limit_to_valid, record_sizes
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
-from .hidden_entries import GatheredEntries
-from .precomputed import WorkedAhead, keys_of_rows, with_codes
+from .hidden_entries import HiddenEntries
+from .precomputed import PrecomputedDispatch, keys_of_runs, with_tags_codes
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class MadeAgain:
+class RecreatedTopics:
     """The topics of one log that were made again, and that only the log has told of."""
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher) -> None:
@@ -69,7 +69,7 @@ class MadeAgain:
         self.topics: set[str] = set()
         """Their names."""
 
-    def begin_anew(self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer) -> None:
+    def reset_queue(self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer) -> None:
         """Clear a queue whose offsets come for a second time, if these are of a new topic.
 
         Its first messages may be damaged, so that its offsets do not begin with 0 here. All that
@@ -77,7 +77,7 @@ class MadeAgain:
         other queues, too. What lies behind that may be of the new one. Entries that come once more
         lie before it, and an entry that is damaged leads nowhere.
         """
-        physical_offset = first_place(entries)
+        physical_offset = first_physical_offset(entries)
         known_end = self._end_of_last_record(topic, queue_id, queue)
         if known_end is None or physical_offset < known_end:
             return
@@ -101,16 +101,16 @@ class MadeAgain:
             if last is None:
                 return None
             queue_offset, place, size = last
-            found = glance(self._commit_log.record(place), 0, size)[:3]
+            found = read_fields(self._commit_log.read_record(place), 0, size)[:3]
         except (UnreadableFile, RecordError) as error:
-            if isinstance(error, UnreadableFile) and lacks_means(error):
+            if isinstance(error, UnreadableFile) and is_resource_shortage(error):
                 raise
             return None
         return place + size if found == (topic.encode(), queue_id, queue_offset) else None
 
 
 RUN_BYTES_MAX = 4 << 20
-INDEX_BEHIND_MAX = 1 << 20
+INDEX_LAG_BYTES_MAX = 1 << 20
 RUN_RECORDS_MAX = 8_192
 """Records taken at a time, in some five milliseconds."""
 INDEX_RECORDS_MAX = 1_024
@@ -119,7 +119,7 @@ first in its page of a new file.
 """
 _READ_KEYS_MAX = 8_192
 """Keys that come to the index at a time of what was read, which would have to be read again."""
-_CARRIED_KEYS_MAX = 2_048
+_DISPATCHED_KEYS_MAX = 2_048
 """Keys that come to the index at a time of what was just carried, in a millisecond."""
 ONE_BY_ONE_MAX = 1024
 """Records taken at a time, one by one, while the tools for many are being loaded."""
@@ -130,11 +130,11 @@ Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
 """Queues that have got entries, and the codes of these."""
 
 
-class _Refused(RecordError):
+class _UnreadableRecord(RecordError):
     """The disk does not give a record that a start has found; it may a moment later."""
 
 
-def _never() -> bool:
+def _never_stop() -> bool:
     """Return False: there is time for everything."""
     return False
 
@@ -149,36 +149,36 @@ class ReputMessageService:
         index: IndexService | None,
         dispatcher: Dispatcher,
         confirm_offset: Callable[[], PhysicalOffset],
-        fresh: FreshRecords,
+        recent_writes: RecentWrites,
     ) -> None:
-        """Prepare; what is in ``fresh`` is not read again. Nobody is told before `tell`."""
+        """Prepare; what is in ``recent_writes`` is not read again. Nobody is told before `tell`."""
         self._log = log
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
         self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
-        self._fresh = fresh
-        self._ahead = WorkedAhead(fresh.held, dispatcher, has_index=index is not None)
-        self._batches = FreshBatches()
-        self._carried: KeyedChunk | None = None
+        self._recent_writes = recent_writes
+        self._precomputed = PrecomputedDispatch(recent_writes.uncommitted, dispatcher, has_index=index is not None)
+        self._unindexed_runs = UnindexedRuns()
+        self._dispatched_chunk: KeyedChunk | None = None
         self._lock = threading.Lock()
         self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[Hole, ...] = ()
         """The places in the log where no record was found, by recovery or since."""
-        self.made_again = MadeAgain(log, dispatcher)
+        self.recreated_topics = RecreatedTopics(log, dispatcher)
         """The topics that were deleted and made again, as only the log has told."""
-        self.has_ended = False
+        self.is_stopped = False
         """True if nothing is carried any more."""
-        self._found_end = LOG_START
-        self._held_from: PhysicalOffset | None = None
-        self._together_until = LOG_START
-        self._gathered = GatheredEntries()
-        self._gathered_until = LOG_START
+        self._recovered_end = LOG_START
+        self._suspended_from: PhysicalOffset | None = None
+        self._atomic_until = LOG_START
+        self._hidden_entries = HiddenEntries()
+        self._hidden_until = LOG_START
         self.reput_from_offset = LOG_START
         self.index_from_offset = LOG_START
 
-    def resume(
+    def restore(
         self,
         reput_from_offset: PhysicalOffset,
         index_from_offset: PhysicalOffset,
@@ -188,72 +188,72 @@ class ReputMessageService:
 
         What the disk does not give up to the present end of the log is passed over, too.
         """
-        self._found_end = self._log.written_offset
+        self._recovered_end = self._log.written_offset
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
         self.holes = holes
         self._check = RecordCheck(self._log.sealed_from)
 
-    def tell(self, listener: MessageArrivingListener) -> None:
+    def set_listener(self, listener: MessageArrivingListener) -> None:
         """Tell a listener of what is dispatched from now on, and of nothing dispatched before."""
         self._listener = listener
 
-    def hold_from(self, physical_offset: PhysicalOffset) -> None:
+    def suspend_from(self, physical_offset: PhysicalOffset) -> None:
         """Carry nothing from a place in the log on, until `let_go`: a commit is under way there."""
-        self._held_from = physical_offset
+        self._suspended_from = physical_offset
 
-    def let_go(self, together_until: PhysicalOffset = LOG_START) -> None:
+    def resume_dispatch(self, atomic_until: PhysicalOffset = LOG_START) -> None:
         """Carry on where it was held; all up to a place in the log comes to its queues at once."""
-        self._together_until = max(self._together_until, together_until)
-        self._held_from = None
+        self._atomic_until = max(self._atomic_until, atomic_until)
+        self._suspended_from = None
 
-    def take_back(self) -> None:
+    def discard_pending(self) -> None:
         """Forget what is known of held rows: the log is about to say something else of them."""
         with self._lock:
-            self._ahead.drop()
+            self._precomputed.discard()
 
     def visible_offset(self) -> PhysicalOffset:
         """Return up to where messages may be seen: they are confirmed, and of no open commit."""
-        confirmed, held_from = self._confirm_offset(), self._held_from
+        confirmed, held_from = self._confirm_offset(), self._suspended_from
         return confirmed if held_from is None else min(confirmed, held_from)
 
     @property
-    def tells(self) -> bool:
+    def has_listener(self) -> bool:
         """True if a listener is told, so that only the listener's thread may `run` this."""
         return self._listener is not None
 
-    def run(self, is_over: Callable[[], bool] = _never) -> bool:
+    def run(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
         """Dispatch what is confirmed and not dispatched yet; return whether that is all of it.
 
-        ``is_over`` is asked after each piece whether the rest has to wait for another call.
+        ``should_stop`` is asked after each piece whether the rest has to wait for another call.
         """
         with self._lock:
-            if self.has_ended:
+            if self.is_stopped:
                 return True
             while self._next_offset < self.visible_offset():
-                if self._carried is not None and not self._catch_up_index(is_over):
+                if self._dispatched_chunk is not None and not self._catch_up_index(should_stop):
                     return False
                 try:
                     self._run_once()
                 except RecordError as error:
-                    self._note_hole(self._next_offset, self.visible_offset(), error)
-                if is_over():
+                    self._add_hole(self._next_offset, self.visible_offset(), error)
+                if should_stop():
                     return False
-            while self._ahead.work():
-                if is_over():
+            while self._precomputed.step():
+                if should_stop():
                     return False
-            is_far_behind = self.visible_offset() - self.index_from_offset >= INDEX_BEHIND_MAX
-            if is_far_behind or self._carried is not None:
-                return self._catch_up_index(is_over)
+            is_far_behind = self.visible_offset() - self.index_from_offset >= INDEX_LAG_BYTES_MAX
+            if is_far_behind or self._dispatched_chunk is not None:
+                return self._catch_up_index(should_stop)
         return True
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Carry nothing any more.
 
         The files are about to be closed, and may soon be another broker's.
         """
         with self._lock:
-            self.has_ended = True
+            self.is_stopped = True
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -268,97 +268,97 @@ class ReputMessageService:
             self._catch_up_index()
             yield
 
-    def go_back_to(self, physical_offset: PhysicalOffset) -> None:
+    def rewind_to(self, physical_offset: PhysicalOffset) -> None:
         """Dispatch again from a place in the log on; while this is `paused`."""
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
 
-    def catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
+    def catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
         """Bring the index to where the consume queues are; return whether it is there.
 
-        ``is_over`` is asked after each piece whether the rest has to wait for another call.
+        ``should_stop`` is asked after each piece whether the rest has to wait for another call.
         """
         with self._lock:
-            return self._catch_up_index(is_over)
+            return self._catch_up_index(should_stop)
 
     @property
     def _next_offset(self) -> PhysicalOffset:
         """The place in the log behind all that was carried, or gathered to come at once."""
-        return max(self.reput_from_offset, self._gathered_until)
+        return max(self.reput_from_offset, self._hidden_until)
 
-    def drop_gathered(self) -> None:
+    def discard_hidden(self) -> None:
         """Gather entries that are to be shown at once from the start; while this is `paused`."""
-        self._gathered.drop()
-        self._gathered_until = LOG_START
+        self._hidden_entries.discard()
+        self._hidden_until = LOG_START
 
     def _run_once(self) -> None:
-        if self._held_from is None and self._ahead.work():  # the last rows of a batch
+        if self._suspended_from is None and self._precomputed.step():  # the last rows of a batch
             return
         start, confirmed = self._next_offset, self.visible_offset()
-        ahead = self._ahead.entries.take(start, confirmed)
+        ahead = self._precomputed.entries.pop_at(start, confirmed)
         if ahead is not None:
-            runs = map(with_codes, ahead.runs)
-            self._dispatch(self._dispatcher.not_deleted(runs), ahead.end_offset)
+            runs = map(with_tags_codes, ahead.runs)
+            self._dispatch(self._dispatcher.exclude_deleted(runs), ahead.end_offset)
             return
-        confirmed = self._ahead.entries.begins_at(start, confirmed)
-        fresh: list[FreshRun | FreshRows] = []
+        confirmed = self._precomputed.entries.next_start(start, confirmed)
+        fresh: list[RecentRun | FixedSizeRun] = []
         next_offset = start
-        while run := self._fresh.runs.take(next_offset, confirmed):
+        while run := self._recent_writes.runs.pop_at(next_offset, confirmed):
             fresh.append(run)
             next_offset = run.end_offset
         if fresh:
-            self._dispatch(self._dispatcher.entries_of_fresh(fresh), next_offset)
-            is_near = next_offset - self.index_from_offset < 2 * INDEX_BEHIND_MAX
+            self._dispatch(self._dispatcher.entries_of_recent(fresh), next_offset)
+            is_near = next_offset - self.index_from_offset < 2 * INDEX_LAG_BYTES_MAX
             if is_near and self._index is not None:  # else they would be kept for nobody
-                self._batches.keep(fresh)
+                self._unindexed_runs.add(fresh)
             return
-        many = self._fresh.chunks.take(start, confirmed)
+        many = self._recent_writes.chunks.pop_at(start, confirmed)
         if many is not None:
-            self._carry(many.chunk, start, many.end_offset)
+            self._dispatch_chunk(many.chunk, start, many.end_offset)
             return
         data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not bulk_tools.are_loaded():
-            sizes, next_offset = cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
-            good, _ = self._check.good_one_by_one(data, sizes, start)
-            sizes, next_offset = cut_to_good(sizes, good, start, next_offset)
+            sizes, next_offset = limit_records(sizes, ONE_BY_ONE_MAX, start, next_offset)
+            good, _ = self._check.check_one_by_one(data, sizes, start)
+            sizes, next_offset = limit_to_valid(sizes, good, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
-        good, _ = self._check.good_of_many(data, sizes, start)
-        sizes, next_offset = cut_to_good(sizes, good, start, next_offset)
-        self._carry(_chunk(data, sizes), start, next_offset)
+        good, _ = self._check.check_columns(data, sizes, start)
+        sizes, next_offset = limit_to_valid(sizes, good, start, next_offset)
+        self._dispatch_chunk(_chunk(data, sizes), start, next_offset)
 
-    def _carry(
+    def _dispatch_chunk(
         self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
     ) -> None:
         self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
-        if self._index is not None and 0 <= start - self.index_from_offset < INDEX_BEHIND_MAX:
-            self._carried = KeyedChunk(chunk, start)
+        if self._index is not None and 0 <= start - self.index_from_offset < INDEX_LAG_BYTES_MAX:
+            self._dispatched_chunk = KeyedChunk(chunk, start)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         """Carry entries to their queues; those that are to come at once wait for the last."""
-        if self._next_offset < self._together_until:
-            self._gather(runs, next_offset)
+        if self._next_offset < self._atomic_until:
+            self._dispatch_hidden(runs, next_offset)
         else:
             self._dispatch_now(runs, next_offset)
 
-    def _gather(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
+    def _dispatch_hidden(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         """Write entries where nobody sees them yet; the last ones show all, in one step."""
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             key = topic, queue_id
-            queue = self._queues.get_or_make(*key)
-            if queue_offset < queue.max_offset and not self._gathered.has_any_of(key):
-                self.made_again.begin_anew(topic, queue_id, queue, entries)
-            blank_place = self._blank_place(entries)
-            taken_back = self._taken_back_before(key, queue_offset, entries)
-            self._gathered.add(
+            queue = self._queues.get_or_create(*key)
+            if queue_offset < queue.max_offset and not self._hidden_entries.has_any_of(key):
+                self.recreated_topics.reset_queue(topic, queue_id, queue, entries)
+            blank_place = self._blank_offset(entries)
+            taken_back = self._rolled_back_before(key, queue_offset, entries)
+            self._hidden_entries.add(
                 key, queue, queue_offset, entries, tags_codes, blank_place, taken_back
             )
-        self._gathered_until = next_offset
-        if next_offset >= self._together_until:
-            shown = self._gathered.show()
-            self.reput_from_offset, self._gathered_until = next_offset, LOG_START
+        self._hidden_until = next_offset
+        if next_offset >= self._atomic_until:
+            shown = self._hidden_entries.publish()
+            self.reput_from_offset, self._hidden_until = next_offset, LOG_START
             for each in shown:
-                self._dispatcher.taken_back.forget(each.key, each.queue.max_offset, each.last_place)
-                self._tell(*each.key, each.queue.max_offset, each.tags_codes)
+                self._dispatcher.rolled_back.discard(each.key, each.queue.max_offset, each.last_physical_offset)
+                self._notify(*each.key, each.queue.max_offset, each.tags_codes)
 
     def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         arrivals: Arrivals = {}
@@ -367,35 +367,35 @@ class ReputMessageService:
             self.reput_from_offset = next_offset
         finally:  # what is in its queue can be pulled, even if another queue has no room
             for (topic, queue_id), (queue, codes) in arrivals.items():
-                self._tell(topic, queue_id, queue.max_offset, codes)
+                self._notify(topic, queue_id, queue.max_offset, codes)
 
     def _append(self, runs: Iterable[QueueEntries], arrivals: Arrivals) -> None:
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             key = topic, queue_id
-            queue = self._queues.get_or_make(*key)
+            queue = self._queues.get_or_create(*key)
             if queue_offset < queue.max_offset:
-                self.made_again.begin_anew(topic, queue_id, queue, entries)
+                self.recreated_topics.reset_queue(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
-                taken_back = self._taken_back_before(key, queue_offset, entries)
-                queue.skip_to(queue_offset, self._blank_place(entries), taken_back)
+                taken_back = self._rolled_back_before(key, queue_offset, entries)
+                queue.skip_to(queue_offset, self._blank_offset(entries), taken_back)
             queue.append(queue_offset, entries)
-            self._dispatcher.taken_back.forget(key, queue.max_offset, last_place(entries))
+            self._dispatcher.rolled_back.discard(key, queue.max_offset, last_physical_offset(entries))
             if self._listener is not None:
                 _, codes = arrivals.setdefault(key, (queue, []))
                 codes += tags_codes
 
-    def _taken_back_before(
+    def _rolled_back_before(
         self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
     ) -> list[range]:
         """Return the offsets before a queue's new entries that rolled-back rows have left."""
-        place = first_place(entries)
-        return self._dispatcher.taken_back.before(key, queue_offset, place, self.holes)
+        place = first_physical_offset(entries)
+        return self._dispatcher.rolled_back.gaps_before(key, queue_offset, place, self.holes)
 
-    def _blank_place(self, entries: Buffer) -> PhysicalOffset:
+    def _blank_offset(self, entries: Buffer) -> PhysicalOffset:
         """Return where entries lead that fill a gap before these."""
-        return PhysicalOffset(self._log.files.file_before(first_place(entries)))
+        return PhysicalOffset(self._log.files.previous_file_start(first_physical_offset(entries)))
 
-    def _tell(
+    def _notify(
         self,
         topic: str,
         queue_id: int,
@@ -408,68 +408,68 @@ class ReputMessageService:
         except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
             _log.exception("telling of new messages in queue %d of %s failed", queue_id, topic)
 
-    def _catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
+    def _catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
         if self._index is None:
             self.index_from_offset = self.reput_from_offset
         while self.index_from_offset < self.reput_from_offset:
             try:
                 self._index_once()
             except RecordError as error:
-                self._note_hole(self.index_from_offset, self.reput_from_offset, error)
-            if is_over():
+                self._add_hole(self.index_from_offset, self.reput_from_offset, error)
+            if should_stop():
                 return False
         return True
 
     def _index_once(self) -> None:
         start = self.index_from_offset
-        ahead = self._ahead.keys.take(start, self.reput_from_offset)
+        ahead = self._precomputed.keys.pop_at(start, self.reput_from_offset)
         if ahead is not None and self._index is not None and start >= self._log.min_offset:
             self._index.add(*ahead.keys)
             self.index_from_offset = ahead.end_offset
             return
-        carried, self._carried = self._carried, None  # where this fails, nothing waits for it
-        end = self._index_batches(start, self._ahead.keys.begins_at(start, self.reput_from_offset))
+        carried, self._dispatched_chunk = self._dispatched_chunk, None  # where this fails, nothing waits for it
+        end = self._index_batches(start, self._precomputed.keys.next_start(start, self.reput_from_offset))
         if carried is not None and start < carried.start_offset:
             end = min(end, carried.start_offset)
         if carried is not None and self._is_next(carried, end):
-            self._index_some(carried, _CARRIED_KEYS_MAX)
+            self._index_some(carried, _DISPATCHED_KEYS_MAX)
         elif end > start:
             self._index_read(start, end)
         here = self.index_from_offset
         if carried is not None and here <= carried.start_offset < carried.end_offset:
-            self._carried = carried
+            self._dispatched_chunk = carried
 
-    def _is_next(self, carried: KeyedChunk, end: PhysicalOffset) -> bool:
+    def _is_next(self, chunk: KeyedChunk, end: PhysicalOffset) -> bool:
         """Return whether the index comes to what was carried next, and all that is in its queue."""
         start = self.index_from_offset
-        return carried.start_offset == start >= self._log.min_offset and carried.end_offset <= end
+        return chunk.start_offset == start >= self._log.min_offset and chunk.end_offset <= end
 
     def _index_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """Give the index what lies between two places of the log, or the first of it."""
         data, sizes, next_offset = self._next_records(start, end, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not bulk_tools.are_loaded():
-            sizes, next_offset = cut(sizes, max(few, 1), start, next_offset)
+            sizes, next_offset = limit_records(sizes, max(few, 1), start, next_offset)
             self._index_few(data, sizes, start, next_offset)
         else:
             self._index_some(KeyedChunk(_chunk(data, sizes), start), _READ_KEYS_MAX)
 
     def _index_batches(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset:
         """Give the index what is known of batches; return up to where it has to read the log."""
-        stretch = self._batches.next_stretch(start, end)
+        stretch = self._unindexed_runs.next_contiguous(start, end)
         if not stretch or self._index is None or start < self._log.min_offset:
             return end
         if stretch[0].start_offset > start:
             return stretch[0].start_offset
-        keys = keys_of_rows(stretch)
+        keys = keys_of_runs(stretch)
         if keys is None:
-            self._batches.forget(stretch)
+            self._unindexed_runs.discard(stretch)
             return end
         self._index.add(*keys)
         self.index_from_offset = stretch[-1].end_offset
         return start
 
-    def _note_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
+    def _add_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
         """Pass over the first inconsistent record between two places, unless it is given now."""
         if start < self._log.min_offset:  # it has been deleted meanwhile, which is no damage
             return
@@ -477,13 +477,13 @@ class ReputMessageService:
             data, sizes, _ = self._next_records(start, end)
         except RecordError:
             data, sizes = b"", [0]
-        good, _ = self._check.good_one_by_one(data, sizes, start)
+        good, _ = self._check.check_one_by_one(data, sizes, start)
         if good == len(sizes):
-            if isinstance(error, _Refused):
+            if isinstance(error, _UnreadableRecord):
                 return
             raise error
         place = start + sum(sizes[:good])
-        found = record_behind(self._log.files, place + 1, place, self._log.sealed_from)
+        found = next_record_after(self._log.files, place + 1, place, self._log.sealed_from)
         hole = place, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
         _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
@@ -492,12 +492,12 @@ class ReputMessageService:
         self, data: Buffer, sizes: Sequence[int], start: PhysicalOffset, next_offset: PhysicalOffset
     ) -> None:
         if self._index is not None:
-            self._index.dispatch_few(keyed(data, sizes, start))
+            self._index.dispatch_few(keyed_messages(data, sizes, start))
         self.index_from_offset = next_offset
 
     def _index_some(self, records: KeyedChunk, keys_max: int) -> None:
         if self._index is not None:
-            self._index.dispatch(**records.take(keys_max))
+            self._index.dispatch(**records.next_columns(keys_max))
         self.index_from_offset = records.start_offset
 
     def _next_records(
@@ -515,10 +515,10 @@ class ReputMessageService:
         try:
             data, sizes = self._read(start, stop, count_max or RUN_RECORDS_MAX)
         except UnreadableFile as error:
-            if start >= self._found_end or lacks_means(error):
+            if start >= self._recovered_end or is_resource_shortage(error):
                 raise  # it is there, or is looked for again: nothing is passed over
             needed, found = "a record that the disk gives", Verbatim(error)
-            raise _Refused("log", at=start, needed=needed, found=found) from error
+            raise _UnreadableRecord("log", at=start, needed=needed, found=found) from error
         if sizes:
             return data, sizes, start + sum(sizes)
         return data, sizes, min(start + self._log.files.space_left(start), end)
@@ -527,12 +527,12 @@ class ReputMessageService:
         self, start: PhysicalOffset, stop: PhysicalOffset, count_max: int
     ) -> tuple[Buffer, list[int]]:
         """Read records that lie between two places of one file; none where a blank lies."""
-        data = self._log.files.read_up_to(start, min(stop - start, RUN_BYTES_MAX))
+        data = self._log.files.read_available(start, min(stop - start, RUN_BYTES_MAX))
         sizes = record_sizes(data, count_max)
         if sizes:
             return data, sizes
         if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
-            data = self._log.record(start)
+            data = self._log.read_record(start)
             if 0 < len(data) <= stop - start:
                 return data, [len(data)]
         if decode_blank(data) is None:
@@ -550,22 +550,22 @@ def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
 # noted.
 
 
-class Carrying:
+class ReputSupervisor:
     """The carrying of a store's messages; ``fail`` is told of a failure that no waiting mends."""
 
     def __init__(self, reput: ReputMessageService, fail: Callable[[StoreError], object]) -> None:
         self._reput = reput
         self._fail = fail
-        self.hindrance = Hindrance("messages are not carried to their consume queues")
+        self.degradation = Degradation("messages are not carried to their consume queues")
 
-    def run(self, is_over: Callable[[], bool]) -> bool:
-        """Carry what is confirmed; return whether that is all, and not stopped by ``is_over``."""
+    def run(self, should_stop: Callable[[], bool]) -> bool:
+        """Carry what is confirmed; return whether that is all, and not stopped by ``should_stop``."""
         is_all = True
         try:
-            is_all = self._reput.run(is_over)
+            is_all = self._reput.run(should_stop)
         except Exception as error:  # noqa: BLE001  # else nobody would see what is acknowledged
-            if may_succeed_later(error):
-                self.hindrance.begin(error)
+            if is_retryable(error):
+                self.degradation.begin(error)
                 return False
             if isinstance(error, (OSError, StoreError, RecordError)):
                 self._fail(StoreFailed("writing a consume queue or the index failed", error))
@@ -573,6 +573,6 @@ class Carrying:
                 failed = "carrying messages to their consume queues failed"
                 _log.exception(failed)
                 self._fail(StoreFailed(f"{failed}: {error!r}"))
-        if not self._reput.has_ended:  # else nobody has tried what was hindered
-            self.hindrance.end()
+        if not self._reput.is_stopped:  # else nobody has tried what was hindered
+            self.degradation.end()
         return is_all

@@ -22,27 +22,27 @@ from typing import NamedTuple, Protocol
 
 from rmq_spark.wire.framing import Buffer
 
-from ...common.threads import do_together
+from ...common.threads import run_in_parallel
 from ..errors import FlushFailed
-from .file_lock import RecordLock
+from .file_lock import FileLock
 from .local_file import LocalFile
 
 _log = logging.getLogger(__name__)
 _unflushed_devices: set[int] = set()
 """The devices of which it was logged that they flush no directories."""
-_LOOKED_INTO = 128
+_DIRECTORIES_PER_TASK = 128
 """Directories that one thread looks into at a time."""
 
-_LOOKERS = 16
+_LISTING_THREADS_MAX = 16
 
-_DONE_ALONE = 16
+_SEQUENTIAL_JOBS_MAX = 16
 """Jobs that one thread has done before others would have been started."""
 
-_DOERS = 16
+_JOB_THREADS_MAX = 16
 """Threads for jobs: flushes that run together share what the file system writes for them."""
 
 
-def is_passed_over(name: str) -> bool:
+def is_ignored_name(name: str) -> bool:
     """Return whether a name in a directory of a store is one that systems leave anywhere.
 
     Such are `lost+found` of a file system, `.nfs...` of an open file that was deleted, and other
@@ -137,7 +137,7 @@ class Disk(Protocol):
     def delete(self, path: Path) -> None:
         """Remove a file, or a directory that is empty."""
 
-    def empty(self, path: Path) -> None:
+    def truncate(self, path: Path) -> None:
         """Cut a file to nothing, without opening it: a lock of this process stays."""
 
     def make_directory(self, path: Path) -> None:
@@ -154,7 +154,7 @@ class Disk(Protocol):
     def names(self, path: Path) -> list[str]:
         """Return the sorted names in a directory; none if it does not exist."""
 
-    def look_into(self, paths: Sequence[Path]) -> Sequence[Mapping[str, int | None]]:
+    def list_directories(self, paths: Sequence[Path]) -> Sequence[Mapping[str, int | None]]:
         """Return the contents of directories: sorted names with file sizes, None for directories.
 
         A directory that does not exist counts as empty.
@@ -163,7 +163,7 @@ class Disk(Protocol):
             OSError: The disk refuses, or something is neither a file nor a directory.
         """
 
-    def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
         """Do all jobs, in any order, several at a time where that is faster: flushes, mostly.
 
         Raises:
@@ -186,10 +186,10 @@ class Disk(Protocol):
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds a directory."""
 
-    def lock(self, path: Path, below: Sequence[Path] = ()) -> DiskLock:
+    def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
         """Lock a file, which is made if it is missing, against other processes and this one.
 
-        With it, its directory is locked, and those ``below``, as far as they exist: links may lead
+        With it, its directory is locked, and those ``subdirectories``, as far as they exist: links may lead
         to one of these from elsewhere.
 
         Raises:
@@ -201,7 +201,7 @@ class Disk(Protocol):
 class LocalDisk:
     """A `Disk` that is a real file system."""
 
-    _locks: tuple[RecordLock, ...] = ()
+    _locks: tuple[FileLock, ...] = ()
 
     def create(self, path: Path, size: int) -> LocalFile:
         """Create a file of zeros."""
@@ -250,7 +250,7 @@ class LocalDisk:
         else:
             path.unlink(missing_ok=True)
 
-    def empty(self, path: Path) -> None:
+    def truncate(self, path: Path) -> None:
         """Cut a file to nothing, without opening it."""
         self._check_directory(path)
         os.truncate(path, 0)
@@ -281,20 +281,20 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def look_into(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
+    def list_directories(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
         """Return the content of many directories, looked into by several threads."""
-        parts = [paths[at : at + _LOOKED_INTO] for at in range(0, len(paths), _LOOKED_INTO)]
+        parts = [paths[at : at + _DIRECTORIES_PER_TASK] for at in range(0, len(paths), _DIRECTORIES_PER_TASK)]
         found: list[list[dict[str, int | None]]] = [[] for _ in parts]
 
         def look(number: int) -> None:
-            found[number] = _look_into(parts[number])
+            found[number] = _list_directories(parts[number])
 
-        do_together([partial(look, each) for each in range(len(parts))], _LOOKERS, "LookInto")
+        run_in_parallel([partial(look, each) for each in range(len(parts))], _LISTING_THREADS_MAX, "LookInto")
         return [each for part in found for each in part]
 
-    def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
         """Do all jobs; many are shared out among threads, as far as these can be started."""
-        do_together(jobs, _DOERS if len(jobs) > _DONE_ALONE else 1, "Flush")
+        run_in_parallel(jobs, _JOB_THREADS_MAX if len(jobs) > _SEQUENTIAL_JOBS_MAX else 1, "Flush")
 
     def size_of(self, path: Path) -> int | None:
         """Return a file's size, or None."""
@@ -317,9 +317,9 @@ class LocalDisk:
             *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))
         )
 
-    def lock(self, path: Path, below: Sequence[Path] = ()) -> RecordLock:
+    def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> FileLock:
         """Lock a file as Java does, and directories as well."""
-        lock = RecordLock(path, below)
+        lock = FileLock(path, subdirectories)
         self._locks = (*(each for each in self._locks if each.is_held), lock)
         return lock
 
@@ -348,10 +348,10 @@ def _open_regular(path: Path, flags: int) -> int:
     os.close(descriptor)
     if S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise _no_file(path)
+    raise _not_a_file_error(path)
 
 
-def _no_file(path: Path) -> OSError:
+def _not_a_file_error(path: Path) -> OSError:
     return OSError(errno.EINVAL, "a pipe, a socket or a device, and no file", str(path))
 
 
@@ -379,11 +379,11 @@ def _flush_names(descriptor: int, path: Path) -> None:
             )
 
 
-def _look_into(paths: Sequence[Path]) -> list[dict[str, int | None]]:
-    return [_sizes_in(path) for path in paths]
+def _list_directories(paths: Sequence[Path]) -> list[dict[str, int | None]]:
+    return [_list_directory(path) for path in paths]
 
 
-def _sizes_in(directory: Path) -> dict[str, int | None]:
+def _list_directory(directory: Path) -> dict[str, int | None]:
     try:
         entries = os.scandir(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -392,7 +392,7 @@ def _sizes_in(directory: Path) -> dict[str, int | None]:
         found = {entry.name: entry.stat() for entry in entries}
     for name, stats in found.items():
         if not S_ISREG(stats.st_mode) and not S_ISDIR(stats.st_mode):
-            raise _no_file(directory / name)
+            raise _not_a_file_error(directory / name)
     return {
         name: None if S_ISDIR(stats.st_mode) else stats.st_size
         for name, stats in sorted(found.items())

@@ -25,29 +25,29 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .local_file import leads_to
+from .local_file import is_same_file
 
-_REFUSALS = frozenset({errno.EAGAIN, errno.EACCES})
-_KEEPS_NONE = frozenset({errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
+_LOCKED_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
+_NO_LOCKS_ERRNOS = frozenset({errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
 
-_Directory = tuple[int, int, int]
+_DirectoryIdentity = tuple[int, int, int]
 """A directory that a process has locked: the process, and the directory's device and number."""
 
 _guard = threading.Lock()
-_held: set[tuple[int, int, int, str]] = set()  # process; the directory's device and number; name
+_locked_files: set[tuple[int, int, int, str]] = set()  # process; the directory's device and number; name
 
 
-_directories: dict[_Directory, tuple[int, int]] = {}
+_locked_directories: dict[_DirectoryIdentity, tuple[int, int]] = {}
 """The descriptors of locked directories, and the number of locks in each."""
 
 
-class RecordLock:
+class FileLock:
     """A lock that is held from its making until `release`."""
 
-    def __init__(self, path: Path, below: Sequence[Path] = ()) -> None:
+    def __init__(self, path: Path, subdirectories: Sequence[Path] = ()) -> None:
         """Lock a file, which is made if it is missing, in a directory that exists.
 
-        With it, directories ``below`` are locked, as far as they exist.
+        With it, directories ``subdirectories`` are locked, as far as they exist.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -59,20 +59,20 @@ class RecordLock:
         with _guard:
             self._identity = _identity_of(path.parent)
             self._key = (*self._identity, path.name)
-            self._locked: list[_Directory] = []
-            if self._key in _held:
+            self._locked_identities: list[_DirectoryIdentity] = []
+            if self._key in _locked_files:
                 raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(path))
-            descriptor = _locked(path)
+            descriptor = _open_and_lock(path)
             try:
                 _lock_directory(path.parent, self._identity)
-                self._locked.append(self._identity)
-                self._lock_below(below)
+                self._locked_identities.append(self._identity)
+                self._lock_subdirectories(subdirectories)
             except BaseException:
                 os.close(descriptor)
-                self._let_go()
+                self._unlock_directories()
                 raise
             self.descriptor = descriptor
-            _held.add(self._key)
+            _locked_files.add(self._key)
 
     @property
     def is_held(self) -> bool:
@@ -86,8 +86,8 @@ class RecordLock:
             OSError: It was moved away or deleted, or another one is in its place.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
-            opened, _ = _directories.get(self._identity, (-1, 0))  # a child has let go of it
-            if opened >= 0 and leads_to(self.directory, opened):
+            opened, _ = _locked_directories.get(self._identity, (-1, 0))  # a child has let go of it
+            if opened >= 0 and is_same_file(self.directory, opened):
                 return
         raise OSError(
             errno.ESTALE,
@@ -99,32 +99,32 @@ class RecordLock:
         """Release the lock. A second call does nothing."""
         with _guard:
             if self.descriptor >= 0:
-                _held.discard(self._key)
+                _locked_files.discard(self._key)
                 os.close(self.descriptor)
                 self.descriptor = -1
-                self._let_go()
+                self._unlock_directories()
 
-    def _lock_below(self, directories: Sequence[Path]) -> None:
+    def _lock_subdirectories(self, directories: Sequence[Path]) -> None:
         for directory in directories:
             with suppress(FileNotFoundError, NotADirectoryError):
                 identity = _identity_of(directory)
-                if identity in _directories:  # no two stores of one process may share it either
+                if identity in _locked_directories:  # no two stores of one process may share it either
                     raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(directory))
                 _lock_directory(directory, identity)
-                self._locked.append(identity)
+                self._locked_identities.append(identity)
 
-    def _let_go(self) -> None:
-        for identity in self._locked:
-            _let_go(identity)
-        self._locked.clear()
+    def _unlock_directories(self) -> None:
+        for identity in self._locked_identities:
+            _unlock_directory(identity)
+        self._locked_identities.clear()
 
 
-def _identity_of(directory: Path) -> _Directory:
+def _identity_of(directory: Path) -> _DirectoryIdentity:
     stats = directory.stat()
     return os.getpid(), stats.st_dev, stats.st_ino
 
 
-def _locked(path: Path) -> int:
+def _open_and_lock(path: Path) -> int:
     kind = fcntl.LOCK_EX
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -137,46 +137,46 @@ def _locked(path: Path) -> int:
         fcntl.lockf(descriptor, kind | fcntl.LOCK_NB, 1)
     except OSError as error:
         os.close(descriptor)
-        number = errno.EAGAIN if error.errno in _REFUSALS else error.errno
+        number = errno.EAGAIN if error.errno in _LOCKED_ERRNOS else error.errno
         why = error.strerror
-        if number in _KEEPS_NONE:
+        if number in _NO_LOCKS_ERRNOS:
             why = f"the file system keeps no locks, to keep a second broker out ({why})"
         raise OSError(number, why, str(path)) from None
     return descriptor
 
 
-def _lock_directory(path: Path, key: _Directory) -> None:
+def _lock_directory(path: Path, key: _DirectoryIdentity) -> None:
     """Lock a directory, or count one more lock in it.
 
     Raises:
         BlockingIOError: Another process has locked it.
         OSError: There is no descriptor for it.
     """
-    descriptor, count = _directories.get(key, (-1, 0))
+    descriptor, count = _locked_directories.get(key, (-1, 0))
     if not count:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in _REFUSALS:
+            if error.errno in _LOCKED_ERRNOS:
                 os.close(descriptor)
                 raise OSError(errno.EAGAIN, error.strerror, str(path)) from None
-    _directories[key] = descriptor, count + 1
+    _locked_directories[key] = descriptor, count + 1
 
 
-def _let_go(key: _Directory) -> None:
-    descriptor, count = _directories.pop(key, (-1, 0))
+def _unlock_directory(key: _DirectoryIdentity) -> None:
+    descriptor, count = _locked_directories.pop(key, (-1, 0))
     if count > 1:
-        _directories[key] = descriptor, count - 1
+        _locked_directories[key] = descriptor, count - 1
     elif count:
         os.close(descriptor)
 
 
-def _after_fork() -> None:
+def _release_in_child() -> None:
     """Let go of directories in a child, which would keep them locked beyond its parent's end."""
-    for descriptor, _ in _directories.values():
+    for descriptor, _ in _locked_directories.values():
         os.close(descriptor)
-    _directories.clear()
+    _locked_directories.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_release_in_child)

@@ -30,13 +30,13 @@ from typing import Final
 
 from rmq_spark.wire.framing import Buffer
 
-from ..errors import StoreFailed, UnreadableFile, lacks_descriptor
+from ..errors import StoreFailed, UnreadableFile, is_out_of_descriptors
 from .disk import Disk, DiskFile
 
 OPEN_FILES_MAX: Final = 4_096
 
 
-def never() -> bool:
+def never_stop() -> bool:
     """Return False: nothing is cut short."""
     return False
 
@@ -72,7 +72,7 @@ class PooledFile:
         try:
             file = self.open_file
             if file is None:
-                file = self.group.opened(self)
+                file = self.group.ensure_open(self)
             else:
                 self.was_used = True
             return file.read(position, size)
@@ -92,11 +92,11 @@ class PooledFile:
         # Mark the file before, as a write that fails may have written a part; and again behind it,
         # as a flush that ran meanwhile took the mark and perhaps not the data.
         if self not in group.unflushed:
-            group.keep_open(self)
-        (self.open_file or group.opened(self)).write(data, position)
+            group.mark_unflushed(self)
+        (self.open_file or group.ensure_open(self)).write(data, position)
         # A mark that is still here has not been taken yet: the flush that takes it comes later.
         if self not in group.unflushed:
-            group.keep_open(self)
+            group.mark_unflushed(self)
 
     def next_data(self, position: int) -> int | None:
         """Return where the next byte may lie that was ever written, or None.
@@ -105,7 +105,7 @@ class PooledFile:
             UnreadableFile: The disk does not tell.
         """
         try:
-            return (self.open_file or self.group.opened(self)).next_data(position)
+            return (self.open_file or self.group.ensure_open(self)).next_data(position)
         except OSError as error:
             raise UnreadableFile(
                 f"what lies behind {position} of {self.path} cannot be told: {error.strerror}"
@@ -117,7 +117,7 @@ class PooledFile:
         Raises:
             OSError: It is not there any more, or another one is.
         """
-        (self.open_file or self.group.opened(self)).check_in_place()
+        (self.open_file or self.group.ensure_open(self)).check_in_place()
 
 
 class FileGroup:
@@ -131,61 +131,61 @@ class FileGroup:
         self.unflushed: dict[PooledFile, None] = {}
         """Open files that were written to since their last flush, the oldest mark in front."""
         self._pool = pool
-        self._flushing = threading.Lock()
+        self._flush_lock = threading.Lock()
         self._directories: dict[Path, int] = {}
         """Directories with names that are not durable yet, and the number of their last change."""
-        self._numbers = count(1)
+        self._change_numbers = count(1)
         self._failure: str | None = None
         pool.groups.append(self)
 
     def create(self, path: Path, size: int) -> PooledFile:
         """Create a file of zeros; its name is flushed with what is written to it."""
         with self.lock:
-            self._check()
-            open_file = self._pool.with_room(lambda: self.disk.create(path, size))
+            self._check_failure()
+            open_file = self._pool.open_with_room(lambda: self.disk.create(path, size))
             made = PooledFile(self, path.parent, path.name, open_file)
             self.unflushed[made] = None
             return made
 
-    def opened(self, file: PooledFile) -> DiskFile:
+    def ensure_open(self, file: PooledFile) -> DiskFile:
         """Open a file, if it is not open."""
         with self.lock:
             if file.open_file is None:
-                open_file = self._pool.with_room(lambda: self.disk.open(file.path))
+                open_file = self._pool.open_with_room(lambda: self.disk.open(file.path))
                 self._pool.idle[file] = None
                 file.open_file = open_file
             return file.open_file
 
-    def keep_open(self, file: PooledFile) -> None:
+    def mark_unflushed(self, file: PooledFile) -> None:
         """Open a file, and keep it open until it is flushed."""
         with self.lock:
-            self._check()
-            self.opened(file)
+            self._check_failure()
+            self.ensure_open(file)
             self.unflushed[file] = None
             self._pool.idle.pop(file, None)
 
-    def let_go(self, file: PooledFile) -> None:
+    def close_file(self, file: PooledFile) -> None:
         """Close a file without a flush: it is about to be deleted."""
         with self.lock:
             self.unflushed.pop(file, None)
             self._pool.idle.pop(file, None)
             file.open_file = None
 
-    def names_changed(self, directory: Path) -> None:
+    def mark_names_changed(self, directory: Path) -> None:
         """Have the names in a directory flushed with the files."""
         with self.lock:
-            self._directories[directory] = next(self._numbers)
+            self._directories[directory] = next(self._change_numbers)
 
-    def forget_names(self, directory: Path) -> None:
+    def discard_names(self, directory: Path) -> None:
         """Stop flushing a directory, which was moved or deleted."""
         with self.lock:
             self._directories.pop(directory, None)
 
-    def flush(self, is_over: Callable[[], bool] = never) -> bool:
+    def flush(self, should_stop: Callable[[], bool] = never_stop) -> bool:
         """Return when all names, and all that was written before the call, are on the disk.
 
         Returns:
-            False if ``is_over`` has said that this is to end early: any part of it may be missing.
+            False if ``should_stop`` has said that this is to end early: any part of it may be missing.
 
         Raises:
             OSError: A directory cannot be opened for that, or its flush has failed.
@@ -193,21 +193,21 @@ class FileGroup:
         """
 
         def unless_over(flush: Callable[[], None]) -> None:
-            if not is_over():
+            if not should_stop():
                 flush()
 
         with (
-            self._flushing
+            self._flush_lock
         ):  # else a second flush would find nothing to do, and return before the first
             with self.lock:
-                self._check()
+                self._check_failure()
                 directories, files = tuple(self._directories), tuple(self.unflushed)
             for flushes in (
                 [partial(self.flush_names, directory) for directory in directories],
                 [partial(self.flush_file, file) for file in files],
             ):
-                self.disk.do_all([partial(unless_over, flush) for flush in flushes])
-            return not is_over()
+                self.disk.run_all([partial(unless_over, flush) for flush in flushes])
+            return not should_stop()
 
     def flush_names(self, directory: Path) -> None:
         """Return when the names in a directory are on the disk, if they have changed.
@@ -237,7 +237,7 @@ class FileGroup:
             StoreFailed: The disk has failed.
         """
         with self.lock:
-            self._check()
+            self._check_failure()
             open_file = file.open_file
             if file not in self.unflushed or open_file is None:
                 return
@@ -261,10 +261,10 @@ class FileGroup:
                 *self.unflushed,
                 *(file for file in self._pool.idle if file.group is self),
             ]:
-                self.let_go(file)
+                self.close_file(file)
             self._directories.clear()
 
-    def _check(self) -> None:
+    def _check_failure(self) -> None:
         if self._failure is not None:
             raise StoreFailed(self._failure)
 
@@ -291,7 +291,7 @@ class FilePool:
         """True if so many open files wait for a flush that soon there is no room for others."""
         return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
 
-    def with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
+    def open_with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
         """Open or create one more file, closing others if needed; under the lock."""
         while self.open_count >= self._open_files_max and self._close_one():
             pass
@@ -301,7 +301,7 @@ class FilePool:
             except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
                 # Other code in this process, or on this machine,
                 # has more files open than planned for.
-                if not lacks_descriptor(error) or not self._close_one():
+                if not is_out_of_descriptors(error) or not self._close_one():
                     raise
 
     def _close_one(self) -> bool:
@@ -319,6 +319,6 @@ class FilePool:
                     group.flush_file(file)
                 if file in group.unflushed:  # something was lacking for that
                     return False
-                group.let_go(file)
+                group.close_file(file)
                 return True
         return False

@@ -57,7 +57,7 @@ _CHECKSUM = re.compile(rb'[,{]"checksum":([0-9]+)}\s*\Z')
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class QuarantinedFile:
     """A damaged file under its new name, and why it could not be read."""
 
     path: Path
@@ -76,8 +76,8 @@ class JsonTable(Generic[Body]):
         self._lock = threading.RLock()
         self._is_loaded = False
         self._loaded_from: Path | None = None
-        self._set_aside: SetAside | None = None
-        self.is_checked = False
+        self._quarantined: QuarantinedFile | None = None
+        self.has_checksum = False
         """True if the table that was last loaded had a checksum."""
         self.was_replaced = False
         """True if a load finds the table of the last save, unless the power fails."""
@@ -93,9 +93,9 @@ class JsonTable(Generic[Body]):
         return self._loaded_from
 
     @property
-    def set_aside(self) -> SetAside | None:
+    def quarantined(self) -> QuarantinedFile | None:
         """The damaged file that the last load has replaced by its backup, or None."""
-        return self._set_aside
+        return self._quarantined
 
     def load(self, default: Body) -> Body:
         """Return the table as it was last saved, or the default if there is no file yet.
@@ -107,10 +107,10 @@ class JsonTable(Generic[Body]):
             OSError: The disk refuses.
         """
         with self._lock:
-            value, source, damage = self._found()
+            value, source, damage = self._load_any()
             if not self._is_loaded and source is not None:
-                self._tell_of_unknown(source)
-            self._set_aside = self._put_aside(damage) if damage else None
+                self._warn_of_unknown(source)
+            self._quarantined = self._quarantine(damage) if damage else None
             if value is None:
                 value = default
             else:
@@ -121,7 +121,7 @@ class JsonTable(Generic[Body]):
 
     def warn_of_damage(self) -> None:
         """Warn if the last load read the backup of a damaged file."""
-        damaged = self._set_aside
+        damaged = self._quarantined
         if damaged is not None:
             _log.warning(
                 "%s was damaged (%s) and is now %s; its backup, perhaps a save older, was read",
@@ -130,13 +130,13 @@ class JsonTable(Generic[Body]):
                 damaged.path.name,
             )
 
-    def look(self, default: Body) -> Body:
+    def peek(self, default: Body) -> Body:
         """Return what a load would, and change nothing.
 
         Raises:
             DamagedTable, OSError: As in `load`.
         """
-        value, _, _ = self._found()
+        value, _, _ = self._load_any()
         return default if value is None else value
 
     def save(self, value: Body) -> None:
@@ -166,21 +166,21 @@ class JsonTable(Generic[Body]):
             self.was_replaced = True
             self._disk.flush_directory(self._path.parent)
 
-    def _found(self) -> tuple[Body | None, Path | None, str]:
+    def _load_any(self) -> tuple[Body | None, Path | None, str]:
         """Return the table and its file, or None twice; and what is wrong with another file."""
         value, damage = self._read(self._path)
         if value is not None:
             return value, self._path, ""
         value, backup_damage = self._read(self._backup)
         if value is None and (damage or backup_damage):
-            raise self._damaged(damage, backup_damage)
+            raise self._damaged_error(damage, backup_damage)
         return value, None if value is None else self._backup, damage
 
     def _read(self, path: Path) -> tuple[Body | None, str]:
         """Return a file's table and "", or None and what is wrong, or None and "" without it."""
         try:
             data = self._disk.read(path)
-            self.is_checked = _is_checked(data)
+            self.has_checksum = _verify_checksum(data)
             return decode_body(self._body_type, data), ""
         except FileNotFoundError:
             return None, ""
@@ -191,7 +191,7 @@ class JsonTable(Generic[Body]):
                 raise
             return None, str(error)
 
-    def _tell_of_unknown(self, source: Path) -> None:
+    def _warn_of_unknown(self, source: Path) -> None:
         """Warn of the members of a table that this release does not know."""
         unknown = unknown_members(self._body_type, self._disk.read(source))
         names = [name for name in unknown if name != _CHECKSUM_NAME]
@@ -206,7 +206,7 @@ class JsonTable(Generic[Body]):
                 more,
             )
 
-    def _put_aside(self, damage: str) -> SetAside:
+    def _quarantine(self, damage: str) -> QuarantinedFile:
         """Give the damaged file an unused name: what was put aside before stays, too."""
         taken = self._disk.names(self._path.parent)
         name = f"{self._path.name}.corrupt"
@@ -216,9 +216,9 @@ class JsonTable(Generic[Body]):
             name = f"{self._path.name}.corrupt-{number}"
         path = self._path.with_name(name)
         self._disk.rename(self._path, path)
-        return SetAside(path, damage)
+        return QuarantinedFile(path, damage)
 
-    def _damaged(self, damage: str, backup_damage: str) -> DamagedTable:
+    def _damaged_error(self, damage: str, backup_damage: str) -> DamagedTable:
         return DamagedTable(
             f"{self._path} cannot be read ({damage or 'it is missing'}), nor can its backup "
             f"{self._backup} ({backup_damage or 'it is missing'}). Nothing was changed. To mend "
@@ -233,7 +233,7 @@ def with_checksum(data: bytes) -> bytes:
     return begin + b'"checksum":%d}' % crc32(data)
 
 
-def _is_checked(data: bytes) -> bool:
+def _verify_checksum(data: bytes) -> bool:
     """Return whether a table ends with its checksum.
 
     Raises:

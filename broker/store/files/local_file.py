@@ -24,7 +24,7 @@ from ..errors import FlushFailed
 # copy.
 
 _PAGE = mmap.PAGESIZE
-_FAILED = ctypes.c_void_p(-1).value
+_MAP_FAILED = ctypes.c_void_p(-1).value
 
 # These calls never wait for a disk: the interpreter is kept meanwhile.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -51,14 +51,14 @@ class FileMap:
             OSError: There is no room for the map.
         """
         self._address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-        if self._address == _FAILED:
+        if self._address == _MAP_FAILED:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         content = (ctypes.c_ubyte * size).from_address(self._address)
         weakref.finalize(content, _libc.munmap, self._address, size).atexit = False
         self._content = memoryview(content).cast("B").toreadonly()
 
-    def in_memory(self, position: int, size: int) -> memoryview | None:
+    def resident_view(self, position: int, size: int) -> memoryview | None:
         """Return a part of the file if all of it lies in memory, else None."""
         first = position - position % _PAGE
         pages = -(-(position + size - first) // _PAGE)
@@ -71,23 +71,23 @@ class FileMap:
 # ---- Whether a path still leads to what is open, by the numbers of its device and its file.
 
 _log = logging.getLogger(__name__)
-_told: set[int] = set()
+_warned_devices: set[int] = set()
 """The devices of which it was logged that their numbers say nothing."""
 
 
-def leads_to(path: Path, opened: int) -> bool:
+def is_same_file(path: Path, descriptor: int) -> bool:
     """Return whether a path leads to the file, or directory, that a descriptor has open.
 
     Raises:
         OSError: It leads nowhere.
     """
     found = path.stat()
-    if os.path.samestat(found, os.fstat(opened)):
+    if os.path.samestat(found, os.fstat(descriptor)):
         return True
     if os.path.samestat(found, path.stat()):
         return False
-    if found.st_dev not in _told:
-        _told.add(found.st_dev)
+    if found.st_dev not in _warned_devices:
+        _warned_devices.add(found.st_dev)
         _log.warning(
             "the file system of %s has another number for a file at each look: nobody notices here "
             "when files are moved away or replaced while they are in use",
@@ -137,11 +137,11 @@ class LocalFile:
         """Read this number of bytes from a position on, or raise OSError."""
         try:
             if size > COPIED_BYTES_MAX:
-                view = self._in_memory(position, size)
+                view = self._resident_view(position, size)
                 if view is not None:
                     return view
             data = os.pread(self._descriptor, size, position)
-            return data if len(data) == size else self._whole(data, position, size)
+            return data if len(data) == size else self._read_rest(data, position, size)
         except OSError as error:
             error.filename = str(self._path)
             raise
@@ -150,7 +150,7 @@ class LocalFile:
         """Write all of the data there, or raise OSError with some of it written."""
         try:
             if self._is_read_only:
-                self._allow_writes()
+                self._reopen_writable()
             written = os.pwrite(self._descriptor, data, position)
             while written < len(data):
                 written += os.pwrite(
@@ -180,7 +180,7 @@ class LocalFile:
     def check_in_place(self) -> None:
         """Make sure that the path leads here, or raise OSError."""
         try:
-            is_in_place = leads_to(self._path, self._descriptor)
+            is_in_place = is_same_file(self._path, self._descriptor)
         except OSError as error:
             error.filename = str(self._path)
             raise
@@ -203,14 +203,14 @@ class LocalFile:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             self._is_read_only = True
 
-    def _allow_writes(self) -> None:
+    def _reopen_writable(self) -> None:
         """Open the file again, in the same place, if the disk is not read-only any more."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         os.dup2(descriptor, self._descriptor, inheritable=False)
         os.close(descriptor)
         self._is_read_only = False
 
-    def _in_memory(self, position: int, size: int) -> memoryview | None:
+    def _resident_view(self, position: int, size: int) -> memoryview | None:
         """Return a slice of a map, if all of it lies in memory, else None."""
         if os.fstat(self._descriptor).st_size < position + size:  # it was cut short meanwhile
             return None
@@ -223,9 +223,9 @@ class LocalFile:
                 MemoryError,
             ):  # too many maps, or files: without one, it is read
                 return None
-        return self._map.in_memory(position, size)
+        return self._map.resident_view(position, size)
 
-    def _whole(self, data: bytes, position: int, size: int) -> bytes:
+    def _read_rest(self, data: bytes, position: int, size: int) -> bytes:
         """Read on behind what one call gave: at most 2 GiB, and less where the file ends."""
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), position + len(data))

@@ -17,19 +17,19 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record_layout import FILE_NAME_DIGITS
 
 from ..errors import ForeignFile, MissingFile, UnreadableFile
-from .disk import is_passed_over
+from .disk import is_ignored_name
 from .file_pool import FileGroup, PooledFile
 
 PAGE_BYTES = 4096
 """The unit in which a disk fails to give bytes."""
 
 
-def _own(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
+def _store_files(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
     """Return the content of a directory without what is no file of it, as RocketMQ loads it."""
     return {
         name: size
         for name, size in sizes.items()
-        if not is_passed_over(name) and (size is not None or name.isdecimal())
+        if not is_ignored_name(name) and (size is not None or name.isdecimal())
     }
 
 
@@ -97,14 +97,14 @@ class MappedFileQueue:
             MissingFile: A file that should lie between two others is missing.
         """
         disk, directory = self._group.disk, self._directory
-        (sizes,) = disk.look_into([directory])
-        sizes = _own(sizes)
+        (sizes,) = disk.list_directories([directory])
+        sizes = _store_files(sizes)
         empty = [name for name, size in sizes.items() if size == 0]
         behind = self.adopt({**sizes, **dict.fromkeys(empty, self._file_size)})
         if behind:
             raise MissingFile(
                 f"{directory} lacks the file {self.end_offset:0{FILE_NAME_DIGITS}d} before "
-                f"{behind[0]}: " + self._how_to_mend(self.path_at(self.end_offset))
+                f"{behind[0]}: " + self._repair_hint(self.path_at(self.end_offset))
             )
         for name in empty:  # in place: a crash must not find one missing between two
             disk.open(directory / name).write(bytes(1), self._file_size - 1)
@@ -121,7 +121,7 @@ class MappedFileQueue:
         """
         taken: list[MappedFile] = []
         left: list[str] = []
-        sizes = _own(sizes)
+        sizes = _store_files(sizes)
         for name, size in sizes.items():
             self._check(name, sizes)
             from_offset = int(name)
@@ -151,7 +151,7 @@ class MappedFileQueue:
             others = [each for other, each in sizes.items() if each and other != name]
             is_odd = not others or others != [size] * len(others)
             if size < self._file_size and is_odd and not self._may_miss_files:
-                fault += f"; if it was cut, {self._how_to_mend(self._directory / name)}"
+                fault += f"; if it was cut, {self._repair_hint(self._directory / name)}"
         elif int(name) % self._file_size and not self._may_miss_files:
             fault = (
                 "is no file of this store: its name should be the place of its first byte, a "
@@ -161,13 +161,13 @@ class MappedFileQueue:
             return
         raise ForeignFile(f"{self._directory / name} {fault}")
 
-    def _how_to_mend(self, path: Path) -> str:
+    def _repair_hint(self, path: Path) -> str:
         return (
             "put it back from a copy; or do without what is lost, which is named and passed over "
             f"then: truncate -s {self._file_size} {shlex.quote(str(path))}"
         )
 
-    def how_to_do_without(self, offset: int) -> str:
+    def data_loss_hint(self, offset: int) -> str:
         """Return how an operator makes the file there whole that the disk does not give whole."""
         file, copy = (shlex.quote(f"{self.path_at(offset)}{end}") for end in ("", ".copy"))
         return (
@@ -184,7 +184,7 @@ class MappedFileQueue:
         """Return the number of bytes from an offset to the end of its file."""
         return self._file_size - offset % self._file_size
 
-    def file_before(self, offset: int) -> int:
+    def previous_file_start(self, offset: int) -> int:
         """Return the start of the file before that in which an offset lies; of the first, 0."""
         return max(offset - offset % self._file_size - self._file_size, 0)
 
@@ -212,7 +212,7 @@ class MappedFileQueue:
                 return b""
             raise
 
-    def read_up_to(self, offset: int, size: int) -> Buffer:
+    def read_available(self, offset: int, size: int) -> Buffer:
         """Read bytes from an offset on, or fewer where the disk does not give what comes behind.
 
         Raises:
@@ -227,7 +227,7 @@ class MappedFileQueue:
                     raise
             size = max(size // 2, in_page)
 
-    def write_again(self, offset: int, size: int) -> None:
+    def rewrite(self, offset: int, size: int) -> None:
         """Write bytes once more that lie in one file, which stays as old as it is."""
         mapped = self._file_at(offset)
         if mapped is None:
@@ -251,7 +251,7 @@ class MappedFileQueue:
                     return mapped.from_offset + found
         return None
 
-    def left_empty(self) -> int:
+    def unwritten_tail_bytes(self) -> int:
         """Return the bytes at the end of the first file never written to, if another follows.
 
         A file is written from its start on. Where the file system does not tell of holes, none are.
@@ -285,12 +285,12 @@ class MappedFileQueue:
             if mapped.from_offset <= start:
                 return
 
-    def flush_found(self) -> None:
+    def flush_loaded(self) -> None:
         """Make loaded files and names durable: their writer may have been killed before that."""
         if self._files:
             for mapped in self._files:
-                self._group.keep_open(mapped.file)
-            self._group.names_changed(self._directory)
+                self._group.mark_unflushed(mapped.file)
+            self._group.mark_names_changed(self._directory)
             self._group.flush()
 
     def has_files_from(self, offset: int) -> bool:
@@ -298,10 +298,10 @@ class MappedFileQueue:
         files = self._files
         return bool(files) and files[-1].from_offset >= offset
 
-    def keep_found(self) -> None:
+    def mark_loaded_names_changed(self) -> None:
         """Have the next flush keep the names of loaded files: their writer may have been killed."""
         for directory in (self._directory, *self._directory.parents):
-            self._group.names_changed(directory)
+            self._group.mark_names_changed(directory)
             if self._group.root in (directory, None):
                 break
 
@@ -328,7 +328,7 @@ class MappedFileQueue:
         with group.lock:  # another thread may add a file at the other end meanwhile
             first, *_ = self._files
             self._files = self._files[1:]
-        group.let_go(first.file)
+        group.close_file(first.file)
         try:
             with suppress(FileNotFoundError):  # a delete that failed may have come about
                 group.disk.delete(first.file.path)
@@ -336,7 +336,7 @@ class MappedFileQueue:
             with group.lock:
                 self._files = (first, *self._files)
             raise
-        group.names_changed(self._directory)
+        group.mark_names_changed(self._directory)
 
     def delete_from(self, offset: int) -> None:
         """Delete the files that begin at an offset or behind it."""
@@ -347,12 +347,12 @@ class MappedFileQueue:
             kept = tuple(mapped for mapped in files if mapped.from_offset < offset)
             self._files = kept
         for mapped in files[len(kept) :]:
-            self._group.let_go(mapped.file)
+            self._group.close_file(mapped.file)
             self._group.disk.delete(mapped.file.path)
 
-    def moved_to(self, directory: Path) -> None:
+    def set_directory(self, directory: Path) -> None:
         """Go on with the same files in another directory, to which they were moved."""
-        self._group.forget_names(self._directory)
+        self._group.discard_names(self._directory)
         self._directory = directory
         for mapped in self._files:
             mapped.file.directory = directory
@@ -360,7 +360,7 @@ class MappedFileQueue:
     def close(self) -> None:
         """Close all files. What was read stays valid."""
         for mapped in self._files:
-            self._group.let_go(mapped.file)
+            self._group.close_file(mapped.file)
         self._files = ()
 
     def _file_at(self, offset: int) -> MappedFile | None:
@@ -381,26 +381,26 @@ class MappedFileQueue:
         else:
             group.disk.make_directory(directory)
             for above in directory.parents:  # any of them may have been made with it
-                group.names_changed(above)
+                group.mark_names_changed(above)
                 if group.root in (above, None):
                     break
         path = directory / f"{from_offset:0{FILE_NAME_DIGITS}d}"
         made: PooledFile | None = None
         try:
-            made = self._made(path)
+            made = self._create_file(path)
             mapped = MappedFile(from_offset, made)
-            group.names_changed(directory)
+            group.mark_names_changed(directory)
             with group.lock:
                 self._files = (*self._files, mapped)
         except BaseException:  # memory may be lacking for any of it
             if made is not None:
-                group.let_go(made)
+                group.close_file(made)
             with suppress(OSError):  # what stays there goes with the next attempt
                 group.disk.delete(path)
             raise
         return mapped
 
-    def _made(self, path: Path) -> PooledFile:
+    def _create_file(self, path: Path) -> PooledFile:
         try:
             return self._group.create(path, self._file_size)
         except FileExistsError:  # an earlier attempt could neither size nor delete it

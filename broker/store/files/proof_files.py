@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from rmq_spark.wire.extensions import PROOF_PREFIX, LogPlace, proof_of
+from rmq_spark.wire.extensions import PROOF_PREFIX, LogLocation, proof_content
 from rmq_spark.wire.hosts import Host
 
 from .disk import Disk
@@ -34,7 +34,7 @@ class ProofFiles:
         """Take the store's directory, and the files of its log."""
         self._disk = disk
         self._root = root
-        self._place = _place_of(root, files)
+        self._log_place = _log_place_of(root, files)
         self._machine = machine_identity()
         self._numbers: dict[object, int] = {}
         self._is_failing = False
@@ -46,15 +46,15 @@ class ProofFiles:
                 if name.startswith(PROOF_PREFIX):
                     self._disk.delete(self._root / name)
 
-    def write(self, connection: object, nonce: str, broker: Host, client: Host) -> LogPlace | None:
+    def write(self, connection: object, nonce: str, broker: Host, client: Host) -> LogLocation | None:
         """Write the proof of a connection, in place of its last one; return where the log is.
 
         ``broker`` and ``client`` are the ends of the connection. None if the client is to pull: the
         log lies elsewhere, there are too many proofs, or the disk takes none.
         """
-        if self._place is None:
+        if self._log_place is None:
             return None
-        proof = proof_of(nonce, broker, client, self._machine)
+        proof = proof_content(nonce, broker, client, self._machine)
         self.discard(connection)
         taken = set(self._numbers.values())
         number = next((each for each in range(PROOFS_MAX) if each not in taken), None)
@@ -75,7 +75,7 @@ class ProofFiles:
         if self._is_failing:
             _log.info("proof files can be written again")
         self._is_failing = False
-        return self._place._replace(proof_name=path.name)
+        return self._log_place._replace(proof_name=path.name)
 
     def discard(self, connection: object) -> None:
         """Delete the proof of a connection, if it has one."""
@@ -86,7 +86,7 @@ class ProofFiles:
 
     def close(self) -> None:
         """Delete all proofs, and write no more; while the store is still locked."""
-        self._place = None
+        self._log_place = None
         for connection in list(self._numbers):
             self.discard(connection)
 
@@ -94,7 +94,7 @@ class ProofFiles:
         return self._root / f"{PROOF_PREFIX}{number}"
 
 
-def _place_of(root: Path, files: MappedFileQueue) -> LogPlace | None:
+def _log_place_of(root: Path, files: MappedFileQueue) -> LogLocation | None:
     """Return where the log is; None if it is not in the store, or its path is not text."""
     directory = root.absolute()
     log = files.directory.absolute()
@@ -104,7 +104,7 @@ def _place_of(root: Path, files: MappedFileQueue) -> LogPlace | None:
         return None
     if log.parent != directory:
         return None
-    return LogPlace(str(directory), log.name, files.file_size, "")
+    return LogLocation(str(directory), log.name, files.file_size, "")
 
 
 def machine_identity() -> str:

@@ -114,7 +114,7 @@ class IndexFile:
         header = IndexHeader(*_HEADER.unpack(file.read(0, _HEADER.size)))
         count = min(max(header.index_count, 1), sizes.index_num)
         self._header = replace(header, index_count=count)
-        self._flushed = self._header
+        self._flushed_header = self._header
         self._lock = threading.Lock()  # append and flush must not meet in the table
         self._table: npt.NDArray[np.int32] | None = None
         last_page = (sizes.hash_slot_num - 1 + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS
@@ -127,7 +127,7 @@ class IndexFile:
         index_file._table = np.zeros(sizes.hash_slot_num, np.int32)
         return index_file
 
-    def resume(self) -> bool:
+    def prepare_append(self) -> bool:
         """Get ready to grow. Return False if slots lead to entries that no append has made.
 
         A flush writes slots before the header that counts their entries. A kill in between leaves
@@ -140,11 +140,11 @@ class IndexFile:
         if is_ahead.any():
             if (table.view(np.uint32) >= self._sizes.index_num).any():
                 return False
-            self._restore(table, is_ahead)
+            self._restore_slots(table, is_ahead)
         self._table = table
         return True
 
-    def _restore(self, table: npt.NDArray[np.int32], is_ahead: npt.NDArray[np.bool_]) -> None:
+    def _restore_slots(self, table: npt.NDArray[np.int32], is_ahead: npt.NDArray[np.bool_]) -> None:
         """Let slots lead to the last of their entries that the header counts, or to none."""
         table[is_ahead] = 0
         for start in range(1, self._header.index_count, _RESTORED_ENTRIES):
@@ -328,14 +328,14 @@ class IndexFile:
         """
         with self._lock:
             header = self._header
-            if header == self._flushed:
+            if header == self._flushed_header:
                 return
             self._write_dirty_pages()
         group = self._file.group
         group.flush_file(self._file)
         self._file.write(_HEADER.pack(*astuple(header)), 0)
         group.flush_file(self._file)
-        self._flushed = header
+        self._flushed_header = header
 
     def _write_dirty_pages(self) -> None:
         pages = np.flatnonzero(self._dirty_pages)
@@ -350,7 +350,7 @@ class IndexFile:
 
     def close(self) -> None:
         """Close the file, without a flush. Queries open it again."""
-        self._file.group.let_go(self._file)
+        self._file.group.close_file(self._file)
 
 
 def _time_diffs(begin: int, store_timestamps: Positions) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
 
 from ..bulk import bulk_tools
-from ..records.fields import glance, pattern_of, property_of
+from ..records.fields import read_fields, pattern_of, property_of
 from ..results import PhysicalOffset
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class KeyedMessage(NamedTuple):
     sys_flag: int
 
 
-def keyed(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> Iterator[KeyedMessage]:
+def keyed_messages(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> Iterator[KeyedMessage]:
     """Yield what the index needs of each of a few records that lie back to back from a place on."""
     position = 0
     for size in sizes:
-        topic, _, _, sys_flag, store_timestamp, properties = glance(data, position, size)
+        topic, _, _, sys_flag, store_timestamp, properties = read_fields(data, position, size)
         yield KeyedMessage(
             topic.decode("utf-8", "replace"),
             _text(property_of(properties, _UNIQ_KEY)),
@@ -72,7 +72,7 @@ class KeyedChunk:
         self.end_offset = start + len(self._chunk.data)
         """The place behind the last record."""
 
-    def take(self, keys_max: int) -> dict[str, Any]:
+    def next_columns(self, keys_max: int) -> dict[str, Any]:
         """Return what the index needs of the next records, at least one, and go on behind them.
 
         Several have at most ``keys_max`` keys together.

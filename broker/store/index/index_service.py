@@ -27,7 +27,7 @@ from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..bulk.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
 from ..errors import ForeignFile, StoreClosed, UnreadableFile, has_lost_content
-from ..files.disk import is_passed_over
+from ..files.disk import is_ignored_name
 from ..files.file_pool import FileGroup, FilePool, PooledFile
 from ..records.clock_steps import STEP_MS
 from ..results import PhysicalOffset
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 NOTHING_INDEXED = PhysicalOffset(-1)
 
-Keys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
+HashedKeys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
 """Hashes of keys in the order of the log, and their messages' places and store times."""
 
 _NAME_DIGITS = 17
@@ -50,14 +50,14 @@ _TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
 _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
 
 
-def hashed(
+def hash_columns(
     topics: pa.StringArray,
     unique_keys: pa.StringArray,
     keys: pa.StringArray,
     physical_offsets: npt.ArrayLike,
     store_timestamps: npt.ArrayLike,
     sys_flags: npt.ArrayLike,
-) -> Keys:
+) -> HashedKeys:
     """Hash the keys of messages for `IndexService.dispatch`, with the same arguments."""
     rows, hashes = bulk_tools.hash_index_keys(topics, unique_keys, keys)
     kept = np.flatnonzero(np.asarray(sys_flags)[rows] & _TRANSACTION != _ROLLBACK)
@@ -66,7 +66,7 @@ def hashed(
     return hashes[kept], places[rows], times[rows]
 
 
-def hashed_few(messages: Iterable[KeyedMessage]) -> Keys:
+def hash_messages(messages: Iterable[KeyedMessage]) -> HashedKeys:
     """Hash the keys of messages one by one."""
     hashes: list[int] = []
     places: list[int] = []
@@ -80,11 +80,11 @@ def hashed_few(messages: Iterable[KeyedMessage]) -> Keys:
     return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
 
 
-def _can_be_followed(file: IndexFile) -> bool:
+def _is_appendable(file: IndexFile) -> bool:
     """Return whether dispatch can go on behind a file's entries: it is neither torn nor refused."""
     try:
         file.count_last(file.header.end_physical_offset)  # as dispatch asks when that comes again
-        return file.is_full or (not file.is_empty and file.resume())
+        return file.is_full or (not file.is_empty and file.prepare_append())
     except UnreadableFile as error:
         _warn_of_lost_content(error)
         return False
@@ -136,29 +136,29 @@ class IndexService:
                 touched.
         """
         self._disk.make_directory(self._directory)
-        (found,) = self._disk.look_into([self._directory])
+        (found,) = self._disk.list_directories([self._directory])
         sizes = {
             self._directory / name: self._check(self._directory / name, size)
             for name, size in found.items()
-            if not is_passed_over(name) and (size is not None or name.isdecimal())
+            if not is_ignored_name(name) and (size is not None or name.isdecimal())
         }
         for path, size in sizes.items():
             if size == 0:  # a crash came between the name and the size
                 self._disk.delete(path)
-        opened = [self._opened(path) for path, size in sizes.items() if size]
+        opened = [self._open(path) for path, size in sizes.items() if size]
         files = [file for file in opened if file is not None]
-        while files and not _can_be_followed(files[-1]):
+        while files and not _is_appendable(files[-1]):
             self._delete(files.pop())
         self._files = tuple(files)
 
-    def _opened(self, path: Path) -> IndexFile | None:
+    def _open(self, path: Path) -> IndexFile | None:
         """Open a file; delete it and return None if the disk does not give its header."""
         file = PooledFile(self._group, path.parent, path.name)
         try:
             return IndexFile(file, self._sizes)
         except UnreadableFile as error:
             _warn_of_lost_content(error)
-            self._group.let_go(file)
+            self._group.close_file(file)
             self._disk.delete(path)
             return None
 
@@ -227,14 +227,14 @@ class IndexService:
         start = int(np.searchsorted(places, self.last_indexed_physical_offset))
         times, flags = np.asarray(store_timestamps, np.int64)[start:], np.asarray(sys_flags)[start:]
         return self.add(
-            *hashed(topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags)
+            *hash_columns(topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags)
         )
 
     def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:
         """Add the keys of messages one by one; return the number added."""
-        return self.add(*hashed_few(messages))
+        return self.add(*hash_messages(messages))
 
-    def holds(
+    def matches(
         self, hashes: IndexHashes, places: Positions, times: Positions, between: range
     ) -> bool:
         """Return whether the index holds exactly these keys of messages between two places.
@@ -296,17 +296,17 @@ class IndexService:
         steps = np.flatnonzero(np.diff(store_timestamps) < -STEP_MS) + 1
         for end in (*steps.tolist(), len(hashes)):
             while done < end:
-                file = self._growing_file(int(store_timestamps[done]))
+                file = self._appendable_file(int(store_timestamps[done]))
                 rows = slice(done, end)
                 done += file.append(hashes[rows], physical_offsets[rows], store_timestamps[rows])
 
-    def _growing_file(self, store_timestamp: int) -> IndexFile:
+    def _appendable_file(self, store_timestamp: int) -> IndexFile:
         newest = self._files[-1] if self._files else None
         if (
             newest
             and not newest.is_full
             and store_timestamp >= newest.header.end_timestamp - STEP_MS
-            and newest.resume()
+            and newest.prepare_append()
         ):
             return newest
         if newest:
@@ -318,7 +318,7 @@ class IndexService:
             with suppress(OSError):
                 self._disk.delete(path)
             raise
-        self._group.names_changed(self._directory)
+        self._group.mark_names_changed(self._directory)
         with self._files_lock:
             self._files = (*self._files, file)
         return file

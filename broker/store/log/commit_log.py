@@ -28,18 +28,18 @@ from rmq_spark.wire.record import encode_blank
 
 from ..bulk import lazy_numpy as np
 from ..errors import (
-    Hindrance,
-    Lacking,
+    Degradation,
+    TransientFailure,
     StoreFailed,
     UnreadableFile,
-    is_lack,
-    lacks_room,
-    may_succeed_later,
-    what_is_wrong,
+    is_transient,
+    is_disk_full,
+    is_retryable,
+    describe_error,
 )
 from ..files.file_pool import FileGroup, FilePool
 from ..files.mapped_file_queue import MappedFileQueue
-from ..records.clock_steps import STEP_MS, StoreTimes
+from ..records.clock_steps import STEP_MS, StoreTimeline
 from ..results import LOG_START, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
@@ -47,20 +47,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 BLANK_BYTES = 8
-LATER_BYTES_MAX = 1 << 14
+BUFFERED_BYTES_MAX = 1 << 14
 """The maximum of bytes that wait to be written together: some fifty messages share one write.
 
 What is kept of each until then stays in the processor's cache. With sixteen times as much, sends
 cost a fifth more.
 """
 _RECORD_BYTES_LIKELY = 1 << 12
-_IS_LEFT = (
+_LEFTOVER_WARNING = (
     "%s holds what is left of messages that were refused, from %d to %d of the commit log: it "
     "could not be wiped, and the next start may find them"
 )
-LOOK_MS = 10
+FILE_CHECK_INTERVAL_MS = 10
 """Milliseconds after which the file that is written to is looked for again: some microseconds."""
-_STILL_FULL_MS = 10_000
+_DISK_FULL_RETRY_MS = 10_000
 """So long a disk counts as full where only less than was refused has found room,
 as little may always."""
 
@@ -70,7 +70,7 @@ _PAGE_BYTES = 1 << 12
 Seal: TypeAlias = Callable[..., Sequence[Buffer]]
 """A function that returns a record in pieces, one behind the other."""
 
-Placed: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
+AppendedRange: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
 """The place of records that were put, their end, and their store timestamp."""
 
 
@@ -81,13 +81,13 @@ class Draft(Protocol):
     def size(self) -> int:
         """The size of their records, in bytes."""
 
-    def sealed(
+    def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
         """Return the records, given the first one's place and queue offset, and their time."""
 
 
-class ManyRecords(NamedTuple):
+class EncodedRecords(NamedTuple):
     """Encoded records that lie back to back, complete but for their places and checksums."""
 
     data: npt.NDArray[np.uint8]
@@ -97,7 +97,7 @@ class ManyRecords(NamedTuple):
     seal: Callable[[], None]
     """Fills in the checksums, when all the rest of the records is final."""
 
-    def placed(self, position: PhysicalOffset, timestamp: int) -> memoryview:
+    def fill_positions(self, position: PhysicalOffset, timestamp: int) -> memoryview:
         """Return the records, given the place of the first and the time of all."""
         starts = np.cumsum(self.sizes) - self.sizes
         # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.gather`.
@@ -118,35 +118,35 @@ class CommitLog:
         directory: Path,
         file_size: int,
         now_ms: Callable[[], int],
-        look_ms: int | None = None,
+        file_check_interval_ms: int | None = None,
     ) -> None:
         """Prepare without touching the disk, until the log is loaded or appended to.
 
-        With ``look_ms``, what is written need not be flushed to count. So before a write, if the
+        With ``file_check_interval_ms``, what is written need not be flushed to count. So before a write, if the
         last look is so long ago, it is made sure that the file is where a start looks for it.
         """
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
-        self._look_ms = look_ms
-        self._looked_ms = 0
-        self.times = StoreTimes()
+        self._file_check_interval_ms = file_check_interval_ms
+        self._file_checked_ms = 0
+        self.timeline = StoreTimeline()
         """The store timestamps of the log so far."""
         self._is_clock_behind = False
-        self._to_wipe: tuple[PhysicalOffset, PhysicalOffset] | None = None
-        self._later: list[Buffer] = []
-        self._later_start = self._later_end = self._later_limit = LOG_START
-        self.later_timestamp = 0
-        self._flushing = threading.Lock()
+        self._unwiped_range: tuple[PhysicalOffset, PhysicalOffset] | None = None
+        self._buffered: list[Buffer] = []
+        self._buffered_start = self._buffered_end = self._buffered_limit = LOG_START
+        self.buffered_timestamp = 0
+        self._flush_lock = threading.Lock()
         self.written_offset = LOG_START
         self.flushed_offset = LOG_START
         self.sealed_from = LOG_START
         """From where on each record has a checksum; those before may be another program's."""
         self.failure: Exception | None = None
-        self.writing = Hindrance("the commit log is not written to")
-        self._refused = 0, 0
+        self.write_degradation = Degradation("the commit log is not written to")
+        self._refused_write = 0, 0
         """Bytes for which there was no room, and when."""
         self._is_past_first_file = False
-        self.flushing = Hindrance("the commit log is not flushed")
+        self.flush_degradation = Degradation("the commit log is not flushed")
 
     @property
     def files(self) -> MappedFileQueue:
@@ -161,85 +161,85 @@ class CommitLog:
     @property
     def last_timestamp(self) -> int:
         """The time at which the last message was stored, in milliseconds."""
-        return self.times.last_ms
+        return self.timeline.last_ms
 
     @property
     def clock_behind_ms(self) -> int:
         """Milliseconds by which the clock is behind the last message, whose time others get."""
-        return max(self.times.last_ms - self._now_ms(), 0)
+        return max(self.timeline.last_ms - self._now_ms(), 0)
 
-    def resume(
-        self, end_offset: PhysicalOffset, times: StoreTimes, sealed_from: PhysicalOffset
+    def restore(
+        self, end_offset: PhysicalOffset, timeline: StoreTimeline, sealed_from: PhysicalOffset
     ) -> None:
         """Go on behind what recovery has found. All before it is on the disk."""
         self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
-        self.times = times
+        self.timeline = timeline
 
-    def append(self, draft: Draft, queue_offset: QueueOffset) -> Placed:
+    def append(self, draft: Draft, queue_offset: QueueOffset) -> AppendedRange:
         """Append a prepared draft; return its place, its end, and its store timestamp."""
-        position = self._place(draft.size)
-        timestamp = self._timestamp(position)
-        records = draft.sealed(queue_offset, position, timestamp)
+        position = self._next_position(draft.size)
+        timestamp = self._next_timestamp(position)
+        records = draft.encode(queue_offset, position, timestamp)
         return self._write(position, len(records), (records,), timestamp)
 
-    def place_later(self, size: int, write_out: Callable[[], None]) -> PhysicalOffset:
-        """Return the place for `append_later` of a record; call ``write_out`` to make room."""
-        position = self._later_end
-        if self._later:
-            if position + size <= self._later_limit:
+    def reserve_buffered(self, size: int, write_buffered: Callable[[], None]) -> PhysicalOffset:
+        """Return the place for `append_buffered` of a record; call ``write_buffered`` to make room."""
+        position = self._buffered_end
+        if self._buffered:
+            if position + size <= self._buffered_limit:
                 return position
-            write_out()
-        position = self._place(size)
+            write_buffered()
+        position = self._next_position(size)
         room = self._files.space_left(position) - BLANK_BYTES
-        self._later_start = self._later_end = position
-        self._later_limit = position + min(room, LATER_BYTES_MAX)
-        self.later_timestamp = self._timestamp(position)
+        self._buffered_start = self._buffered_end = position
+        self._buffered_limit = position + min(room, BUFFERED_BYTES_MAX)
+        self.buffered_timestamp = self._next_timestamp(position)
         return position
 
-    def append_later(self, position: PhysicalOffset, size: int, seal: Seal, *parts: object) -> None:
-        """Append a record at the place that was given for it, with others, by the next `write_out`.
+    def append_buffered(self, position: PhysicalOffset, size: int, seal: Seal, *parts: object) -> None:
+        """Append a record at the place that was given for it, with others, by the next `write_buffered`.
 
         ``seal`` makes it of its size, the parts, the place and the time, which is the same for all
         that are written together. Until then nobody sees it, and nothing else may be appended in
         another way. After an error nothing has changed.
         """
-        record = seal(size, *parts, position, self.later_timestamp)
+        record = seal(size, *parts, position, self.buffered_timestamp)
         end = position + size
-        self._later += record
-        self._later_end = end
+        self._buffered += record
+        self._buffered_end = end
 
-    def write_out(self) -> None:
+    def write_buffered(self) -> None:
         """Write all that waits, or nothing: either way it waits no more."""
-        later, self._later = self._later, []
-        self._later_limit = LOG_START
+        later, self._buffered = self._buffered, []
+        self._buffered_limit = LOG_START
         if later:
             self._check_failure()
             records = b"".join(later)
-            self._write(self._later_start, len(records), (records,), self.times.last_ms)
+            self._write(self._buffered_start, len(records), (records,), self.timeline.last_ms)
 
-    def give_up_later(self) -> None:
+    def discard_buffered(self) -> None:
         """Drop the records that wait: nobody sees them."""
-        self._later = []
-        self._later_limit = LOG_START
+        self._buffered = []
+        self._buffered_limit = LOG_START
 
     @property
     def end_offset(self) -> PhysicalOffset:
         """The end of the log once all that waits is written."""
-        return self._later_end if self._later else self.written_offset
+        return self._buffered_end if self._buffered else self.written_offset
 
-    def append_many(self, parts: Sequence[ManyRecords]) -> Placed:
+    def append_many(self, parts: Sequence[EncodedRecords]) -> AppendedRange:
         """Append encoded records, all or none, which must all go to one file.
 
         Each part is written while what was just filled in still lies in the processor's cache: two
         thirds of what it takes to fill in all parts, and then to write them.
         """
         size = sum(len(part.data) for part in parts)
-        position = self._place(size)
-        timestamp = self._timestamp(position)
-        return self._write(position, size, _placed(parts, position, timestamp), timestamp)
+        position = self._next_position(size)
+        timestamp = self._next_timestamp(position)
+        return self._write(position, size, _fill_positions(parts, position, timestamp), timestamp)
 
-    def leave_first_file(self) -> None:
+    def skip_first_file(self) -> None:
         """Put no more records into the log's very first file, behind which blank entries mislead.
 
         Nothing is written now: as at any file's end, a blank fills it when the next record comes.
@@ -260,7 +260,7 @@ class CommitLog:
         """
         return self._files.read(physical_offset, size)
 
-    def record(self, physical_offset: PhysicalOffset) -> Buffer:
+    def read_record(self, physical_offset: PhysicalOffset) -> Buffer:
         """Read the record at a place, by the size that it states; return nothing if that cannot be.
 
         Raises:
@@ -286,7 +286,7 @@ class CommitLog:
             StoreFailed: The disk has failed.
         """
         with (
-            self._flushing
+            self._flush_lock
         ):  # else a second one would find nothing to do, and return before the first
             self._check_failure()
             end_offset = self.written_offset
@@ -297,31 +297,31 @@ class CommitLog:
             except (
                 Exception
             ) as error:  # of whatever kind: what was not flushed is not known any more
-                if may_succeed_later(error):
-                    self.flushing.begin(error)
+                if is_retryable(error):
+                    self.flush_degradation.begin(error)
                     raise
                 self.failure = error
                 raise StoreFailed("flushing the commit log failed", error) from error
-            self.flushing.end()
+            self.flush_degradation.end()
             self.flushed_offset = end_offset
             return end_offset
 
     @property
-    def why_unwritten(self) -> str | None:
+    def unwritable_reason(self) -> str | None:
         """The text of why no message is written, of whatever length; None if some may be."""
-        return None if self._refused[0] else self.writing.text
+        return None if self._refused_write[0] else self.write_degradation.text
 
-    def try_again(self) -> None:
+    def probe_writable(self) -> None:
         """Find out whether a disk that took nothing, as one that is read-only, takes messages now.
 
         Else nobody would know who sends none to a broker that is not ready. What is written is a
         zero where nothing lies yet.
         """
-        if self.why_unwritten is not None:
+        if self.unwritable_reason is not None:
             with suppress(OSError, StoreFailed, MemoryError):
                 self.wipe()
                 self._files.write(self.written_offset, bytes(1))
-                self.writing.end()
+                self.write_degradation.end()
 
     def wipe(self) -> None:
         """Put zeros where a write has failed half-way.
@@ -334,28 +334,28 @@ class CommitLog:
         Raises:
             OSError, StoreFailed: The disk says no. What is left is wiped by the next call.
         """
-        if self._to_wipe is None:
+        if self._unwiped_range is None:
             return
-        start, end = self._to_wipe
+        start, end = self._unwiped_range
         first = start - start % self._files.file_size % _PAGE_BYTES
         for page in reversed(range(first, end, _PAGE_BYTES)):
             position = PhysicalOffset(max(page, start))
             zeros = bytes(min(page + _PAGE_BYTES, end) - position)
-            if self._holds_other(position, zeros):
+            if self._has_nonzero(position, zeros):
                 self._files.write(position, zeros)
-        self._to_wipe = None
+        self._unwiped_range = None
 
     def close(self) -> None:
         """Close the files, without a flush."""
-        if self._to_wipe is not None:
-            start, end = self._to_wipe
+        if self._unwiped_range is not None:
+            start, end = self._unwiped_range
             where = self._files.path_at(start)
-            _log.warning(_IS_LEFT, where, start, end)
+            _log.warning(_LEFTOVER_WARNING, where, start, end)
         self._files.close()
 
-    def _place(self, size: int) -> PhysicalOffset:
+    def _next_position(self, size: int) -> PhysicalOffset:
         """Return the place for records of this size."""
-        if self._later:
+        if self._buffered:
             raise RuntimeError("what waits must be written first")
         if self.failure is not None:
             self._check_failure()
@@ -366,15 +366,15 @@ class CommitLog:
             raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
         return written + self._files.space_left(written)
 
-    def _timestamp(self, position: PhysicalOffset) -> int:
+    def _next_timestamp(self, position: PhysicalOffset) -> int:
         """Return the time of records that are about to be written to a place."""
-        times, now_ms = self.times, self._now_ms()
+        times, now_ms = self.timeline, self._now_ms()
         if now_ms == times.last_ms:
             return now_ms
         if now_ms < times.last_ms:
             times = times.since(self.min_offset)
         timestamp = times.next_ms(now_ms)
-        self.times = times.followed_by(timestamp, position)
+        self.timeline = times.with_record(timestamp, position)
         if timestamp < times.last_ms:
             _log.warning(
                 "the clock went back by %d s: messages from %d of the commit log on are stored "
@@ -382,93 +382,93 @@ class CommitLog:
                 (times.last_ms - now_ms) // 1000,
                 position,
             )
-        self._note_clock(timestamp - now_ms)
+        self._log_clock_lag(timestamp - now_ms)
         return timestamp
 
-    def _note_clock(self, behind_ms: int) -> None:
-        if behind_ms > STEP_MS and not self._is_clock_behind:
+    def _log_clock_lag(self, lag_ms: int) -> None:
+        if lag_ms > STEP_MS and not self._is_clock_behind:
             self._is_clock_behind = True
             _log.warning(
                 "the clock is %d s behind the last message of the commit log: messages are stored "
                 "with the time of that one until the clock has caught up. Set the clock right",
-                behind_ms // 1000,
+                lag_ms // 1000,
             )
-        elif behind_ms <= 0 and self._is_clock_behind:
+        elif lag_ms <= 0 and self._is_clock_behind:
             self._is_clock_behind = False
             _log.warning("the clock has caught up with the last message of the commit log")
 
     def _write(
         self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
-    ) -> Placed:
+    ) -> AppendedRange:
         """Write records to their place, once what keeps them from going there is out of the way."""
-        self._later_limit = LOG_START
+        self._buffered_limit = LOG_START
         placed = position, position + size, timestamp
-        if self._to_wipe is not None:
-            self._wipe_first()
-        if self._look_ms is not None:
-            self._look(self._look_ms)
+        if self._unwiped_range is not None:
+            self._wipe_before_write()
+        if self._file_check_interval_ms is not None:
+            self._check_file_in_place(self._file_check_interval_ms)
         if position != self.written_offset:
             # If writing the records fails, this blank is overwritten, or written again.
             blank = encode_blank(position - self.written_offset)
             self._attempt(self.written_offset, len(blank), (blank,))
         self._attempt(position, size, pieces)
-        self._to_wipe = None  # from here on, nothing can fail, and the records count as written
-        if self.writing.text is not None:
-            refused, refused_ms = self._refused
-            if size >= refused or timestamp >= refused_ms + _STILL_FULL_MS:
-                self.writing.end()
+        self._unwiped_range = None  # from here on, nothing can fail, and the records count as written
+        if self.write_degradation.text is not None:
+            refused, refused_ms = self._refused_write
+            if size >= refused or timestamp >= refused_ms + _DISK_FULL_RETRY_MS:
+                self.write_degradation.end()
         self.written_offset = placed[1]
         return placed
 
-    def _look(self, look_ms: int) -> None:
+    def _check_file_in_place(self, interval_ms: int) -> None:
         """Make sure that the file that was written to last is in its place, after so long a time.
 
         If not, nothing is taken until a flush finds it there.
         """
         now_ms = self._now_ms()
-        if 0 <= now_ms - self._looked_ms < look_ms:
+        if 0 <= now_ms - self._file_checked_ms < interval_ms:
             return
         end_offset = self.written_offset
         try:
             self._files.check_in_place(max(end_offset - 1, LOG_START), end_offset)
         except OSError as error:
-            self.flushing.begin(error)
-            raise Lacking(self.flushing.text) from error
-        self._looked_ms = now_ms
+            self.flush_degradation.begin(error)
+            raise TransientFailure(self.flush_degradation.text) from error
+        self._file_checked_ms = now_ms
 
     def _attempt(self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer]) -> None:
         """Write data. Until it counts as written, remember what a later recovery must not find."""
-        self._to_wipe = position, position + size
+        self._unwiped_range = position, position + size
         try:
             for data in pieces:
                 try:
                     self._files.write(position, data)
                 except Exception as error:
-                    is_final = not may_succeed_later(error)
-                    raise self._refusal(error, size, is_final=is_final) from error
+                    is_final = not is_retryable(error)
+                    raise self._write_error(error, size, is_final=is_final) from error
                 position += len(data)
         except Exception:
             with suppress(OSError, StoreFailed, MemoryError):  # what is in the way then may pass
                 self.wipe()
             raise
 
-    def _holds_other(self, position: PhysicalOffset, zeros: bytes) -> bool:
+    def _has_nonzero(self, position: PhysicalOffset, zeros: bytes) -> bool:
         try:
             return self._files.read(position, len(zeros)) not in (b"", zeros)
         except UnreadableFile:
             return True
 
-    def _wipe_first(self) -> None:
+    def _wipe_before_write(self) -> None:
         try:
             self.wipe()
         except Exception as error:
-            raise self._refusal(error, 0, is_final=not is_lack(error)) from error
+            raise self._write_error(error, 0, is_final=not is_transient(error)) from error
 
-    def _refusal(self, error: Exception, size: int, *, is_final: bool) -> Exception:
+    def _write_error(self, error: Exception, size: int, *, is_final: bool) -> Exception:
         if not is_final:
-            self.writing.begin(error)
-            self._refused = size if lacks_room(error) else 0, self.times.last_ms
-            return Lacking(what_is_wrong(error))
+            self.write_degradation.begin(error)
+            self._refused_write = size if is_disk_full(error) else 0, self.timeline.last_ms
+            return TransientFailure(describe_error(error))
         self.failure = error
         return StoreFailed("writing the commit log failed", error)
 
@@ -477,10 +477,10 @@ class CommitLog:
             raise StoreFailed("the commit log takes no more", self.failure) from self.failure
 
 
-def _placed(
-    parts: Iterable[ManyRecords], position: PhysicalOffset, timestamp: int
+def _fill_positions(
+    parts: Iterable[EncodedRecords], position: PhysicalOffset, timestamp: int
 ) -> Iterator[memoryview]:
     """Yield the records of each part, behind those of the part before it."""
     for part in parts:
-        yield part.placed(position, timestamp)
+        yield part.fill_positions(position, timestamp)
         position += len(part.data)

@@ -16,11 +16,11 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 
 from ...common.histogram import Histogram
-from ...common.threads import Workers
-from ..errors import StoreClosed, StoreError, StoreFailed, is_lack, may_succeed_later
+from ...common.threads import DaemonThreadPool
+from ..errors import StoreClosed, StoreError, StoreFailed, is_transient, is_retryable
 from ..results import PhysicalOffset
 
-_AGAIN_SECONDS = 0.2
+_RETRY_SECONDS = 0.2
 
 
 class FlushService:
@@ -38,7 +38,7 @@ class FlushService:
 
         Without an interval, flushes happen only on demand. ``clock`` measures how long they take.
         """
-        self.took = Histogram()
+        self.durations = Histogram()
         """The durations of flushes that have succeeded."""
         self._clock = clock
         self._flush = flush
@@ -47,12 +47,12 @@ class FlushService:
         self._interval_seconds = interval_seconds
         self._flushed_offset = 0
         self._failure: StoreError | None = None
-        self._changed = threading.Condition()
-        self._waiting: list[tuple[int, Future[None]]] = []
-        self._stopping = False
-        self._is_hindered = False
-        self._workers = Workers("FlushService", waits_at_exit=False)
-        self._working: Future[None] = Future()
+        self._condition = threading.Condition()
+        self._waiters: list[tuple[int, Future[None]]] = []
+        self._is_stopping = False
+        self._is_degraded = False
+        self._workers = DaemonThreadPool("FlushService", waits_at_exit=False)
+        self._worker: Future[None] = Future()
 
     def start(self) -> None:
         """Have a thread flush from now on.
@@ -60,78 +60,78 @@ class FlushService:
         Raises:
             RuntimeError, MemoryError: No thread can be started.
         """
-        self._working = self._workers.submit(self._work)
+        self._worker = self._workers.submit(self._run)
 
-    def keep_running(self) -> None:
+    def ensure_running(self) -> None:
         """Have another thread flush if the last has not begun for want of memory, or has failed.
 
         To be called now and then; without memory for that, the next call tries again.
         """
-        self._workers.fail_lost_jobs()
-        if self._has_lacked_memory() and self._failure is None and not self._stopping:
+        self._workers.fail_stuck_jobs()
+        if self._is_thread_lost() and self._failure is None and not self._is_stopping:
             with suppress(RuntimeError, MemoryError):
                 self.start()
 
-    def flushed(self, end_offset: PhysicalOffset) -> Future[None]:
+    def flush_future(self, end_offset: PhysicalOffset) -> Future[None]:
         """Return a future that is done when all before an offset is on the disk, or fails."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # it cannot be cancelled: the thread is to set it
         if end_offset <= self._flushed_offset:
             future.set_result(None)
             return future
-        with self._changed:
+        with self._condition:
             if self._failure is not None:
                 future.set_exception(self._failure)
-            elif self._stopping:
+            elif self._is_stopping:
                 future.set_exception(StoreClosed("the store has been shut down"))
             else:
-                self._waiting.append((end_offset, future))
-                self._changed.notify()
+                self._waiters.append((end_offset, future))
+                self._condition.notify()
         return future
 
-    def settle(self, end_offset: PhysicalOffset) -> None:
+    def wait_flushed(self, end_offset: PhysicalOffset) -> None:
         """Wait until all before an offset is on the disk, or something is lacking for that.
 
         Raises:
             StoreError: The disk has failed.
         """
-        flushed = self.flushed(end_offset)
-        while not self._is_hindered:
+        flushed = self.flush_future(end_offset)
+        while not self._is_degraded:
             with suppress(FutureTimeoutError):
-                flushed.result(_AGAIN_SECONDS)
+                flushed.result(_RETRY_SECONDS)
                 return
-            self._workers.fail_lost_jobs()
-            self.keep_running()
+            self._workers.fail_stuck_jobs()
+            self.ensure_running()
 
     def stop(self) -> None:
         """Flush for those who wait, and end."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._working.cancel() or self._has_lacked_memory():
-            self._work()
+        with self._condition:
+            self._is_stopping = True
+            self._condition.notify()
+        if self._worker.cancel() or self._is_thread_lost():
+            self._run()
         else:
-            wait([self._working])
+            wait([self._worker])
         self._workers.shutdown()
 
-    def _has_lacked_memory(self) -> bool:
+    def _is_thread_lost(self) -> bool:
         """Return whether the thread has ended for want of memory, or could not begin."""
-        if not self._working.done() or self._working.cancelled():
+        if not self._worker.done() or self._worker.cancelled():
             return False
-        error = self._working.exception()
-        return error is not None and is_lack(error)
+        error = self._worker.exception()
+        return error is not None and is_transient(error)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         stopping = False
         while not stopping and self._failure is None:
-            with self._changed:
-                if self._is_hindered and not self._stopping:
-                    self._changed.wait(_AGAIN_SECONDS)
-                elif not self._waiting and not self._stopping:
-                    self._changed.wait(self._interval_seconds)
-                stopping = self._stopping
+            with self._condition:
+                if self._is_degraded and not self._is_stopping:
+                    self._condition.wait(_RETRY_SECONDS)
+                elif not self._waiters and not self._is_stopping:
+                    self._condition.wait(self._interval_seconds)
+                stopping = self._is_stopping
                 idle = (
-                    not self._waiting and self._interval_seconds is None and not self._is_hindered
+                    not self._waiters and self._interval_seconds is None and not self._is_degraded
                 )
             if not idle or stopping:
                 self._flush_for_all()
@@ -140,35 +140,35 @@ class FlushService:
         try:
             began = self._clock()
             flushed_offset = self._flush()
-            self.took.add(self._clock() - began)
+            self.durations.add(self._clock() - began)
             self._on_flushed()
-            self._is_hindered = False
+            self._is_degraded = False
             self._flushed_offset = flushed_offset
-            self._tell()
+            self._complete_futures()
         except StoreError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  # a thread that ended here would leave all waiting
-            if may_succeed_later(error) and not self._stopping:
-                self._is_hindered = True
+            if is_retryable(error) and not self._is_stopping:
+                self._is_degraded = True
                 return
             failure = StoreFailed(f"flushing failed: {error!r}")
             failure.__cause__ = error
             self._fail(failure)
 
-    def _tell(self) -> None:
+    def _complete_futures(self) -> None:
         """Complete the futures of what is on the disk; the rest waits for the next flush."""
-        with self._changed:
+        with self._condition:
             done = [
-                future for end_offset, future in self._waiting if end_offset <= self._flushed_offset
+                future for end_offset, future in self._waiters if end_offset <= self._flushed_offset
             ]
-            self._waiting = [each for each in self._waiting if each[0] > self._flushed_offset]
+            self._waiters = [each for each in self._waiters if each[0] > self._flushed_offset]
         for future in done:
             future.set_result(None)
 
     def _fail(self, failure: StoreError) -> None:
-        with self._changed:
+        with self._condition:
             self._failure = failure
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiters = self._waiters, []
         self._on_failure(failure)
         for _, future in waiting:
             future.set_exception(failure)

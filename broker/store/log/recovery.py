@@ -29,9 +29,9 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
 
 from ..bulk import lazy_numpy as np
-from ..errors import UnreadableFile, lacks_means
+from ..errors import UnreadableFile, is_resource_shortage
 from ..files.mapped_file_queue import PAGE_BYTES, MappedFileQueue
-from ..records.clock_steps import StoreTimes
+from ..records.clock_steps import StoreTimeline
 from ..records.integrity import RecordCheck
 from ..records.scanning import record_sizes
 from ..results import LOG_START, Hole, PhysicalOffset
@@ -39,7 +39,7 @@ from .checkpoint_file import Checkpoint
 from .commit_log import BLANK_BYTES
 
 CHECK_BYTES = 8 << 20
-CHECKED_ONE_BY_ONE = 4096
+ONE_BY_ONE_RECORDS_MAX = 4096
 """A log of up to this number of records is checked without loading pyarrow."""
 
 _SEARCH_BYTES = 1 << 18
@@ -61,18 +61,18 @@ class RecoveredLog(NamedTuple):
     """The end of the log, its store times, its holes, and what lies behind its blanks."""
 
     end_offset: PhysicalOffset
-    times: StoreTimes
+    timeline: StoreTimeline
     """The times of all records that were followed, after what was known before."""
     holes: tuple[Hole, ...]
     padding: tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 
 
 def reliable_checkpoint(
-    checkpoint: Checkpoint | None, files: MappedFileQueue, *, is_of_another: bool
+    checkpoint: Checkpoint | None, files: MappedFileQueue, *, is_foreign: bool
 ) -> Checkpoint | None:
     """Return a store's checkpoint if it fits this log, and no other program wrote after us."""
     # Another program that stops in order writes its own; one that was killed may have left ours.
-    if checkpoint is None or is_of_another:
+    if checkpoint is None or is_foreign:
         return None
     return checkpoint if files.first_offset <= checkpoint.safe_offset <= files.end_offset else None
 
@@ -103,12 +103,12 @@ class LogRecovery:
         self.safe_offset = checkpoint.safe_offset if checkpoint else first
         self.sealed_from = checkpoint.sealed_from if checkpoint else end
         self._check = RecordCheck(self.sealed_from)
-        self._times = StoreTimes()
+        self._timeline = StoreTimeline()
 
-    def follow_from(
+    def scan_from(
         self,
         start: PhysicalOffset,
-        times: StoreTimes = StoreTimes(),  # noqa: B008  # a value
+        timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # a value
     ) -> RecoveredLog:
         """Follow the log from where a record starts, before which store times are known.
 
@@ -117,99 +117,99 @@ class LogRecovery:
         """
         files = self._files
         position = max(start, PhysicalOffset(files.first_offset))
-        self._times, looked_again_at = times, -1
+        self._timeline, looked_again_at = timeline, -1
         holes: list[Hole] = []
         padding: list[tuple[PhysicalOffset, PhysicalOffset]] = []
         while position < files.end_offset:
             self._unreadable = None
-            good_end = self._good_until(position)
+            good_end = self._scan_file(position)
             filled = good_end > position and good_end % files.file_size == 0
             position = good_end
-            blank = decode_blank(self._whole(position, BLANK_BYTES))
+            blank = decode_blank(self._read(position, BLANK_BYTES))
             if blank == files.space_left(position):
                 padding.append((position + BLANK_BYTES, position + blank))
                 position += blank
             elif not filled:
-                found = self._behind_a_hole(position)
+                found = self._next_after_hole(position)
                 if self._unreadable is not None and looked_again_at != position:
                     looked_again_at = position
                     continue
                 if found is None:
-                    self._refuse_unless_all_was_given()
+                    self._check_end_was_readable()
                     break
                 holes.append((position, found))
                 position = found
-        return RecoveredLog(position, self._times, tuple(holes), tuple(padding))
+        return RecoveredLog(position, self._timeline, tuple(holes), tuple(padding))
 
-    def _behind_a_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
+    def _next_after_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
         """Return where the log goes on behind something that is no record, or None."""
         found = self._next_record(start + 1, start)
         return self.safe_offset if found is None and start < self.safe_offset else found
 
-    def _refuse_unless_all_was_given(self) -> None:
+    def _check_end_was_readable(self) -> None:
         """Refuse the start if the last look at what seems to be the end was refused something."""
         if self._unreadable is not None:
             raise UnreadableFile(
                 f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
-                + self._files.how_to_do_without(self._unreadable_at)
+                + self._files.data_loss_hint(self._unreadable_at)
             ) from self._unreadable
 
-    def _whole(self, position: PhysicalOffset, size: int) -> Buffer:
+    def _read(self, position: PhysicalOffset, size: int) -> Buffer:
         """Read bytes, at most to the end of the file; none, which is noted, if one is refused."""
-        return self._given(self._files.read, position, size)
+        return self._read_or_note(self._files.read, position, size)
 
-    def _readable(self, position: PhysicalOffset, size: int) -> Buffer:
+    def _read_available(self, position: PhysicalOffset, size: int) -> Buffer:
         """Read bytes up to the first that the disk does not give; it is noted if that is the first.
 
         What comes behind fewer bytes has to be asked for again, and is given or noted then.
         """
-        return self._given(self._files.read_up_to, position, size)
+        return self._read_or_note(self._files.read_available, position, size)
 
-    def _given(
+    def _read_or_note(
         self, read: Callable[[int, int], Buffer], position: PhysicalOffset, size: int
     ) -> Buffer:
         try:
             return read(position, size)
         except UnreadableFile as error:
-            if lacks_means(error):  # as memory does: what is there is no hole
+            if is_resource_shortage(error):  # as memory does: what is there is no hole
                 raise
             self._unreadable, self._unreadable_at = error, position
             return b""
 
-    def _good_until(self, start: PhysicalOffset) -> PhysicalOffset:
+    def _scan_file(self, start: PhysicalOffset) -> PhysicalOffset:
         """Return the end of the good records of a file from a place on, and note their times."""
         position = start
         file_end = start + self._files.space_left(start)
         while position < file_end:
-            data = self._readable(position, CHECK_BYTES)
+            data = self._read_available(position, CHECK_BYTES)
             sizes = record_sizes(data)
             if not sizes:  # one that is longer than that, or cut off by what cannot be read
                 record = self._record_at(position)
                 if record is None:
                     break
                 data, sizes = record, [len(record)]
-            good, times = self._good_records(data, sizes, position)
+            good, times = self._check_records(data, sizes, position)
             for size, time_ms in zip(sizes, times, strict=False):
-                if time_ms != self._times.last_ms:
-                    self._times = self._times.followed_by(time_ms, position)
+                if time_ms != self._timeline.last_ms:
+                    self._timeline = self._timeline.with_record(time_ms, position)
                 position += size
             self._report(position)
             if good < len(sizes):
                 break
         return position
 
-    def _good_records(
+    def _check_records(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
         """Return how many of the records are whole and in place, and their store times."""
-        if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
+        if self._checked_one_by_one + len(sizes) <= ONE_BY_ONE_RECORDS_MAX:
             self._checked_one_by_one += len(sizes)
-            return self._check.good_one_by_one(data, sizes, physical_offset)
-        return self._check.good_of_many(data, sizes, physical_offset)
+            return self._check.check_one_by_one(data, sizes, physical_offset)
+        return self._check.check_columns(data, sizes, physical_offset)
 
     def _record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
         """Return what starts there, if it claims to be a record of that place, else None."""
-        head = self._whole(physical_offset, layout.RECORD_BYTES_MIN)
+        head = self._read(physical_offset, layout.RECORD_BYTES_MIN)
         if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
             return None
         size, place = (
@@ -220,7 +220,7 @@ class LogRecovery:
             return None
         if not layout.RECORD_BYTES_MIN <= size <= self._files.space_left(physical_offset):
             return None
-        return self._whole(physical_offset, size) or None
+        return self._read(physical_offset, size) or None
 
     def _next_record(self, start: PhysicalOffset, damaged: PhysicalOffset) -> PhysicalOffset | None:
         """Return the first place from there on with a record that belongs there, or None.
@@ -235,11 +235,11 @@ class LogRecovery:
             if found is None:
                 return None
             position = PhysicalOffset(found)
-            window = bytes(self._readable(position, _SEARCH_BYTES))
+            window = bytes(self._read_available(position, _SEARCH_BYTES))
             for at in _magic_places(window):
                 place = position + at - _MAGIC_AT
                 record = self._record_at(place) if place >= start else None
-                if record is None or self._check.decoded(record, place) is None:
+                if record is None or self._check.decode(record, place) is None:
                     continue
                 if place == damaged or place >= extent.end or self._leads_out(place, extent):
                     return place
@@ -255,7 +255,7 @@ class LogRecovery:
 
         Either may be what is damaged.
         """
-        head = self._whole(damaged, _BODY_AT_MAX)
+        head = self._read(damaged, _BODY_AT_MAX)
         room = self._files.space_left(damaged)
         claimed = int.from_bytes(head[:4], "big"), _body_end(head)
         ends = [damaged + size for size in claimed if layout.RECORD_BYTES_MIN <= size <= room]
@@ -271,10 +271,10 @@ class LogRecovery:
         while position < extent.end and position not in extent.dead_ends:
             passed.append(position)
             record = self._record_at(position)
-            if record is not None and self._check.decoded(record, position) is not None:
+            if record is not None and self._check.decode(record, position) is not None:
                 position += len(record)
                 continue
-            blank = decode_blank(self._whole(position, BLANK_BYTES))
+            blank = decode_blank(self._read(position, BLANK_BYTES))
             if blank == self._files.space_left(position):
                 return True
             if self._is_end(position) and place >= extent.nearer_end:
@@ -285,7 +285,7 @@ class LogRecovery:
 
     def _is_end(self, position: PhysicalOffset) -> bool:
         """Return whether nothing but zeros lies from a place on."""
-        return next(pieces_behind(self._files, position), None) is None
+        return next(nonzero_pieces_after(self._files, position), None) is None
 
 
 class _Extent(NamedTuple):
@@ -315,7 +315,7 @@ def _magic_places(window: bytes) -> list[int]:
     return sorted(places)
 
 
-def record_behind(
+def next_record_after(
     files: MappedFileQueue,
     start: PhysicalOffset,
     damaged: PhysicalOffset,
@@ -329,20 +329,20 @@ def record_behind(
     return LogRecovery(files, known)._next_record(start, damaged)  # of this module
 
 
-def pieces_behind(
+def nonzero_pieces_after(
     files: MappedFileQueue, end_offset: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer]]:
     """Yield the pieces behind the end of a log that are not all zeros, with their places."""
     found = files.next_data(end_offset)
     while found is not None:
         position = max(PhysicalOffset(found), end_offset)
-        piece = files.read_up_to(position, _WRITE_BYTES)
+        piece = files.read_available(position, _WRITE_BYTES)
         if np.frombuffer(piece, np.uint8).any():
             yield position, piece
         found = files.next_data(position + len(piece))
 
 
-def write_again(
+def rewrite_recovered(
     files: MappedFileQueue,
     checkpoint: Checkpoint | None,
     recovered: RecoveredLog,
@@ -361,17 +361,17 @@ def write_again(
     for gap_start, gap_end in sorted((*recovered.holes, *recovered.padding, (end, end))):
         while position < gap_start:
             size = min(_WRITE_BYTES, gap_start - position, files.space_left(position))
-            files.write_again(position, size)
+            files.rewrite(position, size)
             position += size
             report(position)
         position = max(position, gap_end)
     files.flush()
 
 
-def wipe_behind(files: MappedFileQueue, end_offset: PhysicalOffset) -> None:
+def wipe_after(files: MappedFileQueue, end_offset: PhysicalOffset) -> None:
     """Write zeros from the end of the log to the last byte that was ever written."""
     wiped = False
-    for position, piece in pieces_behind(files, end_offset):
+    for position, piece in nonzero_pieces_after(files, end_offset):
         files.write(position, bytes(len(piece)))
         wiped = True
     if wiped:

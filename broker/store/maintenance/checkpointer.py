@@ -29,11 +29,11 @@ from typing import Any
 
 from rmq_spark.wire.message_queue import QueueKey
 
-from ...common.threads import BIRTH_SECONDS, Workers
-from ..components import CONFIG, StoreParts
-from ..errors import DamagedTable, FlushFailed, Lacking, StoreFailed, UnreadableFile, is_lack
-from ..files.file_pool import never
-from ..files.json_table import JsonTable, SetAside
+from ...common.threads import THREAD_START_TIMEOUT_SECONDS, DaemonThreadPool
+from ..components import CONFIG, StoreComponents
+from ..errors import DamagedTable, FlushFailed, TransientFailure, StoreFailed, UnreadableFile, is_transient
+from ..files.file_pool import never_stop
+from ..files.json_table import JsonTable, QuarantinedFile
 from ..log.checkpoint_file import CHECKPOINT, Checkpoint, save_checkpoint
 from ..queues.manifest import (
     DELETED_TOPICS_MAX,
@@ -41,7 +41,7 @@ from ..queues.manifest import (
     DELETIONS_MAX,
     MANIFEST,
     Deletions,
-    Manifest,
+    StoreManifest,
 )
 from ..queues.queue_table import QueueSpan
 from ..results import LOG_START, DeletedSpan, PhysicalOffset, QueueOffset
@@ -50,16 +50,16 @@ _log = logging.getLogger(__name__)
 _LAST_CHECKPOINT_SECONDS = 20.0
 
 
-class Checkpointing:
+class Checkpointer:
     """Saves checkpoints, and what changes between them."""
 
-    def __init__(self, parts: StoreParts) -> None:
+    def __init__(self, components: StoreComponents) -> None:
         """Prepare without touching the disk."""
-        root = parts.root
-        self._parts = parts
+        root = components.root
+        self._components = components
         self._path = root / CHECKPOINT
-        self._manifest = JsonTable(parts.disk, root / CONFIG / MANIFEST, Manifest)
-        self._deletions_table = JsonTable(parts.disk, root / CONFIG / DELETIONS, Deletions)
+        self._manifest = JsonTable(components.disk, root / CONFIG / MANIFEST, StoreManifest)
+        self._deletions_table = JsonTable(components.disk, root / CONFIG / DELETIONS, Deletions)
         self._deletions = Deletions()
         """The deletions since the manifest was saved."""
         self._deletions_saved_in: JsonTable[Any] = self._manifest
@@ -69,29 +69,29 @@ class Checkpointing:
         """A lock for changes of what a manifest says, and for saving one; never held for long."""
         self._saving = threading.Lock()
         self._serial = 0
-        self._noted: Checkpoint | None = None
+        self._saved_checkpoint: Checkpoint | None = None
         """The checkpoint that is on the disk; None if none is, or another program's."""
-        self._forgotten: dict[str, None] = {}
+        self._topics_deleted_meanwhile: dict[str, None] = {}
         """Topics deleted since the checkpoint under way has seen the queues."""
-        self.noted_offset = LOG_START
+        self.saved_offset = LOG_START
         """The end of what was dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = LOG_START
         """The place in the log before which queues offer no entries of records."""
-        self._kept: dict[QueueKey, None] = {}
+        self._unexpired_queues: dict[QueueKey, None] = {}
         """Queues that offer some nevertheless, as they could not be read."""
-        self._noted_index_from = LOG_START
-        self._noted_spans: list[QueueSpan] = []
+        self._saved_index_from = LOG_START
+        self._saved_spans: list[QueueSpan] = []
         """Queues with files that are not offered any more, by the last noted checkpoint."""
         self.half_deleted: tuple[str, ...] = ()
         """Deleted topics of which others may still keep something."""
 
-    def manifest(self) -> Manifest:
+    def load_manifest(self) -> StoreManifest:
         """Load the manifest that was saved last; without a checksum, only what is plausible of it.
 
         Raises:
             DamagedTable: The manifest cannot be read.
         """
-        manifest = self._manifest.load(Manifest()).without_light_queues()
+        manifest = self._manifest.load(StoreManifest()).without_light_queues()
         deletions = self._deletions_table.load(Deletions())
         self._deletions_table.warn_of_damage()
         if not deletions.serial or deletions.serial != manifest.serial:
@@ -99,34 +99,34 @@ class Checkpointing:
         self._deletions, self._saved_serial = deletions, manifest.serial
         manifest = manifest.with_deletions(deletions)
         self._serial = max(self._serial, manifest.serial)
-        return manifest if self._manifest.is_checked else manifest.plausible()
+        return manifest if self._manifest.has_checksum else manifest.plausible()
 
-    def resume(self, checkpoint: Checkpoint | None) -> None:
+    def restore(self, checkpoint: Checkpoint | None) -> None:
         """Go on from the checkpoint that a start has found; None if it found none of ours."""
-        self._noted = checkpoint
+        self._saved_checkpoint = checkpoint
         self._serial = max(self._serial, checkpoint.manifest_serial if checkpoint else 0)
 
     @property
     def keeps_expired(self) -> bool:
         """True if a queue offers entries of records that have expired, as it could not be read."""
-        return bool(self._kept)
+        return bool(self._unexpired_queues)
 
     @property
-    def set_aside(self) -> SetAside | None:
+    def quarantined(self) -> QuarantinedFile | None:
         """The damaged manifest that the last load replaced by its backup, or None."""
-        return self._manifest.set_aside
+        return self._manifest.quarantined
 
     @property
-    def loaded_any(self) -> bool:
+    def has_loaded_manifest(self) -> bool:
         """True if there was a manifest, or its backup, when it was loaded last."""
         return self._manifest.loaded_from is not None
 
-    def is_newest(self, manifest: Manifest, checkpoint: Checkpoint) -> bool:
+    def is_newest(self, manifest: StoreManifest, checkpoint: Checkpoint) -> bool:
         """Return whether a manifest that was loaded is no older than a checkpoint.
 
         A start that makes all queues again leaves out up to where it knows the log.
         """
-        if not self.loaded_any:
+        if not self.has_loaded_manifest:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
         if 0 < manifest.serial < checkpoint.manifest_serial:  # an older release counts none
             return False
@@ -144,7 +144,7 @@ class Checkpointing:
 
     def save(
         self,
-        is_over: Callable[[], bool] = never,
+        should_stop: Callable[[], bool] = never_stop,
         least_ends: Mapping[str, tuple[int, ...]] | None = None,
     ) -> bool:
         """Make log, queues and index durable, and note that they are.
@@ -152,37 +152,37 @@ class Checkpointing:
         With the `Manifest.least_ends`, it notes as well that all queues are being made again.
 
         Returns:
-            False if ``is_over`` has ended this early: nothing was noted.
+            False if ``should_stop`` has ended this early: nothing was noted.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
         """
-        parts = self._parts
+        parts = self._components
         with self._saving:
-            if is_over():  # it had to wait for another for so long
+            if should_stop():  # it had to wait for another for so long
                 return False
             with self.maintenance, parts.reput.caught_up():
                 safe_offset = parts.reput.reput_from_offset
                 ends = parts.queues.ends()
                 holes = parts.reput.holes
-                taken_back = parts.dispatcher.taken_back.numbers(safe_offset)
-                times = parts.log.times
-                self._forgotten.clear()
+                taken_back = parts.dispatcher.rolled_back.to_manifest(safe_offset)
+                times = parts.log.timeline
+                self._topics_deleted_meanwhile.clear()
             parts.log.flush()
-            if not parts.queues.flush(is_over):
+            if not parts.queues.flush(should_stop):
                 return False
             index_from = self.expired_offset
             index_files = self._flush_index(index_from)
             with self.maintenance:
-                if is_over():
+                if should_stop():
                     return False
-                spans = list(ends.spans(left_out=self._forgotten))
+                spans = list(ends.spans(excluded=self._topics_deleted_meanwhile))
                 self._save_manifest(
-                    Manifest(
+                    StoreManifest(
                         safe_offset=safe_offset,
                         log_min_offset=self.expired_offset,
                         keeps_expired=self.keeps_expired,
-                        spans=Manifest.spans_of(spans),
+                        spans=StoreManifest.spans_of(spans),
                         index_files=index_files,
                         entries_were_confirmed=parts.is_sync,
                         holes=holes,
@@ -191,9 +191,9 @@ class Checkpointing:
                         taken_back={
                             topic: rows
                             for topic, rows in taken_back.items()
-                            if topic not in self._forgotten
+                            if topic not in self._topics_deleted_meanwhile
                         },
-                        newest_mark=parts.batches.newest_mark,
+                        newest_mark=parts.batch_table.newest_mark,
                         is_rebuilding=least_ends is not None,
                         least_ends=least_ends or {},
                         store_time_gap=times.gap_ms,
@@ -203,37 +203,37 @@ class Checkpointing:
                 self._save_checkpoint(
                     Checkpoint(safe_offset, times.last_ms, parts.log.sealed_from, self._serial)
                 )
-                self.noted_offset = safe_offset
-                self._noted_index_from = index_from
-                self._noted_spans = [
+                self.saved_offset = safe_offset
+                self._saved_index_from = index_from
+                self._saved_spans = [
                     span
                     for span in spans
                     if ends.queues[span[:2]].has_files_before(span.min_offset)
                 ]
         return True
 
-    def _save_manifest(self, manifest: Manifest) -> None:
+    def _save_manifest(self, manifest: StoreManifest) -> None:
         self._serial += 1
         self._manifest.save(replace(manifest, serial=self._serial))
         self._saved_serial = self._serial
         self._deletions = Deletions(serial=self._serial, half_deleted=manifest.half_deleted)
 
     def _save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        save_checkpoint(self._parts.disk, self._path, checkpoint)
-        self._noted = checkpoint
+        save_checkpoint(self._components.disk, self._path, checkpoint)
+        self._saved_checkpoint = checkpoint
 
-    def _note_serial(self) -> None:
+    def _save_serial(self) -> None:
         """Have the checkpoint say which manifest is the newest.
 
         What the manifest says holds without that, too.
         """
-        if self._noted is not None:
+        if self._saved_checkpoint is not None:
             with suppress(OSError):  # then the next checkpoint says it
-                self._save_checkpoint(replace(self._noted, manifest_serial=self._serial))
+                self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
 
     def _flush_index(self, physical_offset: PhysicalOffset) -> tuple[str, ...] | None:
         """Make the index durable; return the names of its files that end behind a place."""
-        index = self._parts.index
+        index = self._components.index
         if index is None:
             return None
         names = index.names_from(physical_offset)
@@ -263,43 +263,43 @@ class Checkpointing:
         """
         while self._delete_next_expired():
             pass  # one at a time: nobody waits long, and a checkpoint may note others meanwhile
-        if self._parts.index is not None:
-            self._parts.index.delete_before(self._noted_index_from)
+        if self._components.index is not None:
+            self._components.index.delete_before(self._saved_index_from)
 
     def _delete_next_expired(self) -> bool:
         with self.maintenance:
-            if not self._noted_spans:
+            if not self._saved_spans:
                 return False
-            topic, queue_id, min_offset, _ = self._noted_spans[-1]
-            queue = self._parts.queues.get(topic, queue_id)
+            topic, queue_id, min_offset, _ = self._saved_spans[-1]
+            queue = self._components.queues.get(topic, queue_id)
             if queue is not None:  # it may be one of a topic that was made again meanwhile
                 queue.delete_before(min(min_offset, queue.min_offset))
-            self._noted_spans.pop()
+            self._saved_spans.pop()
             return True
 
     def expire_entries(self) -> list[DeletedSpan]:
         """Offer no entries of records that the log no longer has, nor any of deleted topics.
 
         It holds ``maintenance`` for one queue at a time. A queue whose entries cannot be read
-        keeps them until `expire_kept` can read it; one whose entries are damaged, until files
+        keeps them until `expire_remaining` can read it; one whose entries are damaged, until files
         expire the next time, or until the next start.
 
         Returns:
             The messages that queues offered before and do not offer any more.
         """
-        first, queues = self._parts.log.min_offset, self._parts.queues
+        first, queues = self._components.log.min_offset, self._components.queues
         keys = [(topic, queue_id) for topic, queue_id, _ in queues]
         spans = {key: self._expire_queue(*key, first) for key in keys}
         with self.maintenance:
-            self._kept = {key: None for key, span in spans.items() if span is None}
-            dispatcher = self._parts.dispatcher
+            self._unexpired_queues = {key: None for key, span in spans.items() if span is None}
+            dispatcher = self._components.dispatcher
             dispatcher.forget_deleted(first)
             self.expired_offset = first
-            if not self._kept:
+            if not self._unexpired_queues:
                 queues.expired_before = first
         return [span for span in spans.values() if span is not None and span.first < span.next]
 
-    def expire_kept(self) -> list[DeletedSpan]:
+    def expire_remaining(self) -> list[DeletedSpan]:
         """Expire the queues that could not be read, as far as they can be now.
 
         Returns:
@@ -309,33 +309,33 @@ class Checkpointing:
         first = self.expired_offset
         expired = [
             (key, span)
-            for key in self._kept
+            for key in self._unexpired_queues
             if (span := self._expire_queue(*key, first)) is not None
         ]
         with self.maintenance:
             for key, _ in expired:
-                del self._kept[key]
-            if expired and not self._kept:
-                self._parts.queues.expired_before = first
+                del self._unexpired_queues[key]
+            if expired and not self._unexpired_queues:
+                self._components.queues.expired_before = first
         return [span for _, span in expired]
 
     def _expire_queue(self, topic: str, queue_id: int, first: PhysicalOffset) -> DeletedSpan | None:
         """Expire the entries of one queue; return None if they cannot be read."""
         with self.maintenance:
-            queue = self._parts.queues.get(topic, queue_id)
+            queue = self._components.queues.get(topic, queue_id)
             if queue is None:  # its topic has been deleted meanwhile
                 return DeletedSpan(topic, queue_id, QueueOffset(0), QueueOffset(0))
-            deleted_topics = self._parts.dispatcher.deleted_topics
+            deleted_topics = self._components.dispatcher.deleted_topics
             before = queue.min_offset
             try:
-                queue.forget_before(max(first, deleted_topics.get(topic, first)))
+                queue.expire_before(max(first, deleted_topics.get(topic, first)))
             except UnreadableFile as error:
-                if (topic, queue_id) not in self._kept:
+                if (topic, queue_id) not in self._unexpired_queues:
                     _log.error("%s. All other queues expire; this one is tried again", error)
                 return None
             return DeletedSpan(topic, queue_id, before, queue.min_offset)
 
-    def forget_topic(self, topic: str, log_end_offset: PhysicalOffset) -> None:
+    def save_deletion(self, topic: str, log_end_offset: PhysicalOffset) -> None:
         """Note that a topic is about to be deleted, before it is; its messages end there.
 
         Raises:
@@ -343,8 +343,8 @@ class Checkpointing:
             StoreFailed: The disk refuses, and it is unknown whether it is noted.
         """
         with self.maintenance:
-            if len(self._parts.dispatcher.deleted_topics) >= DELETED_TOPICS_MAX:
-                raise Lacking(
+            if len(self._components.dispatcher.deleted_topics) >= DELETED_TOPICS_MAX:
+                raise TransientFailure(
                     f"{DELETED_TOPICS_MAX} topics were deleted whose messages the log still has. "
                     "Delete more when files of the log have expired (fileReservedTime)"
                 )
@@ -359,9 +359,9 @@ class Checkpointing:
             except FlushFailed as error:
                 raise StoreFailed("deleting a topic failed", error) from error
             except OSError as error:
-                if not self._has_noted(topic, log_end_offset, error):
+                if not self._is_deletion_saved(topic, log_end_offset, error):
                     raise
-            self._forgotten[topic] = None
+            self._topics_deleted_meanwhile[topic] = None
             self.half_deleted = half_deleted
 
     def finish_deletion(self, topic: str) -> None:
@@ -386,11 +386,11 @@ class Checkpointing:
             self._deletions = deletions
         else:
             self._deletions_saved_in = self._manifest
-            manifest = self.manifest()
+            manifest = self.load_manifest()
             self._save_manifest(manifest.with_deletions(replace(deletions, serial=manifest.serial)))
-            self._note_serial()
+            self._save_serial()
 
-    def distrust(self, manifest: Manifest) -> None:
+    def invalidate(self, manifest: StoreManifest) -> None:
         """Note that no queue stands where a manifest says: all are about to be made again.
 
         Else a crash meanwhile would leave files that the next start takes for whole.
@@ -399,14 +399,14 @@ class Checkpointing:
             OSError: The disk refuses.
         """
         self._save_manifest(replace(manifest, safe_offset=None))
-        self._note_serial()
+        self._save_serial()
 
-    def _has_noted(self, topic: str, log_end_offset: PhysicalOffset, error: OSError) -> bool:
+    def _is_deletion_saved(self, topic: str, log_end_offset: PhysicalOffset, error: OSError) -> bool:
         """Return whether a deletion whose save has failed is on the disk for good."""
         try:
-            return self.manifest().deleted_topics.get(topic) == log_end_offset
+            return self.load_manifest().deleted_topics.get(topic) == log_end_offset
         except (OSError, DamagedTable) as second:
-            if is_lack(second):
+            if is_transient(second):
                 return self._deletions_saved_in.was_replaced
             raise StoreFailed(f"deleting a topic failed: {error}", second) from error
 
@@ -414,12 +414,12 @@ class Checkpointing:
 def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
     """Save a checkpoint in a thread; if that takes too long, end it early and return None."""
     is_late = threading.Event()
-    workers = Workers("LastCheckpoint", waits_at_exit=False)
+    workers = DaemonThreadPool("LastCheckpoint", waits_at_exit=False)
     try:
         saving = workers.submit(partial(save, is_late.is_set))
     except (RuntimeError, MemoryError):  # as Python ends, or at a limit, no thread can be started
         return save(is_late.is_set)
-    wait([saving], BIRTH_SECONDS)
+    wait([saving], THREAD_START_TIMEOUT_SECONDS)
     if saving.cancel():  # its thread has not begun
         return save(is_late.is_set)
     workers.shutdown()

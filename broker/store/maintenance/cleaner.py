@@ -10,43 +10,43 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..components import StoreParts
+from ..components import StoreComponents
 from ..config import BrokerRole
 from ..results import DeletedFiles, PhysicalOffset
-from .checkpointer import Checkpointing
-from .retention import Retention, RoomToCome
+from .checkpointer import Checkpointer
+from .retention import Retention, PendingFreeSpace
 
 _log = logging.getLogger(__name__)
 
 
-class Cleaning:
+class Cleaner:
     """The cleaning of a store.
 
-    ``refuse`` is called with the reason why a full disk takes no messages, or with None; ``report``
+    ``set_refusal`` is called with the reason why a full disk takes no messages, or with None; ``on_deleted``
     with what was deleted.
     """
 
     def __init__(
         self,
-        parts: StoreParts,
-        checkpointing: Checkpointing,
+        components: StoreComponents,
+        checkpointer: Checkpointer,
         now_ms: Callable[[], int],
         save_checkpoint: Callable[[], bool],
-        refuse: Callable[[str | None], object],
-        message_ms: Callable[[PhysicalOffset], int | None],
+        set_refusal: Callable[[str | None], object],
+        stored_ms: Callable[[PhysicalOffset], int | None],
     ) -> None:
-        """Take the parts; ``message_ms`` returns when the message at a place was stored."""
-        self.report: Callable[[DeletedFiles], object] = _ignore
-        self.config = parts.config
+        """Take the parts; ``stored_ms`` returns when the message at a place was stored."""
+        self.on_deleted: Callable[[DeletedFiles], object] = _ignore
+        self.config = components.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""
-        self._disk, self._log, self._staging = parts.disk, parts.log, parts.staging
-        self._checkpointing = checkpointing
+        self._disk, self._log, self._staging = components.disk, components.log, components.staging_area
+        self._checkpointer = checkpointer
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint
-        self._refuse = refuse
-        self._message_ms = message_ms
+        self._set_refusal = set_refusal
+        self._stored_ms = stored_ms
         self._is_full = False
-        self._room_to_come = RoomToCome()
+        self._pending_free_space = PendingFreeSpace()
         self._deleted_bytes = self._forced_bytes = 0
         """Bytes of deleted files that are not reported yet; of these, bytes of unexpired files."""
 
@@ -55,21 +55,21 @@ class Cleaning:
 
         Without room for a checkpoint, an older one decides what may go.
         """
-        checkpointing = self._checkpointing
+        checkpointing = self._checkpointer
         retention = Retention(self.config, self._disk, self._log.files)
         usage = self._disk.usage(self.config.store_path_root_dir)
         now_ms = self._now_ms()
-        in_the_end = self._room_to_come.look(usage, self._log.written_offset, now_ms)
+        in_the_end = self._pending_free_space.update(usage, self._log.written_offset, now_ms)
         expiry = retention.expiry(now_ms, self._log.last_timestamp, in_the_end)
-        if expiry.until > max(self._log.min_offset, checkpointing.noted_offset):
+        if expiry.until > max(self._log.min_offset, checkpointing.saved_offset):
             self._save_checkpoint()
         begin = self._log.min_offset
-        first_ms = self._message_ms(begin) if expiry.until > begin else None
+        first_ms = self._stored_ms(begin) if expiry.until > begin else None
         try:
-            deleted = self._log.files.delete_before(min(expiry.until, checkpointing.noted_offset))
+            deleted = self._log.files.delete_before(min(expiry.until, checkpointing.saved_offset))
         finally:
             end = self._log.min_offset
-            self._room_to_come.add(end - begin, now_ms)
+            self._pending_free_space.add(end - begin, now_ms)
             self._deleted_bytes += end - begin
             self._forced_bytes += max(end - max(begin, expiry.forced_from), 0)
         self.refuse_when_full()
@@ -81,12 +81,12 @@ class Cleaning:
 
     def _expire(self, first_ms: int | None, used_ratio: float) -> bool:
         """Expire the entries of deleted messages; return whether a checkpoint is to be saved."""
-        checkpointing = self._checkpointing
+        checkpointing = self._checkpointer
         if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
             spans = checkpointing.expire_entries()
             has_changed = True
         else:
-            spans = checkpointing.expire_kept()
+            spans = checkpointing.expire_remaining()
             has_changed = bool(spans)
         if self._deleted_bytes or any(span.first < span.next for span in spans):
             file_size, log_offset = self._log.files.file_size, self._log.min_offset
@@ -96,13 +96,13 @@ class Cleaning:
                 forced_files=forced_files,
                 size_bytes=self._deleted_bytes,
                 first_ms=first_ms,
-                next_ms=self._message_ms(log_offset),
+                next_ms=self._stored_ms(log_offset),
                 used_ratio=used_ratio,
                 log_offset=log_offset,
                 spans=tuple(spans),
             )
             self._deleted_bytes = self._forced_bytes = 0
-            self.report(deleted)
+            self.on_deleted(deleted)
         return has_changed
 
     def refuse_when_full(self) -> None:
@@ -118,7 +118,7 @@ class Cleaning:
         elif self._is_full and not is_full:
             _log.warning("messages are taken again: the disk is %s full", f"{used:.0%}")
         self._is_full = is_full
-        self._refuse(why if is_full else None)
+        self._set_refusal(why if is_full else None)
 
 
 def _ignore(deleted: DeletedFiles) -> None:

@@ -8,7 +8,7 @@ disk below that ratio. The last file always stays, and readers of a deleted file
 
 A disk may show the room of a deleted file late: btrfs at its next commit, any file system once the
 last reader has closed the file. Until the disk shows it, but for a minute at most, that room counts
-as free (`RoomToCome`): else each cleaning would delete further files for the same need.
+as free (`PendingFreeSpace`): else each cleaning would delete further files for the same need.
 
 Both clocks have to agree because either alone may be wrong: a clock that is years ahead expires
 nothing, nor does a message that was stored by such a clock once the clock is right again. A file
@@ -29,7 +29,7 @@ from ..results import PhysicalOffset
 
 FILES_AT_A_TIME = 10
 _HOUR_MS = 3_600_000
-_ROOM_TO_COME_MS = 60_000
+_FREE_SPACE_DELAY_MAX_MS = 60_000
 """Time in which the disk has to show deleted files as free; btrfs commits every 30 s by default."""
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Expiry(NamedTuple):
     forced_from: PhysicalOffset
 
 
-class RoomToCome:
+class PendingFreeSpace:
     """The bytes of deleted files that the disk does not show as free yet."""
 
     def __init__(self) -> None:
@@ -57,16 +57,16 @@ class RoomToCome:
         self._used = 0
         self._written = 0
 
-    def look(self, usage: DiskUsage, written: int, now_ms: int) -> DiskUsage:
+    def update(self, usage: DiskUsage, written: int, now_ms: int) -> DiskUsage:
         """Return the usage once all that was deleted is free.
 
-        ``written`` is the end of the log: what was written there since the last look hides as much
+        ``written_name`` is the end of the log: what was written there since the last look hides as much
         room that became free.
         """
         freed = self._used + written - self._written - usage.used
         self._used, self._written = usage.used, written
         self._bytes = max(self._bytes - max(freed, 0), 0)
-        if self._bytes and not 0 <= now_ms - self._deleted_ms < _ROOM_TO_COME_MS:
+        if self._bytes and not 0 <= now_ms - self._deleted_ms < _FREE_SPACE_DELAY_MAX_MS:
             if self._bytes > self._deleted_bytes // 2:
                 _log.warning(
                     "deleting %d bytes of the commit log has freed %d: a snapshot or another "

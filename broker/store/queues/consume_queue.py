@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
@@ -43,11 +43,11 @@ ENTRY = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 ENTRY_STRUCT = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY_STRUCT.size
 
-_LOOKED_BACK = 64
+_ORDER_CHECKED_ENTRIES = 64
 """Entries before the one found that are read to show whether a search was led astray."""
 _PAGE = 4096
 _RECORDS_OF_A_PAGE_MAX = _PAGE // RECORD_BYTES_MIN + 1
-_REFUSALS_MAX = 64
+_UNREADABLE_PAGES_MAX = 64
 """Pages of the log that a search finds unreadable before it gives up."""
 READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
 """Entries read at a time; a queue is never read by a map."""
@@ -55,11 +55,11 @@ READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
 Entries: TypeAlias = "npt.NDArray[Any]"
 
 
-def blank_entries(gap: range, place: PhysicalOffset, taken_back: Iterable[range] = ()) -> bytes:
+def blank_entries(gap: range, physical_offset: PhysicalOffset, rolled_back_ranges: Iterable[range] = ()) -> bytes:
     """Return the entries of a gap, which lead to a place; some are of what was rolled back."""
-    lost, rolled_back = (ENTRY_STRUCT.pack(place, BLANK_SIZE, code) for code in (0, TAKEN_BACK))
+    lost, rolled_back = (ENTRY_STRUCT.pack(physical_offset, BLANK_SIZE, code) for code in (0, ROLLED_BACK))
     entries, at = b"", gap.start
-    for each in taken_back:
+    for each in rolled_back_ranges:
         start, stop = max(each.start, at), min(each.stop, gap.stop)
         if start < stop:
             entries += lost * (start - at) + rolled_back * (stop - start)
@@ -67,20 +67,20 @@ def blank_entries(gap: range, place: PhysicalOffset, taken_back: Iterable[range]
     return entries + lost * (gap.stop - at)
 
 
-def first_place(entries: Buffer) -> PhysicalOffset:
+def first_physical_offset(entries: Buffer) -> PhysicalOffset:
     """Return where the record of the first of some entries lies."""
     return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries)[0])
 
 
-def last_place(entries: Buffer) -> PhysicalOffset:
+def last_physical_offset(entries: Buffer) -> PhysicalOffset:
     """Return where the record of the last of some entries lies."""
     return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries, len(entries) - ENTRY_BYTES)[0])
 
 
-def _begin_of_taken_back(gap: range, taken_back: Sequence[range]) -> int:
+def _rolled_back_tail_start(gap: range, rolled_back: Sequence[range]) -> int:
     """Return from where on all of a gap was rolled back; its end if its last offset was not."""
     begin = gap.stop
-    for each in reversed(taken_back):
+    for each in reversed(rolled_back):
         if each.start < begin <= each.stop:
             begin = max(each.start, gap.start)
     return begin
@@ -99,7 +99,7 @@ class QueueBounds(NamedTuple):
 class ConsumeQueue:
     """One queue of one topic. One writer; any number of readers."""
 
-    __slots__ = ("_files", "believed_before", "has_codes", "max_offset", "min_offset")
+    __slots__ = ("_files", "unverified_before", "has_codes", "max_offset", "min_offset")
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         """Prepare without touching the disk, until the queue is loaded or appended to."""
@@ -108,7 +108,7 @@ class ConsumeQueue:
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
         self.max_offset = FIRST_IN_QUEUE
         self.min_offset = FIRST_IN_QUEUE
-        self.believed_before = FIRST_IN_QUEUE
+        self.unverified_before = FIRST_IN_QUEUE
         """Entries before this offset are of an earlier life,
         and were not compared with their records."""
         self.has_codes = directory.parent.name != SCHEDULE_TOPIC
@@ -139,11 +139,11 @@ class ConsumeQueue:
         """
         return self._files.adopt(sizes)
 
-    def resume(self, min_offset: QueueOffset, max_offset: QueueOffset) -> bool:
+    def restore(self, min_offset: QueueOffset, max_offset: QueueOffset) -> bool:
         """Stand where the queue stood at a checkpoint; return False if a file is missing for that.
 
         All that came after the checkpoint comes again, and is written over what lies behind: on a
-        full disk there is room for it nowhere else. `delete_behind` deletes what is left of that.
+        full disk there is room for it nowhere else. `delete_files_after_end` deletes what is left of that.
         """
         files = self._files
         if (
@@ -154,24 +154,24 @@ class ConsumeQueue:
         ):
             return False
         self.min_offset, self.max_offset = min_offset, max_offset
-        self.believed_before = max_offset
-        if self.has_files_behind:
-            files.keep_found()
+        self.unverified_before = max_offset
+        if self.has_files_after_end:
+            files.mark_loaded_names_changed()
         return True
 
-    def begin_again(self) -> bool:
+    def restart(self) -> bool:
         """Have all entries come again to their files; return False if the first is missing."""
         if not self._files.files or self._files.first_offset:
             return False
-        self._files.keep_found()
+        self._files.mark_loaded_names_changed()
         return True
 
     @property
-    def has_files_behind(self) -> bool:
+    def has_files_after_end(self) -> bool:
         """True if there are files with nothing but what lies behind the end."""
         return self._files.has_files_from(self.max_offset * ENTRY_BYTES)
 
-    def delete_behind(self) -> None:
+    def delete_files_after_end(self) -> None:
         """Delete the files with nothing but what lies behind the end.
 
         Raises:
@@ -192,7 +192,7 @@ class ConsumeQueue:
                 return end
         return FIRST_IN_QUEUE
 
-    def record_end(self) -> PhysicalOffset:
+    def last_record_end(self) -> PhysicalOffset:
         """Return the end of the last entry's record, whatever was noted; 0 without an entry.
 
         Raises:
@@ -204,7 +204,7 @@ class ConsumeQueue:
         place, size, _ = ENTRY_STRUCT.unpack(self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES))
         return PhysicalOffset(place + size if size != BLANK_SIZE else 0)
 
-    def wipe_behind(self) -> None:
+    def wipe_after_end(self) -> None:
         """Write zeros behind the last entry, where a RocketMQ broker would find leftovers.
 
         Raises:
@@ -228,9 +228,9 @@ class ConsumeQueue:
         known = self.max_offset - queue_offset
         if known < 0:
             raise ValueError(f"entries from {queue_offset} on leave a gap behind {self.max_offset}")
-        self.max_offset = self.write_ahead(self.max_offset, queue_offset, entries)
+        self.max_offset = self.write_hidden(self.max_offset, queue_offset, entries)
 
-    def write_ahead(
+    def write_hidden(
         self, end: QueueOffset, queue_offset: QueueOffset, entries: Buffer
     ) -> QueueOffset:
         """Write entries from an offset on, except those before an end; return the end of all.
@@ -274,15 +274,15 @@ class ConsumeQueue:
     def skip_to(
         self,
         queue_offset: QueueOffset,
-        blank_place: PhysicalOffset = LOG_START,
-        taken_back: Sequence[range] = (),
+        blank_offset: PhysicalOffset = LOG_START,
+        rolled_back: Sequence[range] = (),
     ) -> None:
         """Give the next message this offset at least; entries before that lead to a blank place.
 
-        Those in ``taken_back``, ranges in order, say that their messages were rolled back.
+        Those in ``rolled_back``, ranges in order, say that their messages were rolled back.
         """
         if queue_offset > self.max_offset:
-            self._fill(queue_offset, blank_place, taken_back)
+            self._fill_gap(queue_offset, blank_offset, rolled_back)
 
     def entries(self, queue_offset: QueueOffset, count: int) -> Entries:
         """Read a number of entries from an offset on, at most to the end of its file."""
@@ -310,7 +310,7 @@ class ConsumeQueue:
         position = queue_offset * ENTRY_BYTES
         return QueueOffset((position + self._files.space_left(position)) // ENTRY_BYTES)
 
-    def forget_before(self, physical_offset: PhysicalOffset) -> None:
+    def expire_before(self, physical_offset: PhysicalOffset) -> None:
         """Offer no entries of records before a place in the log."""
         self.min_offset = self._first_at_or_after(physical_offset)
 
@@ -361,7 +361,7 @@ class ConsumeQueue:
             else:
                 high = middle
         # The entry before has a key that was read; this one may have been passed over.
-        found = self._not_blank(low, last) if refused else None
+        found = self._next_nonblank(low, last) if refused else None
         first = None if found is None else self.entries(found, 1)[0]
         if first is not None and key_of(first) <= last_below:
             raise refused[-1]
@@ -372,27 +372,27 @@ class ConsumeQueue:
         queue_offset: QueueOffset,
         end: QueueOffset,
         key_of: Callable[[Any], int],
-        refused: list[UnreadableFile],
+        unreadable: list[UnreadableFile],
     ) -> tuple[QueueOffset, int | None]:
         """Return the first entry from an offset on whose key can be read, and that key, if any."""
         while True:
-            probe = self._not_blank(queue_offset, end)
+            probe = self._next_nonblank(queue_offset, end)
             if probe is None:
                 return end, None
             try:
                 return probe, key_of(self.entries(probe, 1)[0])
             except UnreadableFile as error:
-                refused.append(error)
-                if len(refused) > _REFUSALS_MAX:  # each may take a disk seconds
+                unreadable.append(error)
+                if len(unreadable) > _UNREADABLE_PAGES_MAX:  # each may take a disk seconds
                     raise
             near = self.entries(probe, min(end - probe, _RECORDS_OF_A_PAGE_MAX))
             pages = near["physical_offset"] // _PAGE
             on_others = np.flatnonzero(pages > pages[0])
             queue_offset = probe + (int(on_others[0]) if len(on_others) else len(near))
 
-    def moved_to(self, directory: Path) -> None:
+    def set_directory(self, directory: Path) -> None:
         """Go on with the same files in another directory."""
-        self._files.moved_to(directory)
+        self._files.set_directory(directory)
 
     def flush(self) -> None:
         """Return when all entries are on the disk."""
@@ -404,7 +404,7 @@ class ConsumeQueue:
 
     def next_entry(self, queue_offset: QueueOffset) -> Any:
         """Read the first entry from an offset on that is not blank; None if there is none."""
-        found = self._not_blank(queue_offset, self.max_offset)
+        found = self._next_nonblank(queue_offset, self.max_offset)
         return None if found is None else self.entries(found, 1)[0]
 
     def _first_at_or_after(self, physical_offset: PhysicalOffset) -> QueueOffset:
@@ -414,7 +414,7 @@ class ConsumeQueue:
             UnreadableFile: The disk does not give the entries, or they are damaged.
         """
         found = self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
-        start = max(found - _LOOKED_BACK, self.min_offset)
+        start = max(found - _ORDER_CHECKED_ENTRIES, self.min_offset)
         before = self.entries(start, found - start)
         places = before["physical_offset"][before["size"] != BLANK_SIZE]
         if (
@@ -429,7 +429,7 @@ class ConsumeQueue:
             )
         return found
 
-    def _not_blank(self, queue_offset: QueueOffset, end: QueueOffset) -> QueueOffset | None:
+    def _next_nonblank(self, queue_offset: QueueOffset, end: QueueOffset) -> QueueOffset | None:
         step = 1  # mostly, the first that is looked at is none
         while queue_offset < end:
             entries = self.entries(queue_offset, min(end - queue_offset, step))
@@ -440,7 +440,7 @@ class ConsumeQueue:
             step = READ_ENTRIES_MAX
         return None
 
-    def taken_back(self, queue_offset: QueueOffset, count: int) -> set[QueueOffset]:
+    def rolled_back_offsets(self, queue_offset: QueueOffset, count: int) -> set[QueueOffset]:
         """Return those of a number of offsets whose messages were rolled back.
 
         Raises:
@@ -449,17 +449,17 @@ class ConsumeQueue:
         found: set[QueueOffset] = set()
         end = queue_offset + count
         while queue_offset < end and len(entries := self.entries(queue_offset, end - queue_offset)):
-            is_taken = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == TAKEN_BACK)
+            is_taken = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == ROLLED_BACK)
             found.update(queue_offset + int(row) for row in np.flatnonzero(is_taken))
             queue_offset += len(entries)
         return found
 
     def _skip_blanks(self) -> None:
-        first = self._not_blank(self.min_offset, self.max_offset)
+        first = self._next_nonblank(self.min_offset, self.max_offset)
         self.min_offset = self.max_offset if first is None else first
 
-    def _fill(
-        self, queue_offset: QueueOffset, blank_place: PhysicalOffset, taken_back: Sequence[range]
+    def _fill_gap(
+        self, queue_offset: QueueOffset, blank_offset: PhysicalOffset, rolled_back: Sequence[range]
     ) -> None:
         """Write blank entries up to an offset, which numbers it.
 
@@ -467,11 +467,11 @@ class ConsumeQueue:
         start of an empty queue has lost nothing then.
         """
         is_new = self.max_offset == self.min_offset
-        begin = QueueOffset(_begin_of_taken_back(range(self.max_offset, queue_offset), taken_back))
+        begin = QueueOffset(_rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back))
         if is_new and not self._files.files:
             self.min_offset = self.max_offset = self._file_start(begin)
         gap = range(self.max_offset, queue_offset)
-        self._write(self.max_offset, blank_entries(gap, blank_place, taken_back))
+        self._write(self.max_offset, blank_entries(gap, blank_offset, rolled_back))
         self.max_offset = queue_offset
         if is_new:
             self.min_offset = begin

@@ -43,16 +43,16 @@ _PLACE_MAX = 1 << 62
 class WrongEntry(Exception):
     """An entry leads to another message or to none, or cannot be right at all."""
 
-    def __init__(self, place: int, number: int = 0, *, overlapped: int | None = None) -> None:
+    def __init__(self, place: int, right_count: int = 0, *, overlapped: int | None = None) -> None:
         """Tell what is known of what lies before it.
 
-        ``number`` counts the entries before it that are right, as far as that is known;
+        ``right_count`` counts the entries before it that are right, as far as that is known;
         ``overlapped`` those that were looked at without their records, so that the last of them may
         be the wrong one.
         """
-        super().__init__(place, number)
+        super().__init__(place, right_count)
         self.place = place
-        self.number = number
+        self.right_count = right_count
         self.overlapped = overlapped
 
 
@@ -113,13 +113,13 @@ class EntryCheck:
         self._end = PhysicalOffset(ends[-1])
 
 
-def is_of_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: range) -> bool:
+def matches_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: range) -> bool:
     """Return whether the first bytes of a record are those of an entry's record."""
     own_size, queue_offset, own_place = _HEAD.unpack_from(head, at)
     return bool(own_size == size and own_place == place and queue_offset in queue_offsets)
 
 
-def are_ends_right(
+def run_ends_match(
     records: Sequence[Buffer],
     runs: Sequence[slice],
     places: Sequence[int],

@@ -18,11 +18,11 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
-from ..records.clock_steps import StoreTimes
+from ..records.clock_steps import StoreTimeline
 from ..records.topic_names import topic_fault
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .queue_table import QueueSpan
-from .rolled_back_offsets import NUMBERS as TAKEN_BACK_NUMBERS
+from .rolled_back_offsets import NUMBERS_PER_RANGE as TAKEN_BACK_NUMBERS
 
 MANIFEST: Final = "manifest.json"
 DELETIONS: Final = "deletions.json"
@@ -44,7 +44,7 @@ class Deletions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class StoreManifest:
     """The queues and index of the moment when the log had been dispatched up to `safe_offset`."""
 
     serial: int = 0
@@ -149,11 +149,11 @@ class Manifest:
                 found.setdefault(topic, []).extend((queue_id, end, is_in_files))
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
-    def ends_noted_before(self) -> dict[QueueKey, QueueOffset]:
+    def noted_ends(self) -> dict[QueueKey, QueueOffset]:
         """Return the ends that this manifest notes, or that an earlier one has noted."""
         return {**self.ends(), **self._least_ends(0)}
 
-    def ends_found_in_files(self) -> dict[QueueKey, QueueOffset]:
+    def file_ends(self) -> dict[QueueKey, QueueOffset]:
         """Return the ends that queues had by their files, before they were made again."""
         return self._least_ends(1)
 
@@ -165,22 +165,22 @@ class Manifest:
             if numbers[at + 2] == is_in_files
         }
 
-    def store_times(self, last_ms: int) -> StoreTimes:
+    def store_times(self, last_ms: int) -> StoreTimeline:
         """Return what was known of store times, given the last."""
-        return StoreTimes(last_ms, self.store_time_gap, self.store_time_steps)
+        return StoreTimeline(last_ms, self.store_time_gap, self.store_time_steps)
 
-    def without_light_queues(self) -> Manifest:
+    def without_light_queues(self) -> StoreManifest:
         """Return a manifest without light queues, which an earlier release took for topics."""
         spans = {topic: each for topic, each in self.spans.items() if not is_light_queue(topic)}
         return replace(self, spans=spans)
 
-    def plausible(self) -> Manifest:
+    def plausible(self) -> StoreManifest:
         """Return a manifest without queues of more messages than the log has ever had room for."""
         count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
         spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
         return replace(self, spans=self.spans_of(spans), is_rebuilding=False, least_ends={})
 
-    def with_deletions(self, deletions: Deletions) -> Manifest:
+    def with_deletions(self, deletions: Deletions) -> StoreManifest:
         """Return the manifest without topics that were deleted since it was saved."""
         if deletions.serial != self.serial:
             return self

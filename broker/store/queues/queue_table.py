@@ -1,7 +1,7 @@
 """QueueTable: all consume queues: consumequeue/<topic>/<queueId>/, by topic and number.
 
 The files of a topic that goes are renamed as one, which takes no time, and are deleted by and by
-(`left_topics`).
+(`deleted_topic_files`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import is_light_queue
 
 from ..errors import EndUnknown, ForeignFile, UnreadableFile
-from ..files.disk import Disk, is_passed_over
-from ..files.file_pool import FileGroup, FilePool, never
+from ..files.disk import Disk, is_ignored_name
+from ..files.file_pool import FileGroup, FilePool, never_stop
 from ..records.topic_names import topic_fault
 from ..results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
 
-# ---- FoundEnds: the least end that a queue must have before anybody is told where it ends.
+# ---- RecoveredEnds: the least end that a queue must have before anybody is told where it ends.
 
 _UNKNOWN: Final = QueueOffset(sys.maxsize)
 
 
-class FoundEnds:
+class RecoveredEnds:
     """The findings of one start; none before it has looked, and none when it is finished."""
 
     def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
@@ -39,7 +39,7 @@ class FoundEnds:
         self._end_offset: PhysicalOffset | None = None
         self._ends: Mapping[QueueKey, QueueOffset] = {}
 
-    def begin(self, end_offset: PhysicalOffset, ends: Mapping[QueueKey, QueueOffset]) -> None:
+    def start(self, end_offset: PhysicalOffset, ends: Mapping[QueueKey, QueueOffset]) -> None:
         """Note the end of the log, and ends of queues, that were found."""
         self._ends = ends
         self._end_offset = end_offset
@@ -49,7 +49,7 @@ class FoundEnds:
         self._end_offset = None
         self._ends = {}
 
-    def least_end(self, topic: str, queue_id: int) -> QueueOffset:
+    def lower_bound(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the least end that may be told of a queue; ask before the queue is looked at."""
         end_offset = self._end_offset
         if end_offset is None:
@@ -59,7 +59,7 @@ class FoundEnds:
         return self._ends.get((topic, queue_id), FIRST_IN_QUEUE)
 
 
-def end_unknown(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:
+def end_unknown_error(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:
     """Return the refusal of a question about the end of a queue, with what is in the way."""
     return EndUnknown(
         f"where queue {queue_id} of {topic} ends is not known yet, as messages that the start has "
@@ -67,7 +67,7 @@ def end_unknown(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:
     )
 
 
-# ---- LeftTopics: files of deleted topics, which nobody waits for:
+# ---- DeletedTopicFiles: files of deleted topics, which nobody waits for:
 # consumequeue.deleted/<n>/<queueId>/.
 
 FILES_AT_A_TIME: Final = 512
@@ -84,7 +84,7 @@ def files_of(disk: Disk, topic: Path) -> Iterator[Path]:
     yield topic
 
 
-class _Left(NamedTuple):
+class _DeletedTopic(NamedTuple):
     """The files of one deleted topic, and its queues, whose readers may have them open."""
 
     directory: Path
@@ -92,28 +92,28 @@ class _Left(NamedTuple):
     """The queues, by their directories."""
 
 
-class LeftTopics:
+class DeletedTopicFiles:
     """The deleted topics whose files are still there. One thread deletes; another may add."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         """Prepare without touching the disk."""
         self._disk = disk
         self._directory = directory
-        self._left: deque[_Left] = deque()
+        self._topics: deque[_DeletedTopic] = deque()
         self._number = -1
         """The highest number of a directory there."""
 
     def __len__(self) -> int:
         """Return how many topics have files left."""
-        return len(self._left)
+        return len(self._topics)
 
     def load(self) -> None:
         """Find what an earlier life has left."""
         names = [name for name in self._disk.names(self._directory) if name.isdecimal()]
-        self._left.extend(_Left(self._directory / name, {}) for name in names)
+        self._topics.extend(_DeletedTopic(self._directory / name, {}) for name in names)
         self._number = max(map(int, names), default=-1)
 
-    def free_place(self) -> Path:
+    def new_path(self) -> Path:
         """Return a path to which the directory of a topic can be renamed.
 
         Raises:
@@ -126,7 +126,7 @@ class LeftTopics:
     def add(self, directory: Path, queues: Mapping[int, ConsumeQueue]) -> None:
         """Have the files of a topic that was moved here deleted by and by, queue by queue."""
         by_path = {directory / str(queue_id): queue for queue_id, queue in queues.items()}
-        self._left.append(_Left(directory, by_path))
+        self._topics.append(_DeletedTopic(directory, by_path))
 
     def delete_some(self) -> None:
         """Delete some files; the next call goes on, until none is left.
@@ -135,8 +135,8 @@ class LeftTopics:
             OSError: The disk does not let one go. Those of other topics go all the same.
         """
         room, refusal = FILES_AT_A_TIME, None
-        for _ in range(len(self._left)):
-            directory, queues = self._left[0]
+        for _ in range(len(self._topics)):
+            directory, queues = self._topics[0]
             try:
                 for path in files_of(self._disk, directory):
                     if not room:
@@ -146,10 +146,10 @@ class LeftTopics:
                     self._disk.delete(path)
                     room -= 1
                 else:
-                    self._left.popleft()
+                    self._topics.popleft()
             except OSError as error:
                 refusal = error
-                self._left.rotate(-1)
+                self._topics.rotate(-1)
             if not room:
                 break
         if refusal is not None:
@@ -158,7 +158,7 @@ class LeftTopics:
 
 # ---- TopicDirectories: where the queues of a topic lie: consumequeue/<topic>/, as with RocketMQ.
 
-_CAPITALS: Final = re.compile(r"\.[0-9a-f]+")
+_CASE_DIRECTORY: Final = re.compile(r"\.[0-9a-f]+")
 
 
 class TopicDirectories:
@@ -168,45 +168,45 @@ class TopicDirectories:
         """Prepare without touching the disk."""
         self._disk = disk
         self._root = root
-        self._apart: dict[str, Path] = {}
-        self._first: dict[str, str] = {}
+        self._case_directories: dict[str, Path] = {}
+        self._first_spelling: dict[str, str] = {}
         """The topic that was first to have a name, by the name in small letters."""
-        self._tells_capitals: bool | None = None
+        self._is_case_sensitive: bool | None = None
 
-    def found(self) -> Iterator[tuple[str, Path]]:
+    def list_topics(self) -> Iterator[tuple[str, Path]]:
         """Yield what is there: the name of a topic, as a rule, and its path."""
         for name in self._disk.names(self._root):
-            is_apart = _CAPITALS.fullmatch(name)
-            if is_passed_over(name) and not is_apart:
+            is_apart = _CASE_DIRECTORY.fullmatch(name)
+            if is_ignored_name(name) and not is_apart:
                 continue
             if not is_apart:
-                self._first.setdefault(name.lower(), name)
+                self._first_spelling.setdefault(name.lower(), name)
                 yield name, self._root / name
                 continue
             for topic in self._disk.names(self._root / name):
-                self._apart[topic] = self._root / name / topic
-                yield topic, self._apart[topic]
+                self._case_directories[topic] = self._root / name / topic
+                yield topic, self._case_directories[topic]
 
-    def of(self, topic: str) -> Path:
+    def path_of(self, topic: str) -> Path:
         """Return the directory of a topic, whether it exists or not.
 
         Raises:
             OSError: The disk does not say whether it tells two names apart.
         """
-        if topic not in self._apart:
-            first = self._first.setdefault(topic.lower(), topic)
-            if first == topic or self._are_told_apart(first, topic):
+        if topic not in self._case_directories:
+            first = self._first_spelling.setdefault(topic.lower(), topic)
+            if first == topic or self._are_distinct_names(first, topic):
                 return self._root / topic
             capitals = sum(1 << at for at, letter in enumerate(topic) if letter.isupper())
-            self._apart[topic] = self._root / f".{capitals:x}" / topic
-        return self._apart[topic]
+            self._case_directories[topic] = self._root / f".{capitals:x}" / topic
+        return self._case_directories[topic]
 
-    def _are_told_apart(self, first: str, topic: str) -> bool:
-        if self._tells_capitals is None:
+    def _are_distinct_names(self, first: str, topic: str) -> bool:
+        if self._is_case_sensitive is None:
             self._disk.make_directory(self._root / first / "0")  # as its first queue would
             is_listed = topic in self._disk.names(self._root)
-            self._tells_capitals = is_listed or not self._disk.names(self._root / topic)
-        return self._tells_capitals
+            self._is_case_sensitive = is_listed or not self._disk.names(self._root / topic)
+        return self._is_case_sensitive
 
 
 _TOPICS_AT_A_TIME = 512
@@ -222,18 +222,18 @@ class QueueSpan(NamedTuple):
     max_offset: QueueOffset
 
 
-class QueueEnds(NamedTuple):
+class QueueEndsSnapshot(NamedTuple):
     """All queues of one moment, and the end of each then."""
 
     queues: Mapping[QueueKey, ConsumeQueue]
     max_offsets: Sequence[QueueOffset]
 
-    def spans(self, left_out: Container[str] = ()) -> Iterator[QueueSpan]:
+    def spans(self, excluded: Container[str] = ()) -> Iterator[QueueSpan]:
         """Yield what the queues held then, but for what has expired since, and for some topics."""
         for ((topic, queue_id), queue), max_offset in zip(
             self.queues.items(), self.max_offsets, strict=True
         ):
-            if topic not in left_out:
+            if topic not in excluded:
                 yield QueueSpan(topic, queue_id, min(queue.min_offset, max_offset), max_offset)
 
 
@@ -246,19 +246,19 @@ class QueueTable:
         self._group = FileGroup(pool, directory)
         self._directory = directory
         self._directories = TopicDirectories(pool.disk, directory)
-        self.left_topics = LeftTopics(pool.disk, directory.with_name(f"{directory.name}.deleted"))
+        self.deleted_topic_files = DeletedTopicFiles(pool.disk, directory.with_name(f"{directory.name}.deleted"))
         """Files of deleted topics, which are to go."""
         self._file_size = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.expired_before = LOG_START
         """The place in the log before which records have no offered entries any more."""
-        self._to_be_carried: list[QueueKey] = []
+        self._untrimmed_queues: list[QueueKey] = []
         """Queues with files behind their ends, which a start has found and whose
         messages come again."""
-        self.light_queues = 0
+        self.light_queue_count = 0
         """Directories of RocketMQ's light queues, which are left as they are and not served: their
         entries lead to records of other topics, and could not be made again from the log."""
-        self._left: list[Path] = []
+        self._leftover_files: list[Path] = []
         """Files that lie behind one that is missing or has lost its bytes."""
 
     def load(self) -> None:
@@ -269,21 +269,21 @@ class QueueTable:
         Raises:
             ForeignFile: Something is not a file of a consume queue, or has another size.
         """
-        found = list(self._directories.found())
+        found = list(self._directories.list_topics())
         topics = [(topic, path) for topic, path in found if not is_light_queue(topic)]
-        self.light_queues = len(found) - len(topics)
+        self.light_queue_count = len(found) - len(topics)
         for start in range(0, len(topics), _TOPICS_AT_A_TIME):
             self._load_topics(topics[start : start + _TOPICS_AT_A_TIME])
-        self.left_topics.load()
+        self.deleted_topic_files.load()
 
     def _load_topics(self, topics: Sequence[tuple[str, Path]]) -> None:
-        found = self._disk.look_into([directory for _, directory in topics])
+        found = self._disk.list_directories([directory for _, directory in topics])
         paths: dict[QueueKey, Path] = {}
         for (topic, directory), names in zip(topics, found, strict=True):
             is_topic = topic_fault(topic) is None
             for name, size in names.items():
                 path = directory / name
-                if is_passed_over(name):
+                if is_ignored_name(name):
                     continue
                 if not is_topic or not name.isdecimal() or size is not None:
                     raise ForeignFile(
@@ -291,7 +291,7 @@ class QueueTable:
                     )
                 paths[topic, int(name)] = path
         for (key, path), sizes in zip(
-            paths.items(), self._disk.look_into(list(paths.values())), strict=True
+            paths.items(), self._disk.list_directories(list(paths.values())), strict=True
         ):
             queue = self._queues[key] = ConsumeQueue(self._group, path, self._file_size)
             try:
@@ -304,7 +304,7 @@ class QueueTable:
                     f"{error}; or, to have all queues made again from the log, leave the broker "
                     f"stopped, delete {self._directory}, and start the broker"
                 ) from None
-            self._left += [path / name for name in left]
+            self._leftover_files += [path / name for name in left]
 
     def _refuse_damaged(self, directory: Path, sizes: Mapping[str, int | None]) -> None:
         """Refuse a directory, or a file whose size is not that of others, or of no entries.
@@ -317,7 +317,7 @@ class QueueTable:
                 continue
             if size is None:
                 fault = f"is a directory instead of a file of {self._file_size} bytes"
-            elif size % ENTRY_BYTES or self._has_file_of_its_size():
+            elif size % ENTRY_BYTES or self._has_file_of_configured_size():
                 fault = f"has {size} bytes instead of {self._file_size}: it is damaged"
             else:
                 continue
@@ -326,17 +326,17 @@ class QueueTable:
                 f"broker stopped, delete {directory}, and start the broker"
             )
 
-    def _has_file_of_its_size(self) -> bool:
+    def _has_file_of_configured_size(self) -> bool:
         """Return whether any file of any queue has the size that all should have."""
         looked_into = [self._directory]
         for _ in range(2):  # topics, and the queues of each
-            found = zip(looked_into, self._disk.look_into(looked_into), strict=True)
+            found = zip(looked_into, self._disk.list_directories(looked_into), strict=True)
             looked_into = [
                 path / name for path, sizes in found for name, size in sizes.items() if size is None
             ]
-        return any(self._file_size in sizes.values() for sizes in self._disk.look_into(looked_into))
+        return any(self._file_size in sizes.values() for sizes in self._disk.list_directories(looked_into))
 
-    def resume(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:
+    def restore(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:
         """Let each queue stand where it did at a checkpoint; return False if a file is missing.
 
         What came later comes again, as do queues that came later; their files stay for that, but
@@ -346,26 +346,26 @@ class QueueTable:
         resumed: set[str] = set()
         for topic, queue_id, min_offset, max_offset in spans:
             queue = self._queues.get((topic, queue_id))
-            if queue is not None and queue.resume(min_offset, max_offset):
+            if queue is not None and queue.restore(min_offset, max_offset):
                 del later[topic, queue_id]
                 resumed.add(topic)
-                if queue.has_files_behind:
-                    self._to_be_carried.append((topic, queue_id))
+                if queue.has_files_after_end:
+                    self._untrimmed_queues.append((topic, queue_id))
             elif min_offset != max_offset:
                 return False
-        for path in self._left:
+        for path in self._leftover_files:
             self._disk.delete(path)
-        aside = self._deleted_put_aside({topic for topic, _ in later} - resumed, deleted_topics)
+        aside = self._move_deleted_away({topic for topic, _ in later} - resumed, deleted_topics)
         for (topic, queue_id), queue in later.items():
             if topic in aside:
                 continue
-            if topic not in deleted_topics and queue.begin_again():
-                self._to_be_carried.append((topic, queue_id))
+            if topic not in deleted_topics and queue.restart():
+                self._untrimmed_queues.append((topic, queue_id))
             else:
-                self._delete_later_queue(topic, queue_id, queue)
+                self._delete_unreferenced_queue(topic, queue_id, queue)
         return True
 
-    def _deleted_put_aside(self, topics: Iterable[str], deleted: Container[str]) -> set[str]:
+    def _move_deleted_away(self, topics: Iterable[str], deleted: Container[str]) -> set[str]:
         """Take out those of some topics that are deleted, and return them.
 
         Files that cannot be moved away are left, to be deleted one by one.
@@ -374,13 +374,13 @@ class QueueTable:
         for topic in topics:
             if topic in deleted:
                 with suppress(OSError):
-                    self.put_aside(topic)
+                    self.move_away(topic)
                     aside.add(topic)
         return aside
 
-    def _delete_later_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
+    def _delete_unreferenced_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         queue.close()
-        self._group.forget_names(queue.directory)
+        self._group.discard_names(queue.directory)
         self._delete_queue(queue.directory)
         del self._queues[topic, queue_id]
 
@@ -390,33 +390,33 @@ class QueueTable:
         Raises:
             OSError: The disk does not let one go.
         """
-        while self._to_be_carried:
-            topic, queue_id = self._to_be_carried[-1]
+        while self._untrimmed_queues:
+            topic, queue_id = self._untrimmed_queues[-1]
             queue = self._queues.get((topic, queue_id))
             if queue is not None and queue.max_offset:
-                queue.delete_behind()
+                queue.delete_files_after_end()
             elif queue is not None:
-                self._delete_later_queue(topic, queue_id, queue)
-            self._to_be_carried.pop()
+                self._delete_unreferenced_queue(topic, queue_id, queue)
+            self._untrimmed_queues.pop()
 
-    def wipe_behind(self) -> None:
+    def wipe_after_ends(self) -> None:
         """Write zeros behind the last entry of each queue, where a crash may have left others."""
         for _, _, queue in self:
             with suppress(UnreadableFile):  # its readers are told
-                queue.wipe_behind()
+                queue.wipe_after_end()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, or None if it does not exist."""
         return self._queues.get((topic, queue_id))
 
-    def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue, made if it is missing; its files come with its first entry."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             fault = topic_fault(topic)
             if fault:
                 raise ForeignFile(fault)
-            path = self._directories.of(topic) / str(queue_id)
+            path = self._directories.path_of(topic) / str(queue_id)
             queue = self._queues[topic, queue_id] = ConsumeQueue(self._group, path, self._file_size)
         return queue
 
@@ -429,10 +429,10 @@ class QueueTable:
         """Return the number of queues."""
         return len(self._queues)
 
-    def ends(self) -> QueueEnds:
+    def ends(self) -> QueueEndsSnapshot:
         """Record where each queue ends now, as fast as possible."""
         queues = dict(self._queues)
-        return QueueEnds(queues, list(map(_END, queues.values())))
+        return QueueEndsSnapshot(queues, list(map(_END, queues.values())))
 
     def ends_of(self, topic: str) -> dict[int, QueueOffset]:
         """Return where the queues of a topic end now, by number."""
@@ -447,8 +447,8 @@ class QueueTable:
                 ends[topic, queue_id] = queue.end_in_files()
         return ends
 
-    def put_aside(self, topic: str) -> None:
-        """Take a topic out, at once; its files are `left_topics` from then on.
+    def move_away(self, topic: str) -> None:
+        """Take a topic out, at once; its files are `deleted_topic_files` from then on.
 
         Raises:
             OSError: The disk refuses. The topic is as it was.
@@ -456,18 +456,18 @@ class QueueTable:
         queues = {
             queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic
         }
-        path = self._directories.of(topic)
+        path = self._directories.path_of(topic)
         is_there = topic in self._disk.names(path.parent)  # else no queue of it has had an entry
         if is_there and not is_light_queue(topic):
-            directory = self.left_topics.free_place()
+            directory = self.deleted_topic_files.new_path()
             with self._group.lock:  # nobody opens one of its files meanwhile
                 self._move(path, directory)
-                self._group.forget_names(path)
+                self._group.discard_names(path)
                 # No later checkpoint finds them there again.
-                self._group.names_changed(path.parent)
+                self._group.mark_names_changed(path.parent)
                 for queue_id, queue in queues.items():
-                    queue.moved_to(directory / str(queue_id))
-            self.left_topics.add(directory, queues)
+                    queue.set_directory(directory / str(queue_id))
+            self.deleted_topic_files.add(directory, queues)
         for queue_id in queues:
             del self._queues[topic, queue_id]
 
@@ -493,20 +493,20 @@ class QueueTable:
         """Forget every queue: they are about to be made again from the log."""
         self._group.close()
         for topic in dict.fromkeys(topic for topic, _ in self._queues):
-            for path in files_of(self._disk, self._directories.of(topic)):
+            for path in files_of(self._disk, self._directories.path_of(topic)):
                 self._disk.delete(path)
         self._queues.clear()
-        self._to_be_carried.clear()
-        self._left.clear()
+        self._untrimmed_queues.clear()
+        self._leftover_files.clear()
 
-    def flush(self, is_over: Callable[[], bool] = never) -> bool:
-        """Return when all entries are on the disk; False if ``is_over`` has ended that early.
+    def flush(self, should_stop: Callable[[], bool] = never_stop) -> bool:
+        """Return when all entries are on the disk; False if ``should_stop`` has ended that early.
 
         Raises:
             OSError: A directory cannot be opened for that, or its flush has failed.
             StoreFailed: The disk has failed.
         """
-        return self._group.flush(is_over)
+        return self._group.flush(should_stop)
 
     def close(self) -> None:
         """Close all files, without a flush."""

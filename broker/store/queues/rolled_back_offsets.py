@@ -25,11 +25,11 @@ from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..results import Hole, PhysicalOffset, QueueOffset
 
-NUMBERS: Final = 5
+NUMBERS_PER_RANGE: Final = 5
 """The numbers by which rows are noted."""
 
 
-class RolledBack(NamedTuple):
+class RolledBackRange(NamedTuple):
     """Rows of one queue with successive offsets, and where the first and the last lie."""
 
     offsets: range
@@ -37,14 +37,14 @@ class RolledBack(NamedTuple):
     last: PhysicalOffset
 
 
-class TakenBack:
+class RolledBackOffsets:
     """Rows that were rolled back, by queue, in the order of the log."""
 
     def __init__(self) -> None:
         """Know of none."""
-        self._rows: dict[QueueKey, list[RolledBack]] = {}
+        self._rows: dict[QueueKey, list[RolledBackRange]] = {}
 
-    def note(self, key: QueueKey, rows: RolledBack) -> None:
+    def add(self, key: QueueKey, rows: RolledBackRange) -> None:
         """Remember rows behind those that are known; to repeat some or all of them is safe."""
         known = self._rows.setdefault(key, [])
         before = known[-1] if known else None
@@ -54,11 +54,11 @@ class TakenBack:
             is_more_of_the_same = rows.first <= before.last
             if is_more_of_the_same or rows.offsets.start == before.offsets.stop:
                 offsets = range(before.offsets.start, rows.offsets.stop)
-                known[-1] = RolledBack(offsets, before.first, rows.last)
+                known[-1] = RolledBackRange(offsets, before.first, rows.last)
             else:
                 known.append(rows)
 
-    def before(
+    def gaps_before(
         self, key: QueueKey, queue_offset: QueueOffset, place: PhysicalOffset, holes: Iterable[Hole]
     ) -> list[range]:
         """Return the offsets, in order, that rows have left before a message of their queue.
@@ -74,24 +74,24 @@ class TakenBack:
                 found.append(offsets)
         return sorted(found, key=lambda each: each.start)
 
-    def forget(self, key: QueueKey, end: QueueOffset, place: PhysicalOffset) -> None:
+    def discard(self, key: QueueKey, end: QueueOffset, place: PhysicalOffset) -> None:
         """Forget the rows before the last message of a queue, behind which the queue ends."""
         if self._rows:
             rows = self._rows.pop(key, ())
-            kept = [_behind(each, end) if each.first < place else each for each in rows]
+            kept = [_from_offset(each, end) if each.first < place else each for each in rows]
             self._keep(key, [each for each in kept if each.last > place and each.offsets])
 
-    def forget_topic(self, topic: str, place: PhysicalOffset) -> None:
+    def discard_topic(self, topic: str, place: PhysicalOffset) -> None:
         """Forget the rows of a topic that begin before a place in the log: it was deleted there."""
         for key in [key for key in self._rows if key[0] == topic]:
             self._keep(key, [each for each in self._rows.pop(key) if each.first >= place])
 
-    def _keep(self, key: QueueKey, rows: list[RolledBack]) -> None:
+    def _keep(self, key: QueueKey, rows: list[RolledBackRange]) -> None:
         if rows:
             self._rows[key] = rows
 
-    def numbers(self, place: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
-        """Return the rows that lie before a place in the log, for a manifest: `NUMBERS` each."""
+    def to_manifest(self, place: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
+        """Return the rows that lie before a place in the log, for a manifest: `NUMBERS_PER_RANGE` each."""
         found: dict[str, list[int]] = {}
         for (topic, queue_id), rows in self._rows.items():
             for offsets, first, last in rows:
@@ -101,23 +101,23 @@ class TakenBack:
                     )
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
-    def resume(self, noted: Mapping[str, tuple[int, ...]], place: PhysicalOffset) -> None:
+    def restore(self, noted: Mapping[str, tuple[int, ...]], place: PhysicalOffset) -> None:
         """Know of the rows that a manifest has noted and that lie before a place in the log."""
         self._rows.clear()
         for topic, numbers in noted.items():
             for queue_id, rows in _rows_of(numbers):
                 if rows.last < place:
-                    self.note((topic, queue_id), rows)
+                    self.add((topic, queue_id), rows)
 
 
-def _rows_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, RolledBack]]:
-    for at in range(0, len(numbers), NUMBERS):
-        queue_id, start, stop, first, last = numbers[at : at + NUMBERS]
+def _rows_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, RolledBackRange]]:
+    for at in range(0, len(numbers), NUMBERS_PER_RANGE):
+        queue_id, start, stop, first, last = numbers[at : at + NUMBERS_PER_RANGE]
         places = PhysicalOffset(first), PhysicalOffset(last)
-        yield queue_id, RolledBack(range(start, stop), *places)
+        yield queue_id, RolledBackRange(range(start, stop), *places)
 
 
-def _behind(rows: RolledBack, end: QueueOffset) -> RolledBack:
+def _from_offset(rows: RolledBackRange, end: QueueOffset) -> RolledBackRange:
     """Return the rows at or behind an offset."""
     start, stop = rows.offsets.start, rows.offsets.stop
     return rows._replace(offsets=range(min(max(start, end), stop), stop))

@@ -38,7 +38,7 @@ class MessageFilter(Protocol):
         """True if codes alone do not decide, so that `by_messages` is to be asked as well."""
 
     @property
-    def looks_max(self) -> int:
+    def evaluated_max(self) -> int:
         """The maximum number of messages that `by_messages` looks at in one get, as others wait."""
 
     def matches_code(self, code: int) -> bool:
@@ -57,19 +57,19 @@ class MessageFilter(Protocol):
 FEW = 64
 """Up to this number, entries are looked at one after the other."""
 
-LOOK_BYTES_MAX = 4 << 20
+FILTERED_BYTES_MAX = 4 << 20
 """Bytes of messages that one get looks into for matches, as far as they weigh the same."""
 
-_LOOK_BYTES = 1 << 18
+_FILTER_STEP_BYTES = 1 << 18
 """Bytes of messages that are looked into at a time."""
 
 
-Records: TypeAlias = "Callable[[Numbers, Numbers], RecordChunk]"
+ReadRecords: TypeAlias = "Callable[[Numbers, Numbers], RecordChunk]"
 """A function that returns the records at these places of these sizes, in order,
 or raises `WrongEntry` or `UnreadableFile`."""
 
 
-class Limits(NamedTuple):
+class GetLimits(NamedTuple):
     """The limits of one get: messages, their bytes but for the first, and entries to look at."""
 
     count_max: int
@@ -77,11 +77,11 @@ class Limits(NamedTuple):
     scan_max: int
 
 
-USUAL_LIMITS = Limits(count_max=32, bytes_max=262_144, scan_max=800)
+DEFAULT_LIMITS = GetLimits(count_max=32, bytes_max=262_144, scan_max=800)
 """The limits that RocketMQ applies where nothing else is set."""
 
 
-class Picked(NamedTuple):
+class SelectedEntries(NamedTuple):
     """The messages' places and sizes, the number of entries looked at, and the status if none."""
 
     status: GetMessageStatus
@@ -90,7 +90,7 @@ class Picked(NamedTuple):
     sizes: Numbers
 
 
-def pick_all(entries: Buffer, limits: Limits, log_min_offset: PhysicalOffset) -> Picked | None:
+def select_all(entries: Buffer, limits: GetLimits, log_min_offset: PhysicalOffset) -> SelectedEntries | None:
     """Pick as many of the first few entries as are wanted, without a filter.
 
     Return None if more are wanted, or if any of them is gone or too large: mostly, that is not so.
@@ -103,17 +103,17 @@ def pick_all(entries: Buffer, limits: Limits, log_min_offset: PhysicalOffset) ->
     places, sizes = list(fields[::3]), list(fields[1::3])
     if max(sizes) == BLANK_SIZE or min(places) < log_min_offset or sum(sizes) > limits.bytes_max:
         return None
-    return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, count, places, sizes)
+    return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, count, places, sizes)
 
 
-def pick_few(
+def select_few(
     entries: Buffer,
-    limits: Limits,
+    limits: GetLimits,
     log_min_offset: PhysicalOffset,
     message_filter: MessageFilter | None,
     *,
     are_all: bool,
-) -> Picked | None:
+) -> SelectedEntries | None:
     """Pick from the first few entries, one by one; None if these do not decide, or are many.
 
     They do decide if they are all that there are to look at.
@@ -130,49 +130,49 @@ def pick_few(
                 return None
         elif message_filter is None or message_filter.matches_code(code):
             if size > left and places:
-                return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
+                return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
             places.append(place)
             sizes.append(size)
             left -= size
             if len(places) == limits.count_max:
-                return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number + 1, places, sizes)
+                return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number + 1, places, sizes)
         number += 1
-    return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes) if are_all else None
+    return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes) if are_all else None
 
 
-def pick_many(
+def select_many(
     pieces: Iterable[Buffer],
-    limits: Limits,
+    limits: GetLimits,
     log_min_offset: PhysicalOffset,
     message_filter: MessageFilter | None,
-    records: Records,
-) -> Picked:
+    records: ReadRecords,
+) -> SelectedEntries:
     """Pick from entries that come in pieces; no more pieces are taken than needed."""
-    return _Picking(limits, log_min_offset, message_filter, records).pick(pieces)
+    return _Selection(limits, log_min_offset, message_filter, records).select(pieces)
 
 
-class _Picking:
+class _Selection:
     """The messages that one get has picked so far."""
 
     def __init__(
         self,
-        limits: Limits,
+        limits: GetLimits,
         log_min_offset: PhysicalOffset,
         message_filter: MessageFilter | None,
-        records: Records,
+        records: ReadRecords,
     ) -> None:
         self._log_min_offset = log_min_offset
         self._filter = message_filter
         self._records = records
         self._count_left = limits.count_max
         self._bytes_left = limits.bytes_max
-        self._looked_at = 0
-        self._looks_left = message_filter.looks_max if message_filter is not None else 0
+        self._evaluated_bytes = 0
+        self._evaluations_left = message_filter.evaluated_max if message_filter is not None else 0
         self._scanned = 0
         self._places: list[npt.NDArray[np.int64]] = []
         self._sizes: list[npt.NDArray[np.int64]] = []
 
-    def pick(self, pieces: Iterable[Buffer]) -> Picked:
+    def select(self, pieces: Iterable[Buffer]) -> SelectedEntries:
         is_missing = is_gone = False
         for piece in pieces:
             entries = np.frombuffer(piece, ENTRY)
@@ -190,20 +190,20 @@ class _Picking:
                 if is_there.any():
                     break
             elif self._filter is None and are_all_there:
-                if self._is_full_with(places, sizes, None, len(entries)):
+                if self._add_until_full(places, sizes, None, len(entries)):
                     break
-            elif self._is_full_with_matching(entries, places, sizes, is_there):
+            elif self._add_matching_until_full(entries, places, sizes, is_there):
                 break
         if is_gone:
-            return Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, self._scanned, [], [])
-        return Picked(
+            return SelectedEntries(GetMessageStatus.MESSAGE_WAS_REMOVING, self._scanned, [], [])
+        return SelectedEntries(
             GetMessageStatus.NO_MATCHED_MESSAGE,
             self._scanned,
-            _joined(self._places),
-            _joined(self._sizes),
+            _concatenated(self._places),
+            _concatenated(self._sizes),
         )
 
-    def _is_full_with(
+    def _add_until_full(
         self,
         places: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
@@ -233,7 +233,7 @@ class _Picking:
         self._scanned += scanned
         return False
 
-    def _is_full_with_matching(
+    def _add_matching_until_full(
         self,
         entries: Entries,
         places: npt.NDArray[np.int64],
@@ -246,15 +246,15 @@ class _Picking:
             is_there = is_there & wanted.by_tags_code(entries["tags_code"].astype(np.int64))
         rows = np.flatnonzero(is_there)
         if wanted is None or not wanted.needs_messages:
-            return self._is_full_with(places[rows], sizes[rows], rows, len(entries))
+            return self._add_until_full(places[rows], sizes[rows], rows, len(entries))
         ends = np.cumsum(sizes[rows])
         start = done = 0
         while start < len(rows):  # a few messages at a time
             before = int(ends[start - 1]) if start else 0
-            end = int(np.searchsorted(ends, before + _LOOK_BYTES, side="right"))
-            end = max(min(end, start + self._looks_left), start + 1)
+            end = int(np.searchsorted(ends, before + _FILTER_STEP_BYTES, side="right"))
+            end = max(min(end, start + self._evaluations_left), start + 1)
             try:
-                chunk = self._looked_into(places[rows[start:end]], sizes[rows[start:end]])
+                chunk = self._read_readable(places[rows[start:end]], sizes[rows[start:end]])
             except (WrongEntry, UnreadableFile):
                 self._scanned += int(rows[start]) - done
                 if self._scanned:  # the next get begins with it
@@ -262,20 +262,20 @@ class _Picking:
                 raise
             end = start + len(chunk)
             part = rows[start:end]
-            self._looks_left -= len(part)
-            self._looked_at += int(sizes[part].sum()) + wanted.cost_of(chunk)
+            self._evaluations_left -= len(part)
+            self._evaluated_bytes += int(sizes[part].sum()) + wanted.cost_of(chunk)
             kept = wanted.by_messages(chunk)
             part = part if kept is None else part[kept]
             decided = int(rows[end]) if end < len(rows) else len(entries)
-            if self._is_full_with(places[part], sizes[part], part - done, decided - done):
+            if self._add_until_full(places[part], sizes[part], part - done, decided - done):
                 return True
-            if self._looked_at >= LOOK_BYTES_MAX or self._looks_left <= 0:
+            if self._evaluated_bytes >= FILTERED_BYTES_MAX or self._evaluations_left <= 0:
                 return True
             start, done = end, decided
         self._scanned += len(entries) - done
         return False
 
-    def _looked_into(
+    def _read_readable(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> RecordChunk:
         """Return the messages before the first that cannot be read; half, where that is not known.
@@ -286,14 +286,14 @@ class _Picking:
         try:
             return self._records(places, sizes)
         except (WrongEntry, UnreadableFile) as error:
-            number = error.number if isinstance(error, WrongEntry) else None
+            number = error.right_count if isinstance(error, WrongEntry) else None
             count = number or len(places) // 2
             if not count:
                 raise
-        return self._looked_into(places[:count], sizes[:count])
+        return self._read_readable(places[:count], sizes[:count])
 
 
-def _joined(parts: list[npt.NDArray[np.int64]]) -> Numbers:
+def _concatenated(parts: list[npt.NDArray[np.int64]]) -> Numbers:
     return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else []
 
 

@@ -38,12 +38,12 @@ from ..queues.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
-    are_ends_right,
+    run_ends_match,
     first_wrong,
     first_wrong_of_few,
-    is_of_entry,
+    matches_entry,
 )
-from ..queues.queue_table import end_unknown
+from ..queues.queue_table import end_unknown_error
 from ..records.ownership import RecordOwner
 from ..results import (
     FIRST_IN_QUEUE,
@@ -54,24 +54,24 @@ from ..results import (
     PhysicalOffset,
     QueueOffset,
 )
-from .entry_selection import FEW, Limits, MessageFilter, Picked, pick_all, pick_few, pick_many
+from .entry_selection import FEW, GetLimits, MessageFilter, SelectedEntries, select_all, select_few, select_many
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmq_spark.wire.chunk import RecordChunk
 
-    from ..components import StoreParts
+    from ..components import StoreComponents
 
 
 # ---- Checks of the records that a pull reads: each must be that of its entry, and of the queue.
 
 
-def lie_in(numbers: Numbers, least: int, behind: int) -> bool:
+def are_in_range(numbers: Numbers, minimum: int, end: int) -> bool:
     """Return whether all numbers are at least one and below another."""
     if isinstance(numbers, list):
-        return least <= min(numbers) and max(numbers) < behind
-    return bool(least <= numbers.min() and numbers.max() < behind)
+        return minimum <= min(numbers) and max(numbers) < end
+    return bool(minimum <= numbers.min() and numbers.max() < end)
 
 
 def first_wrong_of(
@@ -85,7 +85,7 @@ def first_wrong_of(
     )
 
 
-def check_each(
+def check_records(
     records: Sequence[Buffer],
     places: Numbers,
     sizes: Numbers,
@@ -99,9 +99,9 @@ def check_each(
     """
     foreign = first_wrong_of(records, places, sizes, queue_offsets)
     if foreign is None and isinstance(sizes, list):
-        foreign = owner.first_foreign_of_few(records, sizes)
+        foreign = owner.first_mismatch_of_few(records, sizes)
     elif foreign is None:
-        foreign = owner.first_foreign(records, np.asarray(sizes, np.int64))
+        foreign = owner.first_mismatch(records, np.asarray(sizes, np.int64))
     if foreign is not None:
         raise WrongEntry(int(places[foreign]), foreign)
 
@@ -120,16 +120,16 @@ def first_unreadable(data: bytes, sizes: npt.NDArray[np.int64]) -> int:
     return bisect_left(range(len(sizes) - 1), 1, key=fails)
 
 
-# ---- WrongEntries: which entry of a consume queue is the wrong one, and what is served before
+# ---- WrongEntrySearch: which entry of a consume queue is the wrong one, and what is served before
 # it.
 
-_HOW_TO_GO_ON = (
+_SKIP_HINT = (
     "To have what cannot be read passed over, start the broker once with checkWholeLogBytes above "
     "the size of the log, which finds and names it"
 )
 
 
-class WrongEntries:
+class WrongEntrySearch:
     """A search for wrong entries of the queues of one log."""
 
     def __init__(self, log: CommitLog) -> None:
@@ -137,22 +137,22 @@ class WrongEntries:
         self._log = log
 
     def limits_before(
-        self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: QueueOffset, limits: Limits
-    ) -> Limits:
+        self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: QueueOffset, limits: GetLimits
+    ) -> GetLimits:
         """Return limits that end before a wrong entry; while it is not known which, half is tried.
 
         Raises:
             UnreadableFile: There is nothing before it.
         """
         fewer = min(limits.scan_max, queue.max_offset - queue_offset) // 2
-        if wrong.number:
-            return limits._replace(count_max=wrong.number)
+        if wrong.right_count:
+            return limits._replace(count_max=wrong.right_count)
         if wrong.overlapped is not None:
             fewer = wrong.overlapped
             if fewer and not self.is_right(queue, queue_offset + fewer - 1):
                 fewer -= 1
         if not fewer:
-            raise damaged(queue, f"that of offset {queue_offset}", wrong) from None
+            raise damaged_entry_error(queue, f"that of offset {queue_offset}", wrong) from None
         return limits._replace(scan_max=fewer)
 
     def is_right(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> bool:
@@ -164,7 +164,7 @@ class WrongEntries:
         if size == BLANK_SIZE or place < self._log.min_offset:
             return True
         head = self._log.files.read(place, HEAD_BYTES)
-        return len(head) == HEAD_BYTES and is_of_entry(
+        return len(head) == HEAD_BYTES and matches_entry(
             head, 0, place, size, range(queue_offset, queue_offset + 1)
         )
 
@@ -184,34 +184,34 @@ class WrongEntries:
         return PhysicalOffset(place + size if self.is_right(queue, queue_offset - 1) else 0)
 
 
-def fewer_than(
-    looked_at: int, queue: ConsumeQueue, limits: Limits, error: UnreadableFile
-) -> Limits:
+def halve_limits(
+    scanned: int, queue: ConsumeQueue, limits: GetLimits, error: UnreadableFile
+) -> GetLimits:
     """Return limits of half the entries of a queue that led to what the disk does not give.
 
     Raises:
         UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
     """
-    if looked_at <= 1:
+    if scanned <= 1:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno == errno.EIO:
             is_of_queue = Path(str(cause.filename)).parent == queue.directory
-            advice = _how_to_make_again(queue) if is_of_queue else _HOW_TO_GO_ON
+            advice = _rebuild_hint(queue) if is_of_queue else _SKIP_HINT
             raise UnreadableFile(f"{error}. {advice}") from cause
         raise error
-    return limits._replace(scan_max=looked_at // 2)
+    return limits._replace(scan_max=scanned // 2)
 
 
-def damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
+def damaged_entry_error(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
     """Return the error for an entry that does not lead to its message, with how to go on."""
     return UnreadableFile(
         f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
         f"{wrong.place} of the commit log: it is damaged, or the record there. "
-        f"{_how_to_make_again(queue)}, which names a damaged record and passes over it"
+        f"{_rebuild_hint(queue)}, which names a damaged record and passes over it"
     )
 
 
-def _how_to_make_again(queue: ConsumeQueue) -> str:
+def _rebuild_hint(queue: ConsumeQueue) -> str:
     return (
         f"To have the queue made again, stop the broker, delete {queue.directory}, and start the "
         "broker"
@@ -227,15 +227,15 @@ _SLICES_MAX = 256
 _GAP_BYTES_MAX = 1 << 16
 """Up to this size, reading on over what lies between two messages is cheaper than reading twice."""
 
-_STRETCH_BYTES_MAX = 8 << 20
+_READ_BYTES_MAX = 8 << 20
 """Bytes of the log read at a time where messages are scattered over more."""
 
 
-DoPlaces: TypeAlias = "Callable[[Numbers, Numbers], bool]"
+OffsetsOnlyPredicate: TypeAlias = "Callable[[Numbers, Numbers], bool]"
 """A function that says of records' places and sizes whether these do, in the records' stead."""
 
 
-class Removed(Exception):
+class RecordRemoved(Exception):
     """Retention has deleted a file of the log since its entries were looked at."""
 
 
@@ -244,38 +244,38 @@ class MessageReader:
 
     def __init__(
         self,
-        parts: StoreParts,
-        hindrance: Callable[[], str | None],
+        components: StoreComponents,
+        degradation: Callable[[], str | None],
         next_offset: Callable[[QueueKey], QueueOffset],
     ) -> None:
         """Prepare; any number of readers may read while one writer appends.
 
-        ``hindrance`` returns what is in the way of a start that is not finished; ``next_offset``
+        ``degradation`` returns what is in the way of a start that is not finished; ``next_offset``
         the offset behind all messages of a queue, with those that are not carried to it yet.
         """
-        self._dispatcher = parts.dispatcher
-        self._log = log = parts.log
+        self._dispatcher = components.dispatcher
+        self._log = log = components.log
         self._read_log = log.files.read
         self._file_size = log.files.file_size
-        self._queues = parts.queues
-        self._least_end = parts.found_ends.least_end
-        self._hindrance = hindrance
+        self._queues = components.queues
+        self._lower_bound = components.recovered_ends.lower_bound
+        self._degradation = degradation
         self._next_offset = next_offset
-        self._reput = parts.reput
-        self._wrong_entries = WrongEntries(log)
+        self._reput = components.reput
+        self._wrong_entries = WrongEntrySearch(log)
 
     def get_message(
         self,
         topic: str,
         queue_id: int,
         queue_offset: QueueOffset,
-        limits: Limits,
+        limits: GetLimits,
         message_filter: MessageFilter | None = None,
-        do_places: DoPlaces | None = None,
+        wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on: the first however large, then up to limits.
 
-        It does not look beyond the end of a consume-queue file. Where ``do_places`` says so of the
+        It does not look beyond the end of a consume-queue file. Where ``wants_offsets_only`` says so of the
         places and sizes, the messages themselves are left out, and not looked at.
 
         Raises:
@@ -283,73 +283,73 @@ class MessageReader:
             EndUnknown: A start that is not finished has found more of this queue.
         """
         owner = self.owner_of(topic, queue_id)
-        least_end = self._least_end(topic, queue_id)
+        least_end = self._lower_bound(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             self.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
-            return self._behind((topic, queue_id), queue_offset, FIRST_IN_QUEUE, FIRST_IN_QUEUE)
+            return self._overflow_result((topic, queue_id), queue_offset, FIRST_IN_QUEUE, FIRST_IN_QUEUE)
         while True:
             low, high = queue.min_offset, queue.max_offset
             if not low <= queue_offset < high:
                 self.check_end(topic, queue_id, high, min(queue_offset + 1, least_end))
                 if queue_offset < low and high:
-                    return _nothing(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
-                return self._behind((topic, queue_id), queue_offset, low, high)
+                    return _empty_result(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+                return self._overflow_result((topic, queue_id), queue_offset, low, high)
             looked_at = min(limits.scan_max, high - queue_offset)
             try:
-                picked = self._picked(queue, owner, queue_offset, limits, message_filter)
+                picked = self._select(queue, owner, queue_offset, limits, message_filter)
                 if picked is None:
                     next_file = min(queue.next_file_offset(queue_offset), high)
-                    return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
+                    return _empty_result(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
                 status, scanned, places, sizes = picked
                 looked_at = scanned
                 next_offset = queue_offset + scanned
                 if not len(places):
                     # What the log has no more is not offered any more: the queue hears of it last.
                     is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
-                    return _nothing(status, next_offset, next_offset if is_gone else low, high)
+                    return _empty_result(status, next_offset, next_offset if is_gone else low, high)
                 queue_offsets = range(queue_offset, next_offset)
-                records = self._records(queue, owner, queue_offsets, places, sizes, do_places)
-            except Removed:
+                records = self._records(queue, owner, queue_offsets, places, sizes, wants_offsets_only)
+            except RecordRemoved:
                 continue  # which the next look at the same entries takes into account
             except WrongEntry as wrong:
                 limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
                 continue
             except UnreadableFile as error:
-                limits = fewer_than(looked_at, queue, limits, error)
+                limits = halve_limits(looked_at, queue, limits, error)
                 continue
             return GetMessageResult(
                 GetMessageStatus.FOUND, next_offset, low, high, records, sizes, places
             )
 
-    def _behind(
+    def _overflow_result(
         self, queue: QueueKey, queue_offset: QueueOffset, low: QueueOffset, high: QueueOffset
     ) -> GetMessageResult:
         """Tell whether what lies behind a queue is in the log and to come, or is not there."""
         if queue_offset == high > 0 or high < queue_offset < self._next_offset(queue):
-            return _nothing(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+            return _empty_result(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if high == 0:
-            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, FIRST_IN_QUEUE, low, high)
-        return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+            return _empty_result(GetMessageStatus.NO_MESSAGE_IN_QUEUE, FIRST_IN_QUEUE, low, high)
+        return _empty_result(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
     def check_end(
-        self, topic: str, queue_id: int, end: QueueOffset, least_end: QueueOffset
+        self, topic: str, queue_id: int, end: QueueOffset, lower_bound: QueueOffset
     ) -> None:
         """Refuse to tell of an end that is not one yet.
 
         Raises:
             EndUnknown: The queue ends behind this.
         """
-        if end < least_end:
-            raise end_unknown(topic, queue_id, self._hindrance())
+        if end < lower_bound:
+            raise end_unknown_error(topic, queue_id, self._degradation())
 
-    def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool) -> QueueBounds:
+    def queue_offsets(self, topic: str, queue_id: int, *, allow_incomplete: bool) -> QueueBounds:
         """Return the first offset that a queue holds, and the one that its next message gets.
 
         Raises:
-            EndUnknown: A start that is not finished may have found more of it; unless ``so_far``.
+            EndUnknown: A start that is not finished may have found more of it; unless ``allow_incomplete``.
         """
-        least_end = FIRST_IN_QUEUE if so_far else self._least_end(topic, queue_id)
+        least_end = FIRST_IN_QUEUE if allow_incomplete else self._lower_bound(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         bounds = (
             QueueBounds(queue.min_offset, queue.max_offset)
@@ -367,14 +367,14 @@ class MessageReader:
         since = self._dispatcher.deleted_topics.get(topic, LOG_START)
         return RecordOwner(topic.encode(), queue_id, since)
 
-    def _picked(
+    def _select(
         self,
         queue: ConsumeQueue,
         owner: RecordOwner,
         queue_offset: QueueOffset,
-        limits: Limits,
+        limits: GetLimits,
         message_filter: MessageFilter | None,
-    ) -> Picked | None:
+    ) -> SelectedEntries | None:
         """Return what to hand out, or None if no file has these entries."""
         # Without a filter, as many entries as messages are wanted mostly suffice.
         first = FEW if message_filter is not None else limits.count_max
@@ -382,9 +382,9 @@ class MessageReader:
         if not entries:
             return None
         log_min_offset = self._log.min_offset
-        picked: Picked | None = None
+        picked: SelectedEntries | None = None
         if message_filter is None:
-            picked = pick_all(entries, limits, log_min_offset)
+            picked = select_all(entries, limits, log_min_offset)
         if picked is None:
             first_place = max(self._queues.expired_before, owner.since)
             if message_filter is not None:  # else each record that is handed out is looked at
@@ -396,12 +396,12 @@ class MessageReader:
             count = queue.count_in_file(queue_offset, limits.scan_max)
             if message_filter is None or not message_filter.needs_messages:
                 are_all = len(entries) == count * ENTRY_BYTES
-                picked = pick_few(entries, limits, log_min_offset, message_filter, are_all=are_all)
+                picked = select_few(entries, limits, log_min_offset, message_filter, are_all=are_all)
             if picked is None:
                 pieces = _pieces(queue, queue_offset, count, entries, entry_check)
                 queue_offsets = range(queue_offset, queue_offset + count)
                 chunk = partial(self._chunk, queue, owner, queue_offsets)
-                picked = pick_many(pieces, limits, log_min_offset, message_filter, chunk)
+                picked = select_many(pieces, limits, log_min_offset, message_filter, chunk)
         return picked
 
     def _records(
@@ -411,7 +411,7 @@ class MessageReader:
         queue_offsets: range,
         places: Numbers,
         sizes: Numbers,
-        do_places: DoPlaces | None = None,
+        wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> tuple[Buffer, ...]:
         """Return the records at these places, in order, which have these offsets in their queue.
 
@@ -419,14 +419,14 @@ class MessageReader:
         that costs nothing, or left to those for whom the places do: they compare each record with
         its entry. What was believed is looked at, each record.
         """
-        is_believed = queue_offsets.start < queue.believed_before
-        if do_places is not None and not is_believed:
+        is_believed = queue_offsets.start < queue.unverified_before
+        if wants_offsets_only is not None and not is_believed:
             self._check_possible(owner.since, queue_offsets, places, sizes)
-            if do_places(places, sizes):
+            if wants_offsets_only(places, sizes):
                 return ()
         records = self._read_records(owner.since, queue_offsets, places, sizes)
         if is_believed:
-            check_each(records, places, sizes, queue_offsets, owner)
+            check_records(records, places, sizes, queue_offsets, owner)
         return records
 
     def _chunk(
@@ -443,7 +443,7 @@ class MessageReader:
         try:
             return bulk_tools.RecordChunk(data, sizes)
         except RecordError:
-            check_each(records, places, sizes, queue_offsets, owner)
+            check_records(records, places, sizes, queue_offsets, owner)
             number = first_unreadable(data, np.asarray(sizes, np.int64))
             raise WrongEntry(int(places[number]), number) from None
 
@@ -459,7 +459,7 @@ class MessageReader:
             data = self.read(first, size)  # as a queue's records follow each other
             self._check_entry(queue_offsets, data, first, int(sizes[0]))
             last, number = int(sizes[-1]), len(sizes) - 1
-            if number and not is_of_entry(data, size - last, int(places[-1]), last, queue_offsets):
+            if number and not matches_entry(data, size - last, int(places[-1]), last, queue_offsets):
                 wrong = first_wrong_of((data,), places, sizes, queue_offsets)
                 number = number if wrong is None else wrong
                 raise WrongEntry(int(places[number]), number)
@@ -467,8 +467,8 @@ class MessageReader:
         if isinstance(places, list) and isinstance(sizes, list):
             runs = _runs_of(places, sizes)
             if len(runs) <= _RUNS_MAX:
-                return self._of_runs(runs, queue_offsets, places, sizes)
-            near = self._near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
+                return self._read_runs(runs, queue_offsets, places, sizes)
+            near = self._read_near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
             if near is not None:
                 wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
                 if wrong is not None:
@@ -477,8 +477,8 @@ class MessageReader:
         starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
             piece
-            for stretch in self._stretches(starts, lengths)
-            for piece in self._of_stretch(*stretch)
+            for stretch in self._contiguous_ranges(starts, lengths)
+            for piece in self._read_contiguous(*stretch)
         )
         wrong = first_wrong(records, starts, lengths, queue_offsets)
         if wrong is not None:
@@ -490,13 +490,13 @@ class MessageReader:
     ) -> None:
         """Refuse what no records can be; and what nobody should make room for."""
         first, size = PhysicalOffset(places[0]), int(sizes[0])
-        are_possible = lie_in(places, since, self._log.written_offset)
-        if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
+        are_possible = are_in_range(places, since, self._log.written_offset)
+        if not are_possible or not are_in_range(sizes, HEAD_BYTES, BLANK_SIZE):
             raise WrongEntry(first)
-        if size > _STRETCH_BYTES_MAX:  # the only one that limits do not bound: it may be wrong
+        if size > _READ_BYTES_MAX:  # the only one that limits do not bound: it may be wrong
             self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, size)
 
-    def _of_runs(
+    def _read_runs(
         self,
         runs: Sequence[slice],
         queue_offsets: range,
@@ -510,7 +510,7 @@ class MessageReader:
         records = tuple(
             self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
         )
-        if not are_ends_right(records, runs, places, sizes, queue_offsets):
+        if not run_ends_match(records, runs, places, sizes, queue_offsets):
             wrong = first_wrong_of(records, places, sizes, queue_offsets)
             number = len(places) - 1 if wrong is None else wrong
             raise WrongEntry(places[number], number)
@@ -519,14 +519,14 @@ class MessageReader:
     def _check_entry(
         self, queue_offsets: range, data: Buffer, place: PhysicalOffset, size: int
     ) -> None:
-        if not is_of_entry(data, 0, place, size, queue_offsets):
+        if not matches_entry(data, 0, place, size, queue_offsets):
             raise WrongEntry(place)
 
     def _holes_in(self, start: PhysicalOffset, end: PhysicalOffset) -> list[PhysicalOffset]:
         """Return where the known holes between two places of the log begin."""
         return [hole for hole, _ in self._reput.holes if start <= hole < end]
 
-    def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
+    def _read_near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
         """Return a few records that lie near each other as one piece; None across files, holes."""
         first = PhysicalOffset(places[0])
         if first % self._file_size + span > self._file_size or self._holes_in(first, first + span):
@@ -541,7 +541,7 @@ class MessageReader:
             pieces.append(data[place - first : end - first])
         return b"".join(pieces)
 
-    def _stretches(
+    def _contiguous_ranges(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Split where the next record lies in another file, too far away, or behind a hole."""
@@ -554,7 +554,7 @@ class MessageReader:
             | (places[1:] // file_size != places[:-1] // file_size)
         )
         # Records with gaps between them are read in stretches that are not too long.
-        is_cut |= (gaps != 0) & (ends[1:] // _STRETCH_BYTES_MAX != ends[:-1] // _STRETCH_BYTES_MAX)
+        is_cut |= (gaps != 0) & (ends[1:] // _READ_BYTES_MAX != ends[:-1] // _READ_BYTES_MAX)
         if self._reput.holes:
             for hole in self._holes_in(PhysicalOffset(places.min()), PhysicalOffset(places.max())):
                 is_cut |= (ends[:-1] <= hole) & (hole < places[1:])
@@ -562,7 +562,7 @@ class MessageReader:
         for start, end in zip([0, *cuts], [*cuts, len(places)], strict=True):
             yield places[start:end], sizes[start:end]
 
-    def _of_stretch(
+    def _read_contiguous(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> tuple[Buffer, ...]:
         """Return the records of a part of the log that is read in one piece."""
@@ -595,7 +595,7 @@ class MessageReader:
         data = self._read_log(physical_offset, size)
         if len(data) < size:
             raise (
-                Removed if physical_offset < self._log.min_offset else WrongEntry(physical_offset)
+                RecordRemoved if physical_offset < self._log.min_offset else WrongEntry(physical_offset)
             )
         return data
 
@@ -603,7 +603,7 @@ class MessageReader:
         """Return the record that starts at a place in the log; None if none does."""
         if not self._log.min_offset <= physical_offset < self._log.written_offset:
             return None
-        record = self._log.record(physical_offset)
+        record = self._log.read_record(physical_offset)
         try:
             return record if decode_record(record).physical_offset == physical_offset else None
         except RecordError:
@@ -638,7 +638,7 @@ def _pieces(
         done += len(piece) // ENTRY_BYTES
 
 
-def _nothing(
+def _empty_result(
     status: GetMessageStatus, next_begin_offset: QueueOffset, low: QueueOffset, high: QueueOffset
 ) -> GetMessageResult:
     return GetMessageResult(status, next_begin_offset, low, high)

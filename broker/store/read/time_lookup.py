@@ -16,15 +16,15 @@ from typing import Any, Final
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 
-from ..components import StoreParts
+from ..components import StoreComponents
 from ..errors import UnreadableFile
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.entry_check import WrongEntry, is_of_entry
-from ..records.clock_steps import Part, best_cut
-from ..records.fields import has_key, stored_at
+from ..queues.entry_check import WrongEntry, matches_entry
+from ..records.clock_steps import TimeOrderedRange, best_cut
+from ..records.fields import has_key, read_store_timestamp
 from ..records.ownership import RecordOwner
 from ..results import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
-from .message_reader import MessageReader, Removed, damaged
+from .message_reader import MessageReader, RecordRemoved, damaged_entry_error
 
 # ---- KeyQuery: messages of a topic by a key or a unique id, as the index leads to them.
 
@@ -35,12 +35,12 @@ class KeyQuery:
     """Queries of a store; ``record_at`` gives the record at a place, if it is visible."""
 
     def __init__(
-        self, parts: StoreParts, record_at: Callable[[PhysicalOffset], Buffer | None]
+        self, components: StoreComponents, record_at: Callable[[PhysicalOffset], Buffer | None]
     ) -> None:
-        self._index, self._reput, self._dispatcher = parts.index, parts.reput, parts.dispatcher
+        self._index, self._reput, self._dispatcher = components.index, components.reput, components.dispatcher
         self._record_at = record_at
 
-    def in_steps(
+    def query_in_steps(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> Iterator[Buffer | None]:
         """Yield records with a key, the newest first, or None at a step that has found nothing.
@@ -61,7 +61,7 @@ class KeyQuery:
             record = self._record_at(physical_offset) if physical_offset >= since else None
             has_it = (
                 record is not None
-                and begin_ms <= stored_at(record) <= end_ms
+                and begin_ms <= read_store_timestamp(record) <= end_ms
                 and has_key(record, topic.encode(), key.encode())
             )
             left -= has_it
@@ -74,17 +74,17 @@ _ANY_OFFSET: Final = range(1 << 63)
 _BEFORE_ALL: Final = -1
 
 
-def _place_of(entry: Any) -> int:
+def _physical_offset_of(entry: Any) -> int:
     return int(entry["physical_offset"])
 
 
 class TimeLookup:
     """Looks for times in the queues of a store."""
 
-    def __init__(self, parts: StoreParts, reader: MessageReader) -> None:
-        self._log = parts.log
-        self._queues = parts.queues
-        self._least_end = parts.found_ends.least_end
+    def __init__(self, components: StoreComponents, reader: MessageReader) -> None:
+        self._log = components.log
+        self._queues = components.queues
+        self._lower_bound = components.recovered_ends.lower_bound
         self._reader = reader
 
     def offset_by_time(
@@ -100,7 +100,7 @@ class TimeLookup:
             EndUnknown: A start that is not finished has found more, and it may lie there.
         """
         owner = self._reader.owner_of(topic, queue_id)
-        least_end = self._least_end(topic, queue_id)
+        least_end = self._lower_bound(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             self._reader.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
@@ -109,7 +109,7 @@ class TimeLookup:
 
         def stored_at(entry: Any) -> int:
             try:
-                return self._stored_at(owner, entry)
+                return self._store_timestamp_of(owner, entry)
             except UnreadableFile:  # it was stored between the first moment and the last
                 if 0 < timestamp < last + (not upper):
                     raise
@@ -118,7 +118,7 @@ class TimeLookup:
         try:
             beyond = self._search(queue, timestamp, stored_at, "right" if upper else "left")
         except WrongEntry as wrong:
-            raise damaged(queue, "met in a search by time", wrong) from None
+            raise damaged_entry_error(queue, "met in a search by time", wrong) from None
         self._reader.check_end(topic, queue_id, end, min(beyond + 1, least_end))
         return max(beyond - 1, queue.min_offset) if upper else beyond
 
@@ -130,12 +130,12 @@ class TimeLookup:
         Where the clock went back, as it had been ahead, each part is searched on its own.
         """
         begin, last = queue.min_offset, queue.max_offset
-        parts: list[Part] = []
-        for place in (*self._log.times.steps, None):
-            end = last if place is None else queue.search(place, _place_of, begin=begin, end=last)
+        parts: list[TimeOrderedRange] = []
+        for place in (*self._log.timeline.steps, None):
+            end = last if place is None else queue.search(place, _physical_offset_of, begin=begin, end=last)
             if begin < end or place is None:
                 cut = queue.search(timestamp, stored_at, side=side, begin=begin, end=end)
-                parts.append(Part(begin, cut, end))
+                parts.append(TimeOrderedRange(begin, cut, end))
             begin = end
         return best_cut(parts)
 
@@ -146,8 +146,8 @@ class TimeLookup:
             UnreadableFile: The disk does not give what tells it.
             EndUnknown: There is none yet, but a start that is not finished has found some.
         """
-        stored_at = partial(self._stored_at, self._reader.owner_of(topic, queue_id))
-        least_end = self._least_end(topic, queue_id)
+        stored_at = partial(self._store_timestamp_of, self._reader.owner_of(topic, queue_id))
+        least_end = self._lower_bound(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             self._reader.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
@@ -158,11 +158,11 @@ class TimeLookup:
             if entry is not None:
                 return stored_at(entry)
         except WrongEntry as wrong:
-            raise damaged(queue, "met in a search for the first message", wrong) from None
+            raise damaged_entry_error(queue, "met in a search for the first message", wrong) from None
         self._reader.check_end(topic, queue_id, end, least_end)
         return -1
 
-    def _stored_at(self, owner: RecordOwner, entry: Any) -> int:
+    def _store_timestamp_of(self, owner: RecordOwner, entry: Any) -> int:
         """Return the store time of an entry's message; if it has expired, a time before all others.
 
         Raises:
@@ -174,7 +174,7 @@ class TimeLookup:
             raise WrongEntry(place)
         try:
             head = self._reader.read(place, min(size, _HEAD_BYTES))
-            topic = owner.topic_place(head, 0)
+            topic = owner.topic_position(head, 0)
             is_own = topic is not None and topic.at + len(topic.text) <= size
             if (
                 topic is None
@@ -182,8 +182,8 @@ class TimeLookup:
                 or self._reader.read(place + topic.at, len(topic.text)) != topic.text
             ):
                 raise WrongEntry(place)
-        except Removed:
+        except RecordRemoved:
             return _BEFORE_ALL
-        if not is_of_entry(head, 0, place, size, _ANY_OFFSET):
+        if not matches_entry(head, 0, place, size, _ANY_OFFSET):
             raise WrongEntry(place)
-        return stored_at(head)
+        return read_store_timestamp(head)

@@ -29,7 +29,7 @@ PLAUSIBLE_SINCE_MS: Final = 1_577_836_800_000
 """The start of 2020: a clock from before that was never set."""
 
 
-class StoreTimes(NamedTuple):
+class StoreTimeline(NamedTuple):
     """Facts about the store timestamps of a log up to a place."""
 
     last_ms: int = 0
@@ -47,20 +47,20 @@ class StoreTimes(NamedTuple):
         is_right = STEP_MS < back_ms <= self.gap_ms and now_ms >= PLAUSIBLE_SINCE_MS
         return now_ms if is_right and len(self.steps) < STEPS_MAX else self.last_ms
 
-    def since(self, first: PhysicalOffset) -> StoreTimes:
+    def since(self, first: PhysicalOffset) -> StoreTimeline:
         """Return the same without steps that have expired with the log before a place."""
         return self._replace(steps=tuple(place for place in self.steps if place > first))
 
-    def followed_by(self, time_ms: int, place: PhysicalOffset) -> StoreTimes:
+    def with_record(self, time_ms: int, place: PhysicalOffset) -> StoreTimeline:
         """Return what is known when a record of this time lies at a place behind all others."""
         gap_ms = max(self.gap_ms, time_ms - self.last_ms) if self.last_ms else 0
         steps = self.steps
         if time_ms < self.last_ms - STEP_MS:
             steps = tuple(sorted({*steps, place}))[-STEPS_MAX:]
-        return StoreTimes(time_ms, gap_ms, steps)
+        return StoreTimeline(time_ms, gap_ms, steps)
 
 
-class Part(NamedTuple):
+class TimeOrderedRange(NamedTuple):
     """A part of a queue in which times do not fall, and where a time cuts it."""
 
     begin: QueueOffset
@@ -69,7 +69,7 @@ class Part(NamedTuple):
     end: QueueOffset
 
 
-def best_cut(parts: Sequence[Part]) -> QueueOffset:
+def best_cut(parts: Sequence[TimeOrderedRange]) -> QueueOffset:
     """Return the cut with the fewest messages on the wrong side; of several, the first."""
     wrong = sum(part.cut - part.begin for part in parts[1:])
     best, fewest = parts[0].cut, wrong

@@ -24,20 +24,20 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import decode_host
-from rmq_spark.wire.message_batch import EvenEntries
+from rmq_spark.wire.message_batch import FixedSizeEntries
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rmq_spark.wire.record_checksum import (
     CHECKSUM_BYTES,
-    PIECES_OF_BYTE,
-    checksum_pieces,
+    HEX_PIECES,
+    encode_checksum,
     with_empty_checksum,
 )
 
 from ..bulk import lazy_numpy as np
 from ..results import LOG_START, PhysicalOffset, QueueOffset
-from .recent_writes import FreshRecord, FreshRows, FreshRun
+from .recent_writes import RecentRecord, FixedSizeRun, RecentRun
 from .transaction_states import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _HOSTS_V6 = (MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6).value
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 PROPERTIES_LENGTH = struct.Struct(">h")
-_ENDS = methodcaller("endswith", _SEPARATOR)
+_ends_with_separator = methodcaller("endswith", _SEPARATOR)
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">b"), layout.MAGIC_V2: struct.Struct(">h")}
 
 
@@ -86,17 +86,17 @@ class RecordDraft:
     """The size of the record in bytes, once it is prepared."""
 
     _head: Callable[..., bytes] = field(init=False)
-    _behind_body: bytes = field(init=False)
+    _after_body: bytes = field(init=False)
     _body_crc: int = field(init=False)
 
     def prepare(self) -> None:
         """Do what needs no place; raise RecordError if something cannot be stored."""
-        properties = ready_properties(self.properties)
+        properties = terminated_properties(self.properties)
         body = self.body
         try:
             head = head_of(self)
             properties_length = PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
-            self._behind_body = behind = (
+            self._after_body = behind = (
                 topic_part(self.topic, self.magic) + properties_length + properties
             )
         except (KeyError, struct.error) as error:
@@ -105,7 +105,7 @@ class RecordDraft:
         self._body_crc = crc32(body) & layout.BODY_CRC_MASK
         self.size = head.size + len(body) + len(behind) + CHECKSUM_BYTES
 
-    def sealed(
+    def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
         """Return the record with its place, its offset, its time and its checksum."""
@@ -119,8 +119,8 @@ class RecordDraft:
             )  # fmt: skip
         except struct.error as error:
             raise self.fault() from error
-        record = b"".join((head, body, self._behind_body))
-        return record + checksum_pieces(crc32(record))
+        record = b"".join((head, body, self._after_body))
+        return record + encode_checksum(crc32(record))
 
     def fault(self) -> RecordError:
         """Return the error that says what of this cannot be stored."""
@@ -185,16 +185,16 @@ def head_of(draft: RecordDraft) -> struct.Struct:
     return _HEADS[len(draft.born_host), len(draft.store_host), draft.sys_flag & _HOSTS_V6]
 
 
-def ready_properties(properties: bytes) -> bytes:
+def terminated_properties(properties: bytes) -> bytes:
     """Return the properties with a separator behind the last, as a checksum wants before itself."""
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
     return properties
 
 
-def all_ready(properties: Sequence[bytes]) -> Sequence[bytes]:
-    """Return the properties of many messages, each as `ready_properties` makes them."""
-    return properties if all(map(_ENDS, properties)) else list(map(ready_properties, properties))
+def terminate_all(properties: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the properties of many messages, each as `terminated_properties` makes them."""
+    return properties if all(map(_ends_with_separator, properties)) else list(map(terminated_properties, properties))
 
 
 # ---- RecordTemplate: the common part of the records of messages that one client sends to one
@@ -231,10 +231,10 @@ class RecordTemplate:
         self.head_bytes = head.size
         # The bytes of a record besides its body and its properties, which must be ready.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
-        self.seal = _sealer(common, head.pack, before)
+        self.seal = _make_seal(common, head.pack, before)
 
 
-def _sealer(
+def _make_seal(
     common: RecordDraft, pack: Callable[..., bytes], before: bytes
 ) -> Callable[..., tuple[bytes, bytes]]:
     """Return the function that makes a record of the rest, a closure for quick look-ups."""
@@ -262,7 +262,7 @@ def _sealer(
         record = join(
             (head, body, before, pack_length(len(properties) + CHECKSUM_BYTES), properties)
         )
-        return record, checksum_pieces(crc32(record))
+        return record, encode_checksum(crc32(record))
 
     return seal
 
@@ -273,14 +273,14 @@ class UniformBatch:
     def __init__(self, template: RecordTemplate, parts: UniformParts, born_timestamp: int) -> None:
         """Take the parts of at least one message."""
         self._template = template
-        self._parts = parts._replace(properties=all_ready(parts.properties))
+        self._parts = parts._replace(properties=terminate_all(parts.properties))
         self._born_timestamp = born_timestamp
         fixed_bytes = template.fixed_bytes
         lengths = zip(map(len, parts.bodies), map(len, self._parts.properties), strict=True)
         self.sizes = [fixed_bytes + body + properties for body, properties in lengths]
         self.size = sum(self.sizes)
 
-    def sealed(
+    def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
         """Return all records, given the first one's place; raise RecordError if one is invalid."""
@@ -299,44 +299,44 @@ class UniformBatch:
             ).fault() from error
         return b"".join(pieces)
 
-    def fresh_records(
+    def recent_records(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset
-    ) -> list[FreshRecord]:
+    ) -> list[RecentRecord]:
         """Return what reput needs to know of the records, given the place of the first."""
         queue, sizes = self._template.queue, self.sizes
         offsets = range(queue_offset, queue_offset + len(sizes))
         places = accumulate(sizes[:-1], initial=physical_offset)
         fields = zip(repeat(queue), offsets, places, sizes, self._parts.properties, strict=False)
-        return list(map(FreshRecord._make, fields))
+        return list(map(RecentRecord._make, fields))
 
 
-# ---- EvenBatch: messages of a batch that are all as long as the first, made into records by
+# ---- FixedSizeBatch: messages of a batch that are all as long as the first, made into records by
 # columns.
 
 _KINDS = {"i": ">i4", "q": ">i8"}
 
 
-class EvenBatch:
+class FixedSizeBatch:
     """Messages of one template and one shape, with successive queue offsets."""
 
     def __init__(
         self,
         template: RecordTemplate,
-        entries: EvenEntries,
-        own: bytes,
+        entries: FixedSizeEntries,
+        message_properties: bytes,
         ending: bytes,
         born_timestamp: int,
     ) -> None:
-        """Take at least one message; all their ``own`` properties get the same ending.
+        """Take at least one message; all their ``message_properties`` properties get the same ending.
 
         Behind that they end with a separator, or none of them does.
         """
         self.queue = template.queue
         self._template = template
         self._entries = entries
-        self._own = own
+        self._message_properties = message_properties
         first = entries.first
-        properties = ready_properties(first.properties + ending)
+        properties = terminated_properties(first.properties + ending)
         self._properties = properties
         self._ending = properties[len(first.properties) :]
         self._born_timestamp = born_timestamp
@@ -353,7 +353,7 @@ class EvenBatch:
         """The sizes of the records, in bytes."""
         return [self.record_bytes] * self.count
 
-    def sealed(
+    def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
         """Return all records, given the first one's place."""
@@ -380,7 +380,7 @@ class EvenBatch:
         ending_at = size - CHECKSUM_BYTES - len(self._ending)
         records[:, ending_at - own_bytes : ending_at] = given[:, entries.entry_bytes - own_bytes :]
 
-        heads: Any = np.ndarray((count,), _head(), records, strides=(size,))
+        heads: Any = np.ndarray((count,), _head_dtype(), records, strides=(size,))
         heads["body_crc"] = _crcs(entries.data, entries.entry_bytes, bodies) & layout.BODY_CRC_MASK
         heads["flag"] = np.ndarray(
             (count,), ">i4", entries.data, entries.flag_at, (entries.entry_bytes,)
@@ -390,27 +390,27 @@ class EvenBatch:
 
         watched = slice(0, size - CHECKSUM_BYTES)
         crcs = _crcs(records.reshape(-1).data, size, watched).astype(">u4")
-        digits = _digits_of_bytes()[crcs.view(np.uint8)]
+        digits = _digits_by_byte()[crcs.view(np.uint8)]
         records[:, watched.stop :] = digits.view(np.uint8).reshape(count, CHECKSUM_BYTES)
         return records.tobytes()
 
-    def fresh_rows(
+    def recent_run(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
-    ) -> FreshRows:
+    ) -> FixedSizeRun:
         """Return what reput needs to know of the records, given the place of the first."""
-        return FreshRows(
+        return FixedSizeRun(
             self.queue,
             queue_offset,
             physical_offset,
             self.record_bytes,
             self.count,
-            self._own,
+            self._message_properties,
             self._ending,
             store_timestamp,
         )
 
 
-def own_properties(entries: EvenEntries) -> bytes:
+def properties_of_batch(entries: FixedSizeEntries) -> bytes:
     """Return the properties of all messages, back to back."""
     rows = np.frombuffer(entries.data, np.uint8).reshape(entries.rows, entries.entry_bytes)
     return rows[:, entries.entry_bytes - len(entries.first.properties) :].tobytes()
@@ -419,30 +419,30 @@ def own_properties(entries: EvenEntries) -> bytes:
 def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
     """Return the CRC of some columns of each row."""
     rows = len(data) // width
-    cut = _cut(columns.start, columns.stop - columns.start, width - columns.stop, rows)
+    cut = _column_struct(columns.start, columns.stop - columns.start, width - columns.stop, rows)
     return np.fromiter(map(crc32, cut.unpack(data)), np.uint32, rows)
 
 
 @lru_cache(maxsize=8)
-def _cut(before: int, length: int, behind: int, rows: int) -> struct.Struct:
+def _column_struct(before: int, length: int, after: int, rows: int) -> struct.Struct:
     """Return what cuts columns out of rows, of all at once: a tuple for each takes a while."""
-    return struct.Struct(f"{before}x{length}s{behind}x" * rows)
+    return struct.Struct(f"{before}x{length}s{after}x" * rows)
 
 
 @cache
-def _head() -> Any:
+def _head_dtype() -> Any:
     return np.dtype([(name, _KINDS[kind]) for name, kind in layout.HEAD])
 
 
 @cache
-def _digits_of_bytes() -> Any:
-    return np.frombuffer(b"".join(PIECES_OF_BYTE), f"V{len(PIECES_OF_BYTE[0])}")
+def _digits_by_byte() -> Any:
+    return np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")
 
 
 # ---- RecordRun: records of messages of any templates, which go into the log back to back in one
 # write.
 
-_new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
+_new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
 
 
 class RecordRun:
@@ -468,22 +468,22 @@ class RecordRun:
         self.body_bytes_max = max(map(len, bodies))
         self.properties_bytes_max = max(map(len, properties))
         self.next_offsets: dict[QueueKey, QueueOffset] = {}
-        """The next offset of each queue: to be set before `sealed`, which counts on from there."""
-        self.fresh = FreshRun((), 0, LOG_START)
-        """The records that `sealed` has made, for reput and for who answers."""
+        """The next offset of each queue: to be set before `encode`, which counts on from there."""
+        self.recent = RecentRun((), 0, LOG_START)
+        """The records that `encode` has made, for reput and for who answers."""
 
     @property
     def queues(self) -> set[QueueKey]:
         """The queues that get messages."""
         return {template.queue for template in self._templates}
 
-    def sealed(
+    def encode(
         self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
         """Return all records, given the first one's place and the time of all."""
         next_offsets = self.next_offsets
         pieces: list[bytes] = []
-        records: list[FreshRecord] = []
+        records: list[RecentRecord] = []
         for template, body, properties, born_timestamp, size in zip(
             self._templates,
             self._bodies,
@@ -506,8 +506,8 @@ class RecordRun:
                 store_timestamp,
             )
             records.append(
-                _new_fresh(FreshRecord, (queue, queue_offset, physical_offset, size, properties))
+                _new_recent_record(RecentRecord, (queue, queue_offset, physical_offset, size, properties))
             )
             physical_offset += size
-        self.fresh = FreshRun(records, store_timestamp, physical_offset)
+        self.recent = RecentRun(records, store_timestamp, physical_offset)
         return b"".join(pieces)

@@ -27,7 +27,7 @@ from ..results import QueueOffset
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _HOSTS_V6 = _BORN_V6 | _STORE_V6
-_WANTED = ("magic", "queue_id", "queue_offset", "sys_flag", "store_timestamp", "body_length")
+_READ_FIELDS = ("magic", "queue_id", "queue_offset", "sys_flag", "store_timestamp", "body_length")
 _LENGTH = struct.Struct(">h")
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">B"), layout.MAGIC_V2: _LENGTH}
 _PIECE_ENDS = PROPERTY_SEPARATOR.encode()
@@ -49,7 +49,7 @@ def _before_body(sys_flag: int) -> struct.Struct:
     )
     fields = (*layout.HEAD, *hosts[0], *layout.STORE_TIMESTAMP, *hosts[1], *layout.TAIL)
     kinds = (
-        kind if name in _WANTED else f"{struct.calcsize(f'>{kind}')}x" for name, kind in fields
+        kind if name in _READ_FIELDS else f"{struct.calcsize(f'>{kind}')}x" for name, kind in fields
     )
     return struct.Struct(">" + "".join(kinds))
 
@@ -58,7 +58,7 @@ _HEADS = {sys_flag: _before_body(sys_flag) for sys_flag in (0, _BORN_V6, _STORE_
 _HEAD_V4 = _HEADS[0]
 
 
-def glance(
+def read_fields(
     data: Buffer, position: int, size: int
 ) -> tuple[bytes, int, QueueOffset, int, int, bytes]:
     """Return topic, queue, queue offset, sysFlag, store time and properties of a record.
@@ -92,7 +92,7 @@ def glance(
     return topic, queue_id, queue_offset, sys_flag, time, properties
 
 
-def stored_at(head: Buffer) -> int:
+def read_store_timestamp(head: Buffer) -> int:
     """Return when a record was stored, from its first bytes; all before its body is enough.
 
     Raises:
@@ -124,7 +124,7 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
 
 def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
     """Return whether a record is of a topic and has a key, by text: the index knows hashes only."""
-    of_topic, _, _, _, _, properties = glance(record, 0, len(record))
+    of_topic, _, _, _, _, properties = read_fields(record, 0, len(record))
     keys = property_of(properties, _KEYS) or b""
     return of_topic == topic and (
         property_of(properties, _UNIQ_KEY) == key or key in keys.split(KEY_SEPARATOR.encode())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_record
-from rmq_spark.wire.record_checksum import is_intact
+from rmq_spark.wire.record_checksum import has_valid_checksum
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
@@ -39,7 +39,7 @@ class RecordCheck:
         """Keep the place in the log from which each record ends with a checksum."""
         self._sealed_from = sealed_from
 
-    def decoded(self, record: Buffer, physical_offset: PhysicalOffset) -> StoredMessage | None:
+    def decode(self, record: Buffer, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the message of a record, or None if it is damaged or does not belong there."""
         try:
             message = decode_record(record)
@@ -47,42 +47,42 @@ class RecordCheck:
             return None
         is_good = (
             message.physical_offset == physical_offset
-            and (physical_offset < self._sealed_from or is_intact(record))
+            and (physical_offset < self._sealed_from or has_valid_checksum(record))
             and topic_fault(message.topic) is None
         )
         return message if is_good else None
 
-    def good_one_by_one(
+    def check_one_by_one(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
         """Return how many records in a row are good, and their store times."""
         position = 0
         times: list[int] = []
         for number, size in enumerate(sizes):
-            message = self.decoded(data[position : position + size], physical_offset + position)
+            message = self.decode(data[position : position + size], physical_offset + position)
             if message is None:
                 return number, times
             times.append(message.store_timestamp)
             position += size
         return len(sizes), times
 
-    def good_of_many(
+    def check_columns(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
-        """Return what `good_one_by_one` returns, by columns.
+        """Return what `check_one_by_one` returns, by columns.
 
         The tools for many are loaded for that.
         """
         try:
             chunk = bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
         except RecordError:
-            return self.good_one_by_one(data, sizes, physical_offset)
-        bad = np.flatnonzero(~self._are_good(data, chunk, chunk.starts + physical_offset))
+            return self.check_one_by_one(data, sizes, physical_offset)
+        bad = np.flatnonzero(~self._valid_mask(data, chunk, chunk.starts + physical_offset))
         good = int(bad[0]) if len(bad) else len(sizes)
         times = bulk_tools.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()[:good]
         return good, times.tolist()
 
-    def _are_good(
+    def _valid_mask(
         self, data: Buffer, chunk: RecordChunk, places: Positions
     ) -> npt.NDArray[np.bool_]:
         is_good = bulk_tools.intact_records(chunk)

@@ -33,7 +33,7 @@ _BODY_LENGTH_AT = (
     - 4
 )
 """With IPv4 hosts."""
-_V6_MORE = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
+_V6_EXTRA_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
 _BORN_V6, _STORE_V6 = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
 _HOSTS_V6 = _BORN_V6 | _STORE_V6
 _LENGTH_BYTES: Final = {
@@ -42,7 +42,7 @@ _LENGTH_BYTES: Final = {
 }
 
 
-class TopicPlace(NamedTuple):
+class TopicFieldPosition(NamedTuple):
     """The place in a record at which its topic must stand, behind its length."""
 
     at: int
@@ -56,7 +56,7 @@ class RecordOwner(NamedTuple):
     queue_id: int
     since: PhysicalOffset
 
-    def topic_place(self, data: Buffer, at: int) -> TopicPlace | None:
+    def topic_position(self, data: Buffer, at: int) -> TopicFieldPosition | None:
         """Tell where the topic must stand in what starts there.
 
         None if that is no record of this queue.
@@ -65,18 +65,18 @@ class RecordOwner(NamedTuple):
             magic, queue_id, sys_flag = _HEAD.unpack_from(data, at)
             length_at = at + _BODY_LENGTH_AT
             if sys_flag & _HOSTS_V6:
-                length_at += _V6_MORE * (bool(sys_flag & _BORN_V6) + bool(sys_flag & _STORE_V6))
+                length_at += _V6_EXTRA_BYTES * (bool(sys_flag & _BORN_V6) + bool(sys_flag & _STORE_V6))
             (body_length,) = _NUMBER.unpack_from(data, length_at)
         except error:
             return None
         width = _LENGTH_BYTES.get(magic)
         if width is None or queue_id != self.queue_id or body_length < 0:
             return None
-        return TopicPlace(
+        return TopicFieldPosition(
             length_at + 4 + body_length, len(self.topic).to_bytes(width, "big") + self.topic
         )
 
-    def first_foreign_of_few(self, records: Sequence[Buffer], sizes: Sequence[int]) -> int | None:
+    def first_mismatch_of_few(self, records: Sequence[Buffer], sizes: Sequence[int]) -> int | None:
         """Find the first record that is not of this queue, one after the other.
 
         None if there is none.
@@ -85,7 +85,7 @@ class RecordOwner(NamedTuple):
         for piece in records:
             at, end = 0, len(piece)
             while at < end:
-                place = self.topic_place(piece, at)
+                place = self.topic_position(piece, at)
                 at += sizes[number]
                 if (
                     place is None
@@ -95,20 +95,20 @@ class RecordOwner(NamedTuple):
                 number += 1
         return None
 
-    def first_foreign(self, records: Sequence[Buffer], sizes: npt.NDArray[np.int64]) -> int | None:
+    def first_mismatch(self, records: Sequence[Buffer], sizes: npt.NDArray[np.int64]) -> int | None:
         """Find the first record that is not of this queue; None if there is none."""
         starts = np.cumsum(sizes) - sizes
         first = before = 0
         for piece in records:
             count = int(np.searchsorted(starts, before + len(piece)))
             data = np.frombuffer(piece, np.uint8)
-            is_own = self._are_own(data, starts[first:count] - before, sizes[first:count])
+            is_own = self._own_mask(data, starts[first:count] - before, sizes[first:count])
             if not is_own.all():
                 return first + int(np.argmin(is_own))
             first, before = count, before + len(piece)
         return None
 
-    def _are_own(
+    def _own_mask(
         self, data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         is_own = sizes >= layout.RECORD_BYTES_MIN
@@ -121,7 +121,7 @@ class RecordOwner(NamedTuple):
             _words(data, at + _QUEUE_AT) == self.queue_id
         )
         v6_hosts = (flags & _BORN_V6 != 0).astype(np.int64) + (flags & _STORE_V6 != 0)
-        length_at = np.minimum(at + _BODY_LENGTH_AT + _V6_MORE * v6_hosts, len(data) - 4)
+        length_at = np.minimum(at + _BODY_LENGTH_AT + _V6_EXTRA_BYTES * v6_hosts, len(data) - 4)
         body_lengths = _words(data, length_at)
         topic_at = length_at + 4 + body_lengths + np.where(is_v2, 2, 1)
         is_own &= (body_lengths >= 0) & (topic_at + len(self.topic) <= at + sizes)

@@ -29,23 +29,23 @@ RUN_BYTES_MAX = 1 << 16
 _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
 """The maximum size of a chunk: the memory of all must not grow with what clients send."""
-_HELD_MAX = 32
+_UNCOMMITTED_MAX = 32
 """More than one step appends of a staged chunk, which is in memory at that time anyway."""
-_HELD_BYTES_MAX = 2 << 20
+_UNCOMMITTED_BYTES_MAX = 2 << 20
 """More than a chunk of several rows has: where reput is hindered, all of these are kept."""
 
 
-class _Written(Protocol):
+class _LogRange(Protocol):
     @property
     def start_offset(self) -> PhysicalOffset: ...
     @property
     def end_offset(self) -> PhysicalOffset: ...
 
 
-_Run = TypeVar("_Run", bound=_Written)
+_Run = TypeVar("_Run", bound=_LogRange)
 
 
-class FreshRecord(NamedTuple):
+class RecentRecord(NamedTuple):
     """One record, of a message that gets an entry in its consume queue."""
 
     queue: QueueKey
@@ -55,10 +55,10 @@ class FreshRecord(NamedTuple):
     properties: bytes
 
 
-class FreshRun(NamedTuple):
+class RecentRun(NamedTuple):
     """Records that lie back to back in the log, and were stored at the same time."""
 
-    records: Sequence[FreshRecord]
+    records: Sequence[RecentRecord]
     store_timestamp: int
     end_offset: PhysicalOffset
 
@@ -68,7 +68,7 @@ class FreshRun(NamedTuple):
         return self.records[0].physical_offset
 
 
-class FreshRows(NamedTuple):
+class FixedSizeRun(NamedTuple):
     """Records of one queue and one size that lie back to back, and were stored at the same time."""
 
     queue: QueueKey
@@ -76,7 +76,7 @@ class FreshRows(NamedTuple):
     start_offset: PhysicalOffset
     record_bytes: int
     rows: int
-    own: bytes
+    message_properties: bytes
     """The properties of all, back to back and of one width, but for what ends them."""
     ending: bytes
     """The end of the properties of each."""
@@ -89,12 +89,12 @@ class FreshRows(NamedTuple):
 
     def properties(self) -> list[bytes]:
         """Return the properties of each."""
-        width = len(self.own) // self.rows
+        width = len(self.message_properties) // self.rows
         starts = range(0, self.rows * width, width) if width else [0] * self.rows
-        return [self.own[start : start + width] + self.ending for start in starts]
+        return [self.message_properties[start : start + width] + self.ending for start in starts]
 
 
-class FreshChunk(NamedTuple):
+class RecentChunk(NamedTuple):
     """Many records that were appended together, with the queue offsets in their heads."""
 
     chunk: RecordChunk
@@ -102,7 +102,7 @@ class FreshChunk(NamedTuple):
     end_offset: PhysicalOffset
 
 
-class Fresh(Generic[_Run]):
+class RecentWriteQueue(Generic[_Run]):
     """The last writes of one kind, each whole."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
@@ -115,7 +115,7 @@ class Fresh(Generic[_Run]):
         if run.end_offset - run.start_offset <= self._bytes_max:
             self._runs.append(run)
 
-    def take(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
+    def pop_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
         """Return what starts at a place in the log, if it is known and ends before a limit.
 
         What lies before that place is forgotten.
@@ -136,43 +136,43 @@ class Fresh(Generic[_Run]):
             return None
 
 
-class FreshRecords(NamedTuple):
-    """The last writes of all kinds; ``held`` has those of a commit that is under way."""
+class RecentWrites(NamedTuple):
+    """The last writes of all kinds; ``uncommitted`` has those of a commit that is under way."""
 
-    runs: Fresh[FreshRun | FreshRows]
-    chunks: Fresh[FreshChunk]
-    held: Fresh[FreshChunk]
+    runs: RecentWriteQueue[RecentRun | FixedSizeRun]
+    chunks: RecentWriteQueue[RecentChunk]
+    uncommitted: RecentWriteQueue[RecentChunk]
 
 
-def none_yet() -> FreshRecords:
+def empty_recent_writes() -> RecentWrites:
     """Return the records of a store that has written nothing so far."""
-    return FreshRecords(
-        Fresh(_RUNS_MAX, RUN_BYTES_MAX),
-        Fresh(_CHUNKS_MAX, CHUNK_BYTES_MAX),
-        Fresh(_HELD_MAX, _HELD_BYTES_MAX),
+    return RecentWrites(
+        RecentWriteQueue(_RUNS_MAX, RUN_BYTES_MAX),
+        RecentWriteQueue(_CHUNKS_MAX, CHUNK_BYTES_MAX),
+        RecentWriteQueue(_UNCOMMITTED_MAX, _UNCOMMITTED_BYTES_MAX),
     )
 
 
-# ---- FreshBatches: even batches that were carried to their queues and are yet to come to the
+# ---- UnindexedRuns: even batches that were carried to their queues and are yet to come to the
 # index.
 
 _BATCHES_MAX: Final = 512
 _FEW: Final = 128
-_ENOUGH: Final = 1_024
+_ROWS_PER_STEP: Final = 1_024
 """Messages of a stretch that come to the index in one step."""
 
 
-class FreshBatches:
+class UnindexedRuns:
     """The last batches, in the order of the log."""
 
     def __init__(self) -> None:
-        self._batches: deque[FreshRows] = deque(maxlen=_BATCHES_MAX)
+        self._batches: deque[FixedSizeRun] = deque(maxlen=_BATCHES_MAX)
 
-    def keep(self, carried: Iterable[FreshRun | FreshRows]) -> None:
+    def add(self, runs: Iterable[RecentRun | FixedSizeRun]) -> None:
         """Keep the batches of what was just carried."""
-        self._batches += [each for each in carried if isinstance(each, FreshRows)]
+        self._batches += [each for each in runs if isinstance(each, FixedSizeRun)]
 
-    def next_stretch(self, start: PhysicalOffset, limit: PhysicalOffset) -> Sequence[FreshRows]:
+    def next_contiguous(self, start: PhysicalOffset, limit: PhysicalOffset) -> Sequence[FixedSizeRun]:
         """Return the first batches from a place on that lie back to back and are worth a step.
 
         Fewer are worth it as well if they end at the limit, beyond which nothing is returned. What
@@ -180,7 +180,7 @@ class FreshBatches:
         """
         batches = self._batches
         while batches and batches[0].end_offset <= limit:
-            stretch = self._first_stretch(limit)
+            stretch = self._first_contiguous(limit)
             rows = sum(each.rows for each in stretch)
             is_enough = rows > _FEW or stretch[-1].end_offset == limit
             if batches[0].start_offset >= start and is_enough:
@@ -188,17 +188,17 @@ class FreshBatches:
             batches.popleft()
         return ()
 
-    def forget(self, stretch: Sequence[FreshRows]) -> None:
+    def discard(self, runs: Sequence[FixedSizeRun]) -> None:
         """Forget the first batches, of whose keys nothing can be told from memory."""
-        for _ in stretch:
+        for _ in runs:
             self._batches.popleft()
 
-    def _first_stretch(self, limit: PhysicalOffset) -> list[FreshRows]:
-        stretch: list[FreshRows] = []
+    def _first_contiguous(self, limit: PhysicalOffset) -> list[FixedSizeRun]:
+        stretch: list[FixedSizeRun] = []
         rows = 0
         for each in self._batches:
             is_next = not stretch or each.start_offset == stretch[-1].end_offset
-            if not is_next or each.end_offset > limit or rows >= _ENOUGH:
+            if not is_next or each.end_offset > limit or rows >= _ROWS_PER_STEP:
                 break
             stretch.append(each)
             rows += each.rows

@@ -47,7 +47,7 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     return sizes
 
 
-def cut(
+def limit_records(
     sizes: list[int], count_max: int, start: PhysicalOffset, next_offset: PhysicalOffset
 ) -> tuple[list[int], PhysicalOffset]:
     """Limit the number of records from a place on; return their sizes, and where they end."""
@@ -56,7 +56,7 @@ def cut(
     return sizes[:count_max], start + sum(sizes[:count_max])
 
 
-def cut_to_good(
+def limit_to_valid(
     sizes: list[int], count: int, start: PhysicalOffset, next_offset: PhysicalOffset
 ) -> tuple[list[int], PhysicalOffset]:
     """Cut records down to those that are good, which are some unless there were none at all.
@@ -66,7 +66,7 @@ def cut_to_good(
     """
     if sizes and not count:
         raise RecordError("log", at=start, needed="a whole record in its place", found=sizes[0])
-    return cut(sizes, count, start, next_offset)
+    return limit_records(sizes, count, start, next_offset)
 
 
 def _count_same(data: Buffer, position: int, size: int, most: int) -> int:

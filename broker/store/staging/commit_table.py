@@ -67,17 +67,17 @@ class BatchJournal:
         if size != JOURNAL_BYTES:
             if not generation:  # a new one was cut off before anything was noted
                 return []
-            raise self.damaged("it is missing" if size is None else f"it has {size} bytes")
+            raise self.damaged_error("it is missing" if size is None else f"it has {size} bytes")
         self._file = file = self._disk.open(self.path)
         data = bytes(file.read(0, size))
         self._generation, self._number, self._position = generation, 0, 0
         found: list[bytes] = []
         while (content := self._entry(data, self._position)) is not None:
             found.append(content)
-            self._step_over(content)
+            self._advance(content)
         for position in range(self._position, size, _PAGE):
             if data.startswith(_MAGIC, position):
-                self._refuse_later(data, position)
+                self._check_no_later_entry(data, position)
         if found:
             # What is believed now is there after a power loss, too. It is written once more, as it
             # may be in the system's cache alone, and count as written there, if a flush has failed.
@@ -87,11 +87,11 @@ class BatchJournal:
             self.close()
         return found
 
-    def begin(self, generation: int) -> None:
+    def start_generation(self, generation: int) -> None:
         """Have entries of a generation begin; the table of that generation is saved by now."""
         self._generation, self._number, self._position = generation, 0, 0
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Make the file, with all of its room, unless it is there.
 
         Raises:
@@ -127,7 +127,7 @@ class BatchJournal:
         entry = head + _CRC.pack(crc32(content, crc32(head))) + content
         self._file.write(entry, self._position)
         self._file.flush()
-        self._step_over(content)
+        self._advance(content)
 
     def close(self) -> None:
         """Close the file."""
@@ -135,7 +135,7 @@ class BatchJournal:
             self._file.close()
             self._file = None
 
-    def _step_over(self, content: bytes) -> None:
+    def _advance(self, content: bytes) -> None:
         self._position += _pages(len(content))
         self._number += 1
 
@@ -146,23 +146,23 @@ class BatchJournal:
             return None
         return found[2]
 
-    def _refuse_later(self, data: bytes, position: int) -> None:
+    def _check_no_later_entry(self, data: bytes, position: int) -> None:
         found = _entry_at(data, position)
         if found is None:
             return
         generation, number, _ = found
         if generation > self._generation:
-            raise self.damaged(
+            raise self.damaged_error(
                 f"the table beside it is of generation {self._generation} and so an older copy: "
                 f"at {position} is an entry of generation {generation}"
             )
         if generation == self._generation and number >= self._number:
-            raise self.damaged(
+            raise self.damaged_error(
                 f"entry {self._number} at {self._position} is damaged: behind it, at {position}, "
                 f"is entry {number}"
             )
 
-    def damaged(self, what: str) -> DamagedTable:
+    def damaged_error(self, what: str) -> DamagedTable:
         """Compose the error of a journal that is not to be believed, with the remedy."""
         table = self.path.with_suffix(".json")
         return DamagedTable(
@@ -196,7 +196,7 @@ BATCH_TABLE: Final = "stagedBatches.json"
 BATCH_JOURNAL: Final = "stagedBatches.journal"
 SINKS_MAX: Final = 4_096
 """Each sink has one entry, and all are saved whenever the journal is full."""
-SINK_KEPT_DAYS: Final = 7
+SINK_RETENTION_DAYS: Final = 7
 """Days after its last commit from which on a sink makes room for another, if there are too many."""
 _DAY_MS: Final = 24 * 3600 * 1000
 _OWNER_CHARS_MAX: Final = 255
@@ -241,7 +241,7 @@ class BatchTableChange:
     forgotten: tuple[str, ...] = ()
     under_way: OpenBatch | None = None
 
-    def applied(self, table: StagedBatchesTable) -> StagedBatchesTable:
+    def apply_to(self, table: StagedBatchesTable) -> StagedBatchesTable:
         """Return a table with this change."""
         sinks = table.sinks
         if self.sinks or self.forgotten:
@@ -262,8 +262,8 @@ class BatchTable:
         self._table = JsonTable(disk, directory / BATCH_TABLE, StagedBatchesTable)
         self._journal = BatchJournal(disk, directory / BATCH_JOURNAL)
         self._now_ms = now_ms
-        self._known = StagedBatchesTable()
-        self._is_whole_due = True
+        self._current = StagedBatchesTable()
+        self._must_save_table = True
 
     def load(self) -> None:
         """Read the table and its journal.
@@ -275,25 +275,25 @@ class BatchTable:
         entries = self._journal.load(known.generation)
         try:
             for entry in entries:
-                known = decode_body(BatchTableChange, entry).applied(known)
+                known = decode_body(BatchTableChange, entry).apply_to(known)
         except BodyError as error:  # what it says is whole, and of a newer release
             raise DamagedTable(f"{self._journal.path}: {error}") from error
-        self._known = known
-        self._is_whole_due = not known.generation
+        self._current = known
+        self._must_save_table = not known.generation
 
     def close(self) -> None:
         """Close the journal."""
         self._journal.close()
 
-    def lost_entry(self, first_row: PhysicalOffset) -> DamagedTable:
+    def lost_entry_error(self, first_row: PhysicalOffset) -> DamagedTable:
         """Compose the error of a table that knows of no end of a commit whose rows were seen."""
-        return self._journal.damaged(
+        return self._journal.damaged_error(
             "its last entry is damaged, or it is of an older copy: by what it says, a batch was "
             f"being committed, but the rows of that, from {first_row} of the commit log on, are "
             "in their consume queues already"
         )
 
-    def check_newest(self, mark: int, by: str) -> None:
+    def check_newest(self, mark: int, source: str) -> None:
         """Refuse a table that does not know of a commit, by whose mark something tells of it.
 
         Raises:
@@ -301,29 +301,29 @@ class BatchTable:
         """
         known = self.newest_mark
         if known is not None and mark > known:
-            raise self._journal.damaged(
+            raise self._journal.damaged_error(
                 f"it is of an older copy: the newest commit of rows that it knows of began at "
-                f"{known - 1} of the commit log, and by {by} one has begun at {mark - 1}"
+                f"{known - 1} of the commit log, and by {source} one has begun at {mark - 1}"
             )
 
     @property
     def newest_mark(self) -> int | None:
         """The highest mark that rows of a commit may have; None if nobody has noted one."""
-        return self._known.newest_mark
+        return self._current.newest_mark
 
     @property
     def under_way(self) -> OpenBatch | None:
         """The commit that is under way, or was when the broker ended."""
-        return self._known.under_way
+        return self._current.under_way
 
     @property
     def sinks(self) -> Mapping[str, CommittedBatch]:
         """The last batch of each sink, by the sink's name."""
-        return self._known.sinks
+        return self._current.sinks
 
     def last(self, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
-        return self._known.sinks.get(sink)
+        return self._current.sinks.get(sink)
 
     def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
         """Return whether a batch is its sink's last; one that comes behind that is to be committed.
@@ -365,61 +365,61 @@ class BatchTable:
                 f"batch {batch.batch_id} of sink {batch.sink} has {spans_max} chunks, and may have "
                 f"{SPANS_MAX}: stage more rows in each"
             )
-        self._change(
+        self._apply(
             BatchTableChange(under_way=batch),
             room_for=_ENTRY_BYTES + spans_max * _SPAN_BYTES,
         )
 
-    def finish(self, sink: str, batch: CommittedBatch) -> CommittedBatch:
+    def commit(self, sink: str, batch: CommittedBatch) -> CommittedBatch:
         """Commit a batch, whether it was under way or has no rows; return it with its time."""
         committed = replace(batch, committed_ms=self._now_ms())
-        is_one_more = sink not in self._known.sinks and len(self._known.sinks) >= SINKS_MAX
+        is_one_more = sink not in self._current.sinks and len(self._current.sinks) >= SINKS_MAX
         forgotten = (self._oldest(),) if is_one_more else ()
-        self._change(BatchTableChange(sinks={sink: committed}, forgotten=forgotten))
+        self._apply(BatchTableChange(sinks={sink: committed}, forgotten=forgotten))
         return committed
 
-    def give_up(self) -> None:
+    def rollback(self) -> None:
         """Note that nothing is under way, as all rows of it are marked as rolled back."""
-        self._change(BatchTableChange())
+        self._apply(BatchTableChange())
 
     def forget(self, sink: str) -> None:
         """Forget which batch a sink has committed last."""
-        self._change(BatchTableChange(forgotten=(sink,), under_way=self.under_way))
+        self._apply(BatchTableChange(forgotten=(sink,), under_way=self.under_way))
 
     def _check_room(self, sink: str) -> None:
-        sinks = self._known.sinks
+        sinks = self._current.sinks
         if len(sinks) < SINKS_MAX:
             return
         oldest = self._oldest()
-        if sinks[oldest].committed_ms > self._now_ms() - SINK_KEPT_DAYS * _DAY_MS:
+        if sinks[oldest].committed_ms > self._now_ms() - SINK_RETENTION_DAYS * _DAY_MS:
             raise BatchRefused(
                 f"there are {SINKS_MAX} sinks already, all of which have committed within "
-                f"{SINK_KEPT_DAYS} days, and {sink} would be one more. Sinks that write no more "
+                f"{SINK_RETENTION_DAYS} days, and {sink} would be one more. Sinks that write no more "
                 "can go: rocketpoll sink forget NAME"
             )
 
     def _oldest(self) -> str:
-        sinks = self._known.sinks
+        sinks = self._current.sinks
         return min(sinks, key=lambda sink: sinks[sink].committed_ms)
 
-    def _change(self, change: BatchTableChange, room_for: int = 0) -> None:
+    def _apply(self, change: BatchTableChange, room_for: int = 0) -> None:
         """Note a change, with room behind it for one more entry of a size."""
         content = encode_body(change)
-        if self._is_whole_due or not self._journal.has_room(len(content), room_for):
-            self._save_whole()
+        if self._must_save_table or not self._journal.has_room(len(content), room_for):
+            self._save_table()
         self._journal.append(content)
-        self._known = change.applied(self._known)
+        self._current = change.apply_to(self._current)
 
-    def _save_whole(self) -> None:
+    def _save_table(self) -> None:
         """Save the table as it is, as the next generation, for whose changes there is room again.
 
         It says nothing new: whichever of the two is read, with its entries, is the same.
         """
-        table = replace(self._known, generation=self._known.generation + 1)
-        self._journal.make()
+        table = replace(self._current, generation=self._current.generation + 1)
+        self._journal.create()
         # After an error, either may be there: further entries of the one before might mean nothing.
-        self._is_whole_due = True
+        self._must_save_table = True
         self._table.save(table)
-        self._journal.begin(table.generation)
-        self._known = table
-        self._is_whole_due = False
+        self._journal.start_generation(table.generation)
+        self._current = table
+        self._must_save_table = False

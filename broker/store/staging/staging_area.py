@@ -31,13 +31,13 @@ from zlib import crc32
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 
 from ..bulk import lazy_numpy as np
-from ..errors import BatchRefused, Hindrance, Lacking
-from ..files.disk import Disk, is_passed_over
+from ..errors import BatchRefused, Degradation, TransientFailure
+from ..files.disk import Disk, is_ignored_name
 
 STAGING: Final = "staging"
-KEPT_SECONDS: Final = 24 * 3600
-_LOOK_SECONDS = 600
-_SHOWN_CHARS = 80
+RETENTION_SECONDS: Final = 24 * 3600
+_CLEANUP_INTERVAL_SECONDS = 600
+_EXCERPT_CHARS_MAX = 80
 _HEAD = struct.Struct(">4siIi")
 _MAGIC: Final = b"RPST"
 _VERSION: Final = 1
@@ -46,7 +46,7 @@ _ATTEMPT = re.compile(r"[a-zA-Z0-9_.]{1,64}")
 _NAME = re.compile(r"([0-9]+)-([0-9]+)-([a-zA-Z0-9_.]+)")
 
 
-class StagingFull(Lacking):
+class StagingFull(TransientFailure):
     """All that may be staged is staged."""
 
 
@@ -69,15 +69,15 @@ class StagedName(NamedTuple):
         Raises:
             BatchRefused: With what is wrong.
         """
-        check_batch(self.sink, self.batch_id)
+        check_batch_name(self.sink, self.batch_id)
         if not _ATTEMPT.fullmatch(self.attempt) or self.number < 0:
             raise BatchRefused(
                 f"needed are a chunk from 0 on, and an attempt of up to 64 letters, digits, _ and "
-                f".; found {self.number} and {_shown(self.attempt)}"
+                f".; found {self.number} and {_excerpt(self.attempt)}"
             )
 
 
-def check_batch(sink: str, batch_id: int) -> None:
+def check_batch_name(sink: str, batch_id: int) -> None:
     """Refuse a sink or a batch of which nothing can be staged.
 
     Raises:
@@ -85,16 +85,16 @@ def check_batch(sink: str, batch_id: int) -> None:
     """
     if not _SINK.fullmatch(sink):
         raise BatchRefused(
-            f"a sink cannot be called {_shown(sink)}: needed are up to 200 letters, digits and "
+            f"a sink cannot be called {_excerpt(sink)}: needed are up to 200 letters, digits and "
             "any of % | _ - ."
         )
     if batch_id < 0:
         raise BatchRefused(f"needed is a batch from 0 on, found {batch_id}")
 
 
-def _shown(name: str) -> str:
+def _excerpt(name: str) -> str:
     """Return the beginning of a name that may be very long."""
-    return repr(name) if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]!r}..."
+    return repr(name) if len(name) <= _EXCERPT_CHARS_MAX else f"{name[:_EXCERPT_CHARS_MAX]!r}..."
 
 
 class _Head(NamedTuple):
@@ -111,7 +111,7 @@ class _Staged(NamedTuple):
     head: _Head | None = None
 
 
-class Staging:
+class StagingArea:
     """The staged chunks of one store. Its methods may be called from any thread."""
 
     def __init__(
@@ -125,19 +125,19 @@ class Staging:
         self._lock = threading.RLock()
         self._staged: dict[StagedName, _Staged] = {}
         self._directories: set[str] = set()
-        self._look_again_seconds = 0.0
-        self._full = Hindrance("rows are not staged")
-        self._room_wanted = 0
+        self._next_cleanup_seconds = 0.0
+        self._full_degradation = Degradation("rows are not staged")
+        self._needed_bytes = 0
         self.size = 0
         """The number of bytes that are staged now."""
 
     def load(self) -> None:
         """Find what was staged before."""
-        (entries,) = self._disk.look_into([self._root])
+        (entries,) = self._disk.list_directories([self._root])
         sinks = [
-            name for name, size in entries.items() if size is None and not is_passed_over(name)
+            name for name, size in entries.items() if size is None and not is_ignored_name(name)
         ]
-        found = self._disk.look_into([self._root / sink for sink in sinks])
+        found = self._disk.list_directories([self._root / sink for sink in sinks])
         with self._lock:
             for sink, files in zip(sinks, found, strict=True):
                 self._directories.add(sink)
@@ -145,7 +145,7 @@ class Staging:
                     parts = _NAME.fullmatch(name)
                     if parts is not None and size is not None:
                         known = StagedName(sink, int(parts[1]), parts[3], int(parts[2]))
-                        self._note(known, _Staged(size))
+                        self._set_staged(known, _Staged(size))
 
     def put(self, name: StagedName, rows: int, sized_records: bytes) -> None:
         """Stage a chunk, in place of one of the same name.
@@ -162,13 +162,13 @@ class Staging:
             known = self._staged.get(name)
             others = self.size - (known.size if known else 0)
             if others + size > self._bytes_max:
-                raise self._note_full(size)
+                raise self._full_error(size)
             if known is not None:
                 self._delete([name])
             if name.sink not in self._directories:
                 self._disk.make_directory(path.parent)
                 self._directories.add(name.sink)
-            self._note(name, _Staged(size))
+            self._set_staged(name, _Staged(size))
             try:
                 with closing(self._disk.create(path, size)) as file:
                     file.write(_HEAD.pack(_MAGIC, _VERSION, *head) + sized_records, 0)
@@ -178,8 +178,8 @@ class Staging:
                 with suppress(OSError):
                     self._delete([name])
                 raise
-            self._note(name, _Staged(size, head))
-            self._end_if_there_is_room()
+            self._set_staged(name, _Staged(size, head))
+            self._recover_if_room()
 
     def read(self, name: StagedName) -> bytes:
         """Return a staged chunk.
@@ -191,14 +191,14 @@ class Staging:
         try:
             data = self._disk.read(path)
         except FileNotFoundError:
-            raise _missing(name, path) from None
+            raise _missing_error(name, path) from None
         crc, _ = _head_in(data, path)
         sized_records = data[_HEAD.size :]
         if crc32(sized_records) != crc:
             raise BatchRefused(f"{path} is damaged: its CRC is not that of what was staged")
         return sized_records
 
-    def checked(
+    def check_attempts(
         self, sink: str, batch_id: int, attempts: Sequence[StagedAttempt]
     ) -> list[StagedName]:
         """Return the names of all chunks of a batch, if what was staged is what is named.
@@ -213,7 +213,7 @@ class Staging:
             raise BatchRefused(
                 f"batch {batch_id} of sink {sink} names an attempt twice, and no row comes twice"
             )
-        from rmq_spark.wire.chunk.crc import joined  # noqa: PLC0415  # needs the tools for many records
+        from rmq_spark.wire.chunk.crc import combine_crcs  # noqa: PLC0415  # needs the tools for many records
 
         names: list[StagedName] = []
         for each in attempts:
@@ -223,7 +223,7 @@ class Staging:
                 name.check()
                 head, size = self._head_of(name)
                 rows += head.rows
-                crcs = joined(crcs, np.array([head.crc], np.uint32), np.array([size]))
+                crcs = combine_crcs(crcs, np.array([head.crc], np.uint32), np.array([size]))
                 names.append(name)
             crc = int(crcs[0])
             if (rows, crc) != (each.rows, each.crc):
@@ -264,22 +264,22 @@ class Staging:
                     and (not attempts or name.attempt in attempts)
                 ]
             )
-            self._end_if_there_is_room()
+            self._recover_if_room()
 
     def forget_old(self) -> None:
         """Delete what was staged a day ago, or earlier, and directories that are empty."""
         with self._lock:
             now = self._now_seconds()
-            if now < self._look_again_seconds:
+            if now < self._next_cleanup_seconds:
                 return
-            self._look_again_seconds = now + _LOOK_SECONDS
+            self._next_cleanup_seconds = now + _CLEANUP_INTERVAL_SECONDS
             old = []
             for name in self._staged:
                 with suppress(OSError):
-                    if self._modified_at(name) <= now - KEPT_SECONDS:
+                    if self._modified_at(name) <= now - RETENTION_SECONDS:
                         old.append(name)
             self._delete(old)
-            self._end_if_there_is_room()
+            self._recover_if_room()
             for sink in self._directories - {name.sink for name in self._staged}:
                 with suppress(OSError):  # something else lies there
                     self._disk.delete(self._root / sink)
@@ -299,33 +299,33 @@ class Staging:
             known = self._staged.get(name)
             size = None if known is None else self._disk.size_of(path)
             if known is None or size is None:
-                raise _missing(name, path)
+                raise _missing_error(name, path)
             if size != known.size:
                 raise BatchRefused(f"{path} is damaged: it has {size} bytes, and had {known.size}")
             head = known.head
             if head is None:
                 head = self._read_head(path, known.size)
-                self._note(name, known._replace(head=head))
+                self._set_staged(name, known._replace(head=head))
         return head, known.size - _HEAD.size
 
     def _read_head(self, path: Path, size: int) -> _Head:
         with closing(self._disk.open(path)) as file:
             return _head_in(bytes(file.read(0, min(size, _HEAD.size))), path)
 
-    def _note(self, name: StagedName, staged: _Staged | None) -> None:
+    def _set_staged(self, name: StagedName, staged: _Staged | None) -> None:
         before = self._staged.pop(name, None)
         self.size -= before.size if before else 0
         if staged is not None:
             self._staged[name] = staged
             self.size += staged.size
 
-    def _end_if_there_is_room(self) -> None:
+    def _recover_if_room(self) -> None:
         """Note that no chunk would be refused any more, if so."""
-        if self.size + self._room_wanted <= self._bytes_max:
-            self._full.end()
-            self._room_wanted = 0
+        if self.size + self._needed_bytes <= self._bytes_max:
+            self._full_degradation.end()
+            self._needed_bytes = 0
 
-    def _note_full(self, size: int) -> StagingFull:
+    def _full_error(self, size: int) -> StagingFull:
         """Note that a chunk is refused; that is over when all that were refused have room.
 
         One that is over the limit alone is its sender's matter.
@@ -335,18 +335,18 @@ class Staging:
             "(maxStagedBytes)"
         )
         if size <= self._bytes_max:
-            self._room_wanted = max(self._room_wanted, size)
-            self._full.begin(full)
+            self._needed_bytes = max(self._needed_bytes, size)
+            self._full_degradation.begin(full)
         return full
 
     def _delete(self, names: Sequence[StagedName]) -> None:
         for name in names:
             with suppress(FileNotFoundError):
                 self._disk.delete(self._root / name.sink / name.file_name)
-            self._note(name, None)
+            self._set_staged(name, None)
 
 
-def _missing(name: StagedName, path: Path) -> BatchRefused:
+def _missing_error(name: StagedName, path: Path) -> BatchRefused:
     return BatchRefused(
         f"chunk {name.number} of attempt {name.attempt} is not staged: {path} is missing"
     )

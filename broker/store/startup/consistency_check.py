@@ -17,11 +17,11 @@ from rmq_spark.wire.record import decode_blank
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
-from ..components import StoreParts
+from ..components import StoreComponents
 from ..dispatch.dispatcher import FEW, Dispatcher, QueueEntries
-from ..errors import UnreadableFile, may_be_given_later
-from ..index.index_keys import key_columns, keyed
-from ..index.index_service import IndexService, Keys, hashed, hashed_few
+from ..errors import UnreadableFile, is_retryable_read
+from ..index.index_keys import key_columns, keyed_messages
+from ..index.index_service import IndexService, HashedKeys, hash_columns, hash_messages
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
 from ..queues.entry_check import EntryCheck, WrongEntry
@@ -35,17 +35,17 @@ QUEUES_MAX = 1_000
 _RUN_BYTES = 8 << 20
 
 
-class Looked(NamedTuple):
+class ConsistencyResult(NamedTuple):
     """The result of a comparison."""
 
-    wrong_queue: ConsumeQueue | None
+    inconsistent_queue: ConsumeQueue | None
     """A queue that does not hold what the log says, or None."""
-    is_index_right: bool
+    is_index_consistent: bool
 
 
-def look_at_all(
-    parts: StoreParts, end_offset: PhysicalOffset, expired_before: PhysicalOffset
-) -> Looked:
+def check_derived_files(
+    components: StoreComponents, end_offset: PhysicalOffset, expired_before: PhysicalOffset
+) -> ConsistencyResult:
     """Compare all that was carried from the log, which must be without holes.
 
     Everything before ``end_offset`` was. Queues may hold entries of later records as well: a
@@ -55,52 +55,52 @@ def look_at_all(
     Raises:
         UnreadableFile: The disk does not give the log.
     """
-    log, queues, index = parts.log, parts.queues, parts.index
-    comparison = _Comparison()
+    log, queues, index = components.log, components.queues, components.index
+    comparison = _QueueComparison()
     # One of its own, which has reput know of no rolled-back rows that it has passed long ago.
-    dispatcher = Dispatcher(parts.config.message_delay_level_ms)
-    dispatcher.deleted_topics = parts.dispatcher.deleted_topics
+    dispatcher = Dispatcher(components.config.message_delay_level_ms)
+    dispatcher.deleted_topics = components.dispatcher.deleted_topics
     wrong: ConsumeQueue | None = None
-    keys: list[Keys] = []
+    keys: list[HashedKeys] = []
     for start, data, sizes in _pieces(log, log.min_offset, log.written_offset, end_offset):
         if len(sizes) <= FEW or not bulk_tools.are_loaded():
             runs = dispatcher.entries_of_few(data, sizes, start)
             if start < end_offset:
-                keys.append(hashed_few(keyed(data, sizes, start)))
+                keys.append(hash_messages(keyed_messages(data, sizes, start)))
         else:
             chunk = bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
             runs = dispatcher.entries_of_chunk(chunk, start)
             if start < end_offset:
-                keys.append(hashed(**key_columns(chunk, start)))
+                keys.append(hash_columns(**key_columns(chunk, start)))
         if start >= end_offset:
-            runs = _up_to_ends(queues, runs)
+            runs = _truncate_to_ends(queues, runs)
         for run in runs:
-            queue = queues.get_or_make(run.topic, run.queue_id)
-            wrong = wrong or (None if comparison.is_right(queue, run) else queue)
+            queue = queues.get_or_create(run.topic, run.queue_id)
+            wrong = wrong or (None if comparison.matches(queue, run) else queue)
     bounds = log.min_offset, expired_before
     wrong = wrong or next(
-        (queue for _, _, queue in queues if comparison.finds_others(queue, *bounds)), None
+        (queue for _, _, queue in queues if comparison.has_other_entries(queue, *bounds)), None
     )
     if wrong is None:
         for _, _, queue in queues:
-            queue.believed_before = FIRST_IN_QUEUE
-    return Looked(wrong, index is None or _holds(index, keys, range(log.min_offset, end_offset)))
+            queue.unverified_before = FIRST_IN_QUEUE
+    return ConsistencyResult(wrong, index is None or _index_matches(index, keys, range(log.min_offset, end_offset)))
 
 
-def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
+def _index_matches(index: IndexService, keys: list[HashedKeys], between: range) -> bool:
     hashes, places, times = (
         np.concatenate([part[column] for part in keys] or [np.zeros(0, np.int64)])
         for column in range(3)
     )
     try:
-        return index.holds(hashes, places, times, between)
+        return index.matches(hashes, places, times, between)
     except UnreadableFile as error:
-        if may_be_given_later(error):
+        if is_retryable_read(error):
             raise
         return False
 
 
-def _up_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Iterator[QueueEntries]:
+def _truncate_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Iterator[QueueEntries]:
     """Yield what queues hold of some entries by their ends."""
     for run in runs:
         queue = queues.get(run.topic, run.queue_id)
@@ -118,13 +118,13 @@ def _pieces(
     """
     while start < end_offset:
         stop = border if start < border else end_offset
-        data = log.files.read_up_to(start, min(stop - start, _RUN_BYTES))
+        data = log.files.read_available(start, min(stop - start, _RUN_BYTES))
         sizes = record_sizes(data)
         if not sizes and decode_blank(data) is not None:
             start += log.files.space_left(start)
             continue
         if not sizes:  # a record that is longer
-            data = log.record(start)
+            data = log.read_record(start)
             sizes = [len(data)]
         if not len(data):
             raise RecordError("log", at=start, needed="a record or a blank", found=b"")
@@ -132,7 +132,7 @@ def _pieces(
         start += sum(sizes)
 
 
-def _are_same(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
+def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
     """Return whether entries are the same, but for times of delivery in place of codes.
 
     These are by the delays that were set then, and nobody goes by them.
@@ -145,13 +145,13 @@ def _are_same(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
     return all(np.array_equal(ours[name], theirs[name]) for name in ("physical_offset", "size"))
 
 
-class _Comparison:
+class _QueueComparison:
     """The number of entries of each queue that were found to be right."""
 
     def __init__(self) -> None:
         self._counts: dict[ConsumeQueue, int] = {}
 
-    def is_right(self, queue: ConsumeQueue, run: QueueEntries) -> bool:
+    def matches(self, queue: ConsumeQueue, run: QueueEntries) -> bool:
         """Compare entries that a queue must hold with those that it has."""
         if run.queue_offset < queue.min_offset:
             return False
@@ -162,24 +162,24 @@ class _Comparison:
             try:
                 found = queue.read(run.queue_offset + done, min(count - done, READ_ENTRIES_MAX))
             except UnreadableFile as error:
-                if may_be_given_later(error):
+                if is_retryable_read(error):
                     raise
                 return False
             expected = entries[done * ENTRY_BYTES :][: len(found)]
-            if not len(found) or not _are_same(found, expected, has_codes=queue.has_codes):
+            if not len(found) or not _entries_equal(found, expected, has_codes=queue.has_codes):
                 return False
             done += len(found) // ENTRY_BYTES
         self._counts[queue] = self._counts.get(queue, 0) + count
         return True
 
-    def finds_others(
+    def has_other_entries(
         self, queue: ConsumeQueue, log_min_offset: PhysicalOffset, expired_before: PhysicalOffset
     ) -> bool:
         """Return whether a queue has other entries than those, but for blank and expiring ones."""
         try:
             return self._count(queue, log_min_offset, expired_before) != self._counts.get(queue, 0)
         except (WrongEntry, UnreadableFile) as error:
-            if may_be_given_later(error):
+            if is_retryable_read(error):
                 raise
             return True
 

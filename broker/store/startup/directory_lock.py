@@ -26,7 +26,7 @@ LOCK: Final = "lock"
 ABORT: Final = "abort"
 OUR_SIGN: Final = b"rocketpoll"
 _NONCE_BYTES: Final = 16
-_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
+_FOREIGN_DIRECTORY_ERRNOS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
 
 
 def make_root(disk: Disk, root: Path, names: Sequence[str]) -> Sequence[Path]:
@@ -50,12 +50,12 @@ def _flush_if_ours(disk: Disk, directory: Path) -> None:
     try:
         disk.flush_directory(directory)
     except OSError as error:
-        if error.errno not in _NOT_OURS:
+        if error.errno not in _FOREIGN_DIRECTORY_ERRNOS:
             raise
 
 
-def lock_directory(disk: Disk, root: Path, below: Sequence[Path] = ()) -> DiskLock:
-    """Lock a directory, which must exist, and those ``below`` that do, until they are released.
+def lock_directory(disk: Disk, root: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
+    """Lock a directory, which must exist, and those ``subdirectories`` that do, until they are released.
 
     Raises:
         StoreInUse: Another process has locked it, or this one already.
@@ -63,7 +63,7 @@ def lock_directory(disk: Disk, root: Path, below: Sequence[Path] = ()) -> DiskLo
     """
     path = root / LOCK
     try:
-        return disk.lock(path, below)
+        return disk.lock(path, subdirectories)
     except BlockingIOError as error:
         locked = error.filename or str(path)
         raise StoreInUse(
@@ -96,7 +96,7 @@ class AbortFile:
         """Return whether the last broker crashed; ask under the lock, before `create`."""
         return ABORT in self._disk.names(self._root)
 
-    def is_of_another(self) -> bool:
+    def is_foreign(self) -> bool:
         """Return whether another program crashed; RocketMQ leaves nothing or a number there.
 
         What it has written to the lock tells of one that found our sign, as we had crashed before.
@@ -123,7 +123,7 @@ class AbortFile:
         self._disk.rename(new_path, self.path)
         self._disk.flush_directory(self._root)
         if self._disk.size_of(self._root / LOCK):  # should a power loss bring it back: no harm
-            self._disk.empty(self._root / LOCK)
+            self._disk.truncate(self._root / LOCK)
 
     def remove(self) -> None:
         """Take the sign away, durably; after all else is flushed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmq_spark.errors import excerpt
-from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.record import StoredMessage
 
 from ..errors import StoreError
@@ -54,7 +54,7 @@ def _blank(entry: Any) -> str:
     """Return why an entry is blank, or nothing if it is not."""
     if entry["size"] != BLANK_SIZE:
         return ""
-    return "taken back" if entry["tags_code"] == TAKEN_BACK else "lost"
+    return "taken back" if entry["tags_code"] == ROLLED_BACK else "lost"
 
 
 def _described(message: StoredMessage) -> str:

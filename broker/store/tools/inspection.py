@@ -16,15 +16,15 @@ from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 
 from ..errors import ForeignFile
-from ..files.disk import LocalDisk, is_passed_over
+from ..files.disk import LocalDisk, is_ignored_name
 from ..files.file_pool import FileGroup, FilePool
 from ..files.json_table import JsonTable
 from ..files.mapped_file_queue import MappedFileQueue
 from ..log.checkpoint_file import CHECKPOINT, Checkpoint, load_checkpoint
 from ..log.commit_log import BLANK_BYTES
-from ..log.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
+from ..log.recovery import LogRecovery, RecoveredLog, nonzero_pieces_after, reliable_checkpoint
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.manifest import DELETIONS, MANIFEST, Deletions, Manifest
+from ..queues.manifest import DELETIONS, MANIFEST, Deletions, StoreManifest
 from ..results import PhysicalOffset
 from ..startup.directory_lock import AbortFile
 
@@ -52,13 +52,13 @@ class StoreInspection:
         self.checkpoint: Checkpoint | None = reliable_checkpoint(
             load_checkpoint(self._disk, root / CHECKPOINT),
             self.log,
-            is_of_another=AbortFile(self._disk, root).is_of_another(),
+            is_foreign=AbortFile(self._disk, root).is_foreign(),
         )
         recovery = LogRecovery(self.log, self.checkpoint)
-        self.recovered: RecoveredLog = recovery.follow_from(PhysicalOffset(self.log.first_offset))
+        self.recovered: RecoveredLog = recovery.scan_from(PhysicalOffset(self.log.first_offset))
         config = root / "config"
-        deletions = JsonTable(self._disk, config / DELETIONS, Deletions).look(Deletions())
-        manifest = JsonTable(self._disk, config / MANIFEST, Manifest).look(Manifest())
+        deletions = JsonTable(self._disk, config / DELETIONS, Deletions).peek(Deletions())
+        manifest = JsonTable(self._disk, config / MANIFEST, StoreManifest).peek(StoreManifest())
         self._manifest = manifest.with_deletions(deletions) if deletions.serial else manifest
 
     @property
@@ -69,7 +69,7 @@ class StoreInspection:
     @property
     def torn_tail_at(self) -> PhysicalOffset | None:
         """The place behind the end where something lies that is no record, or None."""
-        found = next(pieces_behind(self.log, self.recovered.end_offset), None)
+        found = next(nonzero_pieces_after(self.log, self.recovered.end_offset), None)
         if found is None:
             return None
         position, piece = found
@@ -110,7 +110,7 @@ class StoreInspection:
     @cached_property
     def _topics(self) -> Collection[str]:
         table = JsonTable(self._disk, self.root / "config" / _TOPICS, TopicConfigSerializeWrapper)
-        return table.look(TopicConfigSerializeWrapper()).topic_config_table.keys()
+        return table.peek(TopicConfigSerializeWrapper()).topic_config_table.keys()
 
     def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
         """Yield topic, number and queue of each consume queue that has files.
@@ -120,7 +120,7 @@ class StoreInspection:
         """
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
-            if is_passed_over(topic) or (directory / topic).is_file():
+            if is_ignored_name(topic) or (directory / topic).is_file():
                 continue
             if is_light_queue(topic):  # RocketMQ's: the log does not say what it holds
                 continue
@@ -134,7 +134,7 @@ class StoreInspection:
 def _directories(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise ForeignFile(f"{directory} is no directory: the queues of a topic were expected")
-    return [path for path in directory.iterdir() if not is_passed_over(path.name)]
+    return [path for path in directory.iterdir() if not is_ignored_name(path.name)]
 
 
 def _number(path: Path) -> int:
@@ -148,7 +148,7 @@ def _file_size(directory: Path) -> int:
     """Return the common size of the files in a directory."""
     sizes = set()
     for path in directory.iterdir() if directory.is_dir() else ():
-        if is_passed_over(path.name) or (path.is_dir() and not path.name.isdecimal()):
+        if is_ignored_name(path.name) or (path.is_dir() and not path.name.isdecimal()):
             continue
         if not path.is_file():  # to open a pipe would be to wait
             raise ForeignFile(f"{path} is no file: those of a store were expected")

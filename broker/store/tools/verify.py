@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC
@@ -37,7 +37,7 @@ _Entries: TypeAlias = "dict[int, tuple[int, int, int]]"
 """Entries of a queue, by offset: place, size and tags code."""
 
 
-class Finding(NamedTuple):
+class VerifyFinding(NamedTuple):
     """A line about a store; not each is a fault."""
 
     text: str
@@ -50,7 +50,7 @@ class _Expected:
     def __init__(self, store: StoreInspection) -> None:
         self._store = store
         self._begins: dict[str, PhysicalOffset] = {}
-        self._anew: dict[str, PhysicalOffset] = {}
+        self._recreated_at: dict[str, PhysicalOffset] = {}
         self._ends: dict[QueueKey, PhysicalOffset] = {}
         self._queues: dict[QueueKey, _Entries] = {}
         dispatcher = Dispatcher(_DELAYS_MS)
@@ -64,7 +64,7 @@ class _Expected:
                 held = self._queues.setdefault((topic, queue_id), {})
                 if held and queue_offset <= next(reversed(held)):  # the topic was made anew
                     self._begins[topic] = self._ends[topic, queue_id]
-                    self._anew[topic] = place
+                    self._recreated_at[topic] = place
                     held.clear()
                 for number, entry in enumerate(ENTRY_STRUCT.iter_unpack(entries)):
                     held[queue_offset + number] = entry
@@ -74,54 +74,54 @@ class _Expected:
         """Return the place before which records are of an earlier topic of that name."""
         return max(self._store.begin_of(topic), self._begins.get(topic, LOG_START))
 
-    def take(self, topic: str, queue_id: int) -> _Entries:
+    def pop(self, topic: str, queue_id: int) -> _Entries:
         """Return what a queue must hold, and forget it."""
         held, begin = self._queues.pop((topic, queue_id), {}), self.begin_of(topic)
         return {number: entry for number, entry in held.items() if entry[0] >= begin}
 
-    def left(self) -> Iterator[tuple[QueueKey, int]]:
+    def remaining(self) -> Iterator[tuple[QueueKey, int]]:
         """Yield the queues that nobody has taken, each with its number of entries.
 
         What was there before its topic was seen to be made anew is no reason for it to be there.
         """
         for topic, queue_id in sorted(self._queues):
-            begin = self._anew.get(topic, LOG_START)
-            count = sum(place >= begin for place, _, _ in self.take(topic, queue_id).values())
+            begin = self._recreated_at.get(topic, LOG_START)
+            count = sum(place >= begin for place, _, _ in self.pop(topic, queue_id).values())
             if count:
                 yield (topic, queue_id), count
 
 
-def findings(root: Path) -> Iterator[Finding]:
+def findings(root: Path) -> Iterator[VerifyFinding]:
     """Yield all that is to be said of a store, one line each."""
     store = StoreInspection(root)
     for start, end in store.recovered.holes:
-        yield Finding(
+        yield VerifyFinding(
             f"commit log: {end - start} bytes from {start} on are no records; those behind are kept"
         )
     if store.torn_tail_at is not None:
         place = store.torn_tail_at
-        yield Finding(
+        yield VerifyFinding(
             f"commit log: something that is no record at {place}, behind the end; a start wipes it"
         )
     expected = _Expected(store)
     there = set()
     for topic, queue_id, queue in store.queues():
         there.add(topic)
-        wanted = expected.take(topic, queue_id)
+        wanted = expected.pop(topic, queue_id)
         for text in _queue_faults(topic, queue_id, queue, wanted, expected.begin_of(topic)):
-            yield Finding(text)
+            yield VerifyFinding(text)
     deleted: Counter[str] = Counter()
-    for (topic, queue_id), count in expected.left():
+    for (topic, queue_id), count in expected.remaining():
         if topic not in there and not store.is_known(topic):
             deleted[topic] += count
         else:
-            entries = counted(count, "entry", "entries")
-            yield Finding(
+            entries = format_count(count, "entry", "entries")
+            yield VerifyFinding(
                 f"queue {topic}/{queue_id}: missing, with {entries}; a start makes it again"
             )
     for topic, count in deleted.items():
-        held = counted(count, "message is", "messages are")
-        yield Finding(
+        held = format_count(count, "message is", "messages are")
+        yield VerifyFinding(
             f"topic {topic}: deleted by RocketMQ; {held} in the log still, and served again once "
             "rocketpoll's broker has started here",
             is_fault=False,
@@ -159,7 +159,7 @@ def _queue_faults(
         number for number in expected if number not in seen and number >= queue.min_offset
     )
     if missing:
-        lacking = counted(len(missing), "entry is", "entries are")
+        lacking = format_count(len(missing), "entry is", "entries are")
         yield f"queue {topic}/{queue_id}: {lacking} missing, the first {missing[0]}"
 
 
@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (StoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(counted(faults, "fault") if faults else "all is well")
+    print(format_count(faults, "fault") if faults else "all is well")
     return 1 if faults else 0
 
 

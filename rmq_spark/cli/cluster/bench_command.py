@@ -15,35 +15,35 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.numbers import Positive
-from rmq_spark.cli.shell.output import Bytes, output_option, show_document
-from rmq_spark.cli.shell.positions import Kind, Place
-from rmq_spark.cli.shell.queues import spans_from
-from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.cli.shell.numbers import PositiveFloat
+from rmq_spark.cli.shell.output import ByteSize, output_option, show_document
+from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
+from rmq_spark.cli.shell.queues import resolve_ranges
+from rmq_spark.cli.shell.tree import CommandGroup
 from rmq_spark.client.message import Message
-from rmq_spark.errors import RocketPollError, counted
+from rmq_spark.errors import RocketPollError, format_count
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.producer.producer import Producer
 
 _GROUP: Final = "rocketpoll-bench"
-_PATIENCE_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
 _POLL_MS: Final = 100
-_SENT_AT: Final = "sentAt"
+_SENT_AT_PROPERTY: Final = "sentAt"
 
-_Timed: TypeAlias = "Callable[[], list[float]]"
+_TimedStep: TypeAlias = "Callable[[], list[float]]"
 """A step of a measurement, and the seconds that each of its sends took."""
 
-_seconds = click.option("--seconds", type=Positive(), default=10.0,
+_seconds = click.option("--seconds", type=PositiveFloat(), default=10.0,
                         show_default=True, help="How long it sends.")  # fmt: skip
 _bytes = click.option("--bytes", "body_bytes", type=click.IntRange(1, 4 << 20), default=100,
                       show_default=True, help="Bytes of a message's body.")  # fmt: skip
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure how fast a cluster takes and gives messages."""
 
@@ -58,7 +58,7 @@ def bench() -> None:
               metavar="N", help="Requests that wait for their answers at once, where --batch "
               "is 1.")  # fmt: skip
 @output_option
-@connected
+@connection_options
 def produce(
     topic: str,
     seconds: float,
@@ -66,7 +66,7 @@ def produce(
     batch: int,
     in_flight: int,
     output: str,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Send as fast as answers come; show the rate, and the times to the answers."""
     if batch > 1 and in_flight > 1:
@@ -76,7 +76,7 @@ def produce(
     message = Message(topic, random.randbytes(body_bytes))  # noqa: S311  # no secret
     with access.admin() as admin, Producer(_GROUP, instance=admin.instance) as producer:
         admin.route(topic)
-        send, rest = _sender(producer, message, batch, in_flight)
+        send, rest = _sync_sender(producer, message, batch, in_flight)
         started = time.monotonic()
         took = []
         while time.monotonic() < started + seconds:
@@ -84,14 +84,14 @@ def produce(
         took += rest()
         elapsed = time.monotonic() - started
     count = len(took) * batch
-    show_document({**_rates(count, count * body_bytes, elapsed), **_times(took)}, output)
+    show_document({**_rates(count, count * body_bytes, elapsed), **_percentiles(took)}, output)
 
 
 @bench.command(example="rocketpoll bench consume orders")
 @click.argument("topic")
 @output_option
-@connected
-def consume(topic: str, output: str, access: Access) -> None:
+@connection_options
+def consume(topic: str, output: str, access: ClusterAccess) -> None:
     """Read what a topic holds, queue by queue, and show the rate; no group's offsets change."""
     from rmq_spark.client.message import decode_pulled  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415
@@ -99,7 +99,7 @@ def consume(topic: str, output: str, access: Access) -> None:
 
     count = size = 0
     with access.admin() as admin:
-        spans = spans_from(admin.instance, topic, Place(Kind.START), None)
+        spans = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), None)
         started = time.monotonic()
         for queue, address, start, end in spans:
             for chunk in BulkPull(admin.instance.api, address, READER_GROUP, queue, start, end):
@@ -114,54 +114,54 @@ def consume(topic: str, output: str, access: Access) -> None:
 @click.argument("topic")
 @_seconds
 @_bytes
-@click.option("--rate", type=Positive(), default=100.0, show_default=True,
+@click.option("--rate", type=PositiveFloat(), default=100.0, show_default=True,
               help="Messages a second.")  # fmt: skip
 @output_option
-@connected
+@connection_options
 def latency(
-    topic: str, seconds: float, body_bytes: int, rate: float, output: str, access: Access
+    topic: str, seconds: float, body_bytes: int, rate: float, output: str, access: ClusterAccess
 ) -> None:
     """Send at a rate, and show how long messages take until a consumer has them."""
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 
     count = max(int(seconds * rate), 1)
     with access.admin() as admin, Producer(_GROUP, instance=admin.instance) as producer:
-        arrived = _arrivals(admin, topic)
+        arrived = _delivery_latencies(admin, topic)
         next(arrived)  # it reads from here on
         failed: list[RocketPollError] = []
 
         def send() -> None:
             try:
-                _send_at_a_rate(producer, topic, body_bytes, rate, count)
+                _send_at_rate(producer, topic, body_bytes, rate, count)
             except RocketPollError as error:  # which no thread may end with
                 failed.append(error)
 
         sending = threading.Thread(target=send, daemon=True)
         sending.start()
         took: list[float] = []
-        deadline = time.monotonic() + seconds + _PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds + _TIMEOUT_SECONDS
         for each in arrived:
             took += each
             if failed:
                 raise failed[0]
             if len(took) >= count or time.monotonic() > deadline:
                 break
-        sending.join(_PATIENCE_SECONDS)
+        sending.join(_TIMEOUT_SECONDS)
     if not took:
-        sent = counted(count, "message")
+        sent = format_count(count, "message")
         raise Failure(f"none of {sent} has arrived; rocketpoll cluster health says more")
-    show_document({"sent": count, "arrived": len(took), **_times(took)}, output)
+    show_document({"sent": count, "arrived": len(took), **_percentiles(took)}, output)
 
 
-def _sender(
+def _sync_sender(
     producer: Producer, message: Message, batch: int, in_flight: int
-) -> tuple[_Timed, _Timed]:
+) -> tuple[_TimedStep, _TimedStep]:
     """Return what sends once, and what waits for answers that are still to come.
 
     Both give the seconds that sends took until they had their answers.
     """
     if in_flight > 1:
-        return _sender_ahead(producer, message, in_flight)
+        return _async_sender(producer, message, in_flight)
     messages = [message] * batch
 
     def send() -> list[float]:
@@ -175,7 +175,7 @@ def _sender(
     return send, list
 
 
-def _sender_ahead(producer: Producer, message: Message, in_flight: int) -> tuple[_Timed, _Timed]:
+def _async_sender(producer: Producer, message: Message, in_flight: int) -> tuple[_TimedStep, _TimedStep]:
     waiting: deque[tuple[float, Any]] = deque()
 
     def send() -> list[float]:
@@ -184,30 +184,30 @@ def _sender_ahead(producer: Producer, message: Message, in_flight: int) -> tuple
 
     def answered() -> float:
         before, future = waiting.popleft()
-        future.result(_PATIENCE_SECONDS)
+        future.result(_TIMEOUT_SECONDS)
         return time.monotonic() - before
 
     return send, lambda: [answered() for _ in range(len(waiting))]
 
 
-def _send_at_a_rate(
+def _send_at_rate(
     producer: Producer, topic: str, body_bytes: int, rate: float, count: int
 ) -> None:
     body = random.randbytes(body_bytes)  # noqa: S311  # no secret
     started = time.monotonic()
     for number in range(count):
         time.sleep(max(started + number / rate - time.monotonic(), 0))
-        now = {_SENT_AT: repr(time.monotonic())}
+        now = {_SENT_AT_PROPERTY: repr(time.monotonic())}
         producer.send(Message(topic, body, properties=now))
 
 
-def _arrivals(admin: Admin, topic: str) -> Iterator[list[float]]:
+def _delivery_latencies(admin: Admin, topic: str) -> Iterator[list[float]]:
     """Yield once when messages are read, then the seconds that those that came have taken."""
     from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # not for help
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
 
-    spans = spans_from(admin.instance, topic, Place(Kind.END), None)
+    spans = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.END), None)
     consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
     with consumer:
         consumer.assign([span.queue for span in spans])
@@ -217,7 +217,7 @@ def _arrivals(admin: Admin, topic: str) -> Iterator[list[float]]:
         while True:
             found = consumer.poll(_POLL_MS)
             now = time.monotonic()
-            yield [now - float(m.properties[_SENT_AT]) for m in found if _SENT_AT in m.properties]
+            yield [now - float(m.properties[_SENT_AT_PROPERTY]) for m in found if _SENT_AT_PROPERTY in m.properties]
 
 
 def _rates(count: int, size: int, seconds: float) -> dict[str, object]:
@@ -225,13 +225,13 @@ def _rates(count: int, size: int, seconds: float) -> dict[str, object]:
         "messages": count,
         "seconds": round(seconds, 3),
         "messages_per_second": round(count / seconds),
-        "bytes_per_second": Bytes(size / seconds),
+        "bytes_per_second": ByteSize(size / seconds),
     }
 
 
-def _times(took: Sequence[float]) -> dict[str, object]:
+def _percentiles(latencies: Sequence[float]) -> dict[str, object]:
     """Return how long most, and the slowest, have taken, in milliseconds."""
-    ordered = sorted(took)
+    ordered = sorted(latencies)
     if not ordered:
         return {}
     named = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}

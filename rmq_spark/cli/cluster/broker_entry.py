@@ -8,11 +8,11 @@ from __future__ import annotations
 import click
 
 from rmq_spark.cli.cluster.broker_command import run_broker
-from rmq_spark.cli.shell.tree import Verb
+from rmq_spark.cli.shell.tree import CommandWithExample
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     example="rocketpoll broker -c conf/broker.conf flushDiskType=ASYNC_FLUSH",
     add_help_option=False,  # the broker's --help is its own, with this example
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},

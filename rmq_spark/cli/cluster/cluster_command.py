@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import UNHEALTHY
-from rmq_spark.cli.shell.numbers import Positive
-from rmq_spark.cli.shell.output import Row, output_option, show_rows, time_of
-from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.cli.shell.numbers import PositiveFloat
+from rmq_spark.cli.shell.output import Row, output_option, show_rows, local_time
+from rmq_spark.cli.shell.tree import CommandGroup
 from rmq_spark.client.errors import BrokerRefused, ClientError
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
 _MASTER_ID: Final = 0
-_DISK_MAX: Final = 0.85
+_DISK_RATIO_MAX: Final = 0.85
 """Part of a disk from which on RocketMQ deletes files before their time; soon it refuses sends."""
 
 _COLUMNS: Final = (
@@ -34,21 +34,21 @@ _COLUMNS: Final = (
 )
 
 
-class Check(NamedTuple):
+class HealthCheck(NamedTuple):
     """One thing that was looked at; ``remedy`` says what to do if it is not well."""
 
-    what: str
-    found: str
+    subject: str
+    detail: str
     remedy: str | None = None
 
     @property
     def row(self) -> Row:
         """The check as output shows it."""
         state = "ok" if self.remedy is None else "FAIL"
-        return {"check": self.what, "state": state, "found": self.found, "to_mend": self.remedy}
+        return {"check": self.subject, "state": state, "found": self.detail, "to_mend": self.remedy}
 
 
-class Broker(NamedTuple):
+class BrokerStatus(NamedTuple):
     """One broker, and what it says; None if it does not answer, and then why."""
 
     cluster: str | None
@@ -72,44 +72,44 @@ class Broker(NamedTuple):
             return None
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Show the brokers of a cluster, and whether all is well."""
 
 
 @cluster.command(example="rocketpoll cluster info")
 @output_option
-@connected
-def info(output: str, access: Access) -> None:
+@connection_options
+def info(output: str, access: ClusterAccess) -> None:
     """Show all brokers: addresses, versions, rates, disks."""
     with access.admin() as admin:
-        rows = [_row(broker) for broker in asked_brokers(admin)]
-    show_rows(rows, _COLUMNS, output, none="the name servers know no broker")
+        rows = [_row(broker) for broker in query_brokers(admin)]
+    show_rows(rows, _COLUMNS, output, empty_text="the name servers know no broker")
 
 
 @cluster.command(example="rocketpoll cluster health")
 @click.option("--watch", is_flag=True, help="Look again and again, and show what has changed.")
 @click.option("--exit-when-healthy", is_flag=True, help="Look until all is well.")
-@click.option("--interval", type=Positive(0.1), default=2.0, show_default=True,
+@click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @output_option
-@connected
+@connection_options
 def health(
-    output: str, *, watch: bool, exit_when_healthy: bool, interval: float, access: Access
+    output: str, *, watch: bool, exit_when_healthy: bool, interval: float, access: ClusterAccess
 ) -> int:
     """Ask every name server and every broker, and say what is to be mended.
 
     The exit code is 0 if all is well, and 10 if something is not.
     """
-    shown: list[Check] = []
+    shown: list[HealthCheck] = []
     while True:
-        checks = list(_checks(access))
+        checks = list(_check_cluster(access))
         is_healthy = all(check.remedy is None for check in checks)
         if checks != shown:
             if shown and sys.stdout.isatty():
                 click.clear()
             rows = [check.row for check in checks]
-            show_rows(rows, ["check", "state", "found", "to_mend"], output, none="nothing found")
+            show_rows(rows, ["check", "state", "found", "to_mend"], output, empty_text="nothing found")
             sys.stdout.flush()
             shown = checks
         if is_healthy and (exit_when_healthy or not watch):
@@ -119,64 +119,64 @@ def health(
         time.sleep(interval)
 
 
-def _checks(access: Access) -> Iterator[Check]:
-    brokers: dict[str, Broker] = {}
+def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
+    brokers: dict[str, BrokerStatus] = {}
     for address in filter(None, access.name_servers.split(";")):
         what = f"name server {address}"
         try:
-            with Access({**access.settings, "namesrv": address}).admin() as admin:
-                found = asked_brokers(admin)
+            with ClusterAccess({**access.settings, "namesrv": address}).admin() as admin:
+                found = query_brokers(admin)
         except ClientError as error:
-            yield Check(
+            yield HealthCheck(
                 what, " ".join(str(error).split()), "start it, or leave it out of --namesrv"
             )
             continue
-        yield Check(what, f"answers, and knows {counted(len(found), 'broker')}")
+        yield HealthCheck(what, f"answers, and knows {format_count(len(found), 'broker')}")
         brokers.update({broker.address: broker for broker in found})
     if not brokers:
-        yield Check("brokers", "none is known", "start one that registers there")
+        yield HealthCheck("brokers", "none is known", "start one that registers there")
     for broker in brokers.values():
-        yield from checks_of(broker)
+        yield from check_broker(broker)
     names = {broker.name for broker in brokers.values()}
     masters = {broker.name for broker in brokers.values() if broker.broker_id == _MASTER_ID}
     for name in sorted(names - masters):
-        yield Check(f"broker {name}", "it has slaves only", "start its master: nobody can write")
+        yield HealthCheck(f"broker {name}", "it has slaves only", "start its master: nobody can write")
 
 
-def checks_of(broker: Broker) -> Iterator[Check]:
+def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     """Yield the checks of one broker, by what it has said of itself."""
     what = f"broker {broker.title}"
     if broker.info is None:
-        yield Check(what, broker.fault or "does not answer", f"start it at {broker.address} again")
+        yield HealthCheck(what, broker.fault or "does not answer", f"start it at {broker.address} again")
         return
     version = broker.fault or f"version {_version(broker.info)}"
-    yield Check(what, f"{broker.address} answers, {version}")
+    yield HealthCheck(what, f"{broker.address} answers, {version}")
     failure = broker.info.get("storeFailure")
     if failure:
-        yield Check(f"{what}: store", failure, "see the broker's log")
+        yield HealthCheck(f"{what}: store", failure, "see the broker's log")
     loss = broker.info.get("recentLoss")
     if loss is not None:
         remedy = "free or enlarge its disk, then check the groups named here"
         found = loss or (
             "no message was deleted before its time in the last hour, or since the broker started"
         )
-        yield Check(f"{what}: retention", found, remedy if loss else None)
+        yield HealthCheck(f"{what}: retention", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
         remedy = "free some: rocketpoll topic list --sizes shows what fills it"
-        yield Check(f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_MAX else None)
+        yield HealthCheck(f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_RATIO_MAX else None)
 
 
-def asked_brokers(admin: Admin) -> list[Broker]:
+def query_brokers(admin: Admin) -> list[BrokerStatus]:
     """Return all brokers, masters and slaves, each with what it says of itself."""
     return [
-        _asked(admin, Broker(data.cluster, name, number, address, None))
+        _query_broker(admin, BrokerStatus(data.cluster, name, number, address, None))
         for name, data in sorted(admin.cluster_info().broker_addr_table.items())
         for number, address in sorted(data.broker_addrs.items())
     ]
 
 
-def _asked(admin: Admin, broker: Broker) -> Broker:
+def _query_broker(admin: Admin, broker: BrokerStatus) -> BrokerStatus:
     try:
         return broker._replace(info=admin.broker_info(broker.address))
     except BrokerRefused as error:  # as RocketMQ does in its first seconds, without any figures yet
@@ -185,7 +185,7 @@ def _asked(admin: Admin, broker: Broker) -> Broker:
         return broker._replace(fault=" ".join(str(error).split()))
 
 
-def _row(broker: Broker) -> Row:
+def _row(broker: BrokerStatus) -> Row:
     found = broker.info or {}
     now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
     disk = broker.number("commitLogDiskRatio")
@@ -199,10 +199,10 @@ def _row(broker: Broker) -> Row:
         "out_per_s": broker.number("getTransferredTps") or broker.number("getTransferedTps"),
         "messages_today": None if now is None or morning is None else int(now - morning),
         "disk": None if disk is None else f"{disk:.0%}",
-        "since": time_of(int(broker.number("bootTimestamp") or 0)),
+        "since": local_time(int(broker.number("bootTimestamp") or 0)),
         "state": broker.fault or "answers",
     }
 
 
-def _version(found: Mapping[str, str]) -> str | None:
-    return found.get("brokerVersionDesc")
+def _version(info: Mapping[str, str]) -> str | None:
+    return info.get("brokerVersionDesc")

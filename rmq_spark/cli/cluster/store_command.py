@@ -15,8 +15,8 @@ import click
 import orjson
 
 from rmq_spark.cli.shell.failures import UNHEALTHY, Failure
-from rmq_spark.cli.shell.output import Bytes, output_option, show_document, time_of, write_text
-from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.cli.shell.output import ByteSize, output_option, show_document, local_time, write_text
+from rmq_spark.cli.shell.tree import CommandGroup
 
 _PROGRAM: Final = Path(__file__).resolve().parents[3] / "rocketpoll" / "start_store.py"
 
@@ -25,7 +25,7 @@ _directory = click.argument(
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Look into the directory of a store (storePathRootDir), ours or a RocketMQ broker's."""
 
@@ -37,7 +37,7 @@ def store() -> None:
 def dump(directory: Path, limit: int) -> None:
     """Print files, the last records, and the last entries of each queue."""
     with subprocess.Popen(  # noqa: S603  # our own program
-        [*_tool("dump"), str(directory), f"--limit={limit}"],
+        [*_tool_command("dump"), str(directory), f"--limit={limit}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -45,7 +45,7 @@ def dump(directory: Path, limit: int) -> None:
         for line in tool.stdout or ():
             write_text(line)
         _, said = tool.communicate()
-    _check(tool.returncode, said)
+    _raise_if_failed(tool.returncode, said)
 
 
 @store.command(example="rocketpoll store verify ~/store")
@@ -56,12 +56,12 @@ def verify(directory: Path) -> int:
     The exit code is 10 if something is not as it should be.
     """
     done = subprocess.run(  # noqa: S603  # our own program
-        [*_tool("verify"), str(directory)], capture_output=True, text=True, check=False
+        [*_tool_command("verify"), str(directory)], capture_output=True, text=True, check=False
     )
     write_text(done.stdout)
     if done.returncode and done.stdout and not done.stderr:
         return UNHEALTHY
-    _check(done.returncode, done.stderr)
+    _raise_if_failed(done.returncode, done.stderr)
     return 0
 
 
@@ -71,36 +71,36 @@ def verify(directory: Path) -> int:
 def stat(directory: Path, output: str) -> None:
     """Count messages and bytes by topic, the greatest first; the whole log is read for it."""
     done = subprocess.run(  # noqa: S603  # our own program
-        [*_tool("stat"), str(directory)], capture_output=True, text=True, check=False
+        [*_tool_command("stat"), str(directory)], capture_output=True, text=True, check=False
     )
-    _check(done.returncode, done.stderr)
+    _raise_if_failed(done.returncode, done.stderr)
     found: dict[str, Any] = orjson.loads(done.stdout)
     rows = [
         {
             "topic": count["topic"],
             "queues": count["queues"],
             "messages": count["messages"],
-            "bytes": Bytes(count["bytes"]),
-            "first_stored": time_of(count["first_stored_ms"]),
-            "last_stored": time_of(count["last_stored_ms"]),
+            "bytes": ByteSize(count["bytes"]),
+            "first_stored": local_time(count["first_stored_ms"]),
+            "last_stored": local_time(count["last_stored_ms"]),
         }
         for count in found.pop("topics")
     ]
     fields = {
-        name: Bytes(value) if name.endswith("_bytes") else value for name, value in found.items()
+        name: ByteSize(value) if name.endswith("_bytes") else value for name, value in found.items()
     }
     if output == "table" and not found["was_stopped_in_order"]:
         fields["was_stopped_in_order"] = "no: it runs, or was killed"
     show_document({"directory": str(directory), **fields, "topics": rows}, output)
 
 
-def _tool(name: str) -> list[str]:
+def _tool_command(name: str) -> list[str]:
     """Return the command line of a tool of this installation, in any working directory."""
     return [sys.executable, str(_PROGRAM), name]
 
 
-def _check(code: int, said: str) -> None:
+def _raise_if_failed(code: int, stderr: str) -> None:
     """Raise a Failure with the last words of a tool that has failed."""
     if code:
-        words = said.strip().splitlines()
+        words = stderr.strip().splitlines()
         raise Failure(words[-1] if words else f"the tool has ended with {code}")

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rmq_spark.cli.cluster.cluster_command import Broker, asked_brokers
-from rmq_spark.cli.cluster.topic_command import is_rocketmqs
-from rmq_spark.cli.shell.connection import Access, connected
-from rmq_spark.cli.shell.numbers import Positive
-from rmq_spark.cli.shell.output import Row, json_line, table_of, text_lines
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.cluster.cluster_command import BrokerStatus, query_brokers
+from rmq_spark.cli.cluster.topic_command import is_internal_topic
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.numbers import PositiveFloat
+from rmq_spark.cli.shell.output import Row, json_line, rich_table, text_lines
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.wire.names import RETRY_PREFIX, is_system_group
 
 if TYPE_CHECKING:
@@ -45,34 +45,34 @@ _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-class Look(NamedTuple):
+class ClusterSample(NamedTuple):
     """A look at the cluster, at a moment of the monotonic clock (in seconds).
 
     Attributes:
-        at: The moment.
+        sampled_at: The moment.
         brokers: All brokers, each with what it says.
         ends: By topic, the sum of the ends of its queues, and the messages that it holds.
         groups: By group, the sum of its offsets, the messages behind, and its members.
     """
 
-    at: float
-    brokers: Sequence[Broker]
+    sampled_at: float
+    brokers: Sequence[BrokerStatus]
     ends: Mapping[str, tuple[int, int]]
     groups: Mapping[str, tuple[int, int, int]]
 
 
 @click.command(
-    cls=Verb, context_settings=HELP_SETTINGS, example="rocketpoll top -n 1 --interval 0.5"
+    cls=CommandWithExample, context_settings=HELP_SETTINGS, example="rocketpoll top -n 1 --interval 0.5"
 )
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N tables.")
-@click.option("--interval", type=Positive(0.1), default=2.0, show_default=True,
+@click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=15, show_default=True, metavar="N",
               help="Most topics, and most groups, to show.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="Tables, or a line of JSON for each look.")  # fmt: skip
-@connected
-def top(count: int | None, interval: float, rows: int, output: str, access: Access) -> None:
+@connection_options
+def top(count: int | None, interval: float, rows: int, output: str, access: ClusterAccess) -> None:
     """Show rates and lags live: brokers, the busiest topics, the groups that are most behind.
 
     Rates of brokers are their own; those of topics and groups are counted between two looks.
@@ -81,7 +81,7 @@ def top(count: int | None, interval: float, rows: int, output: str, access: Acce
     with access.admin() as admin, _screen() if is_live else nullcontext() as screen:
         for number, tables in enumerate(_tables(admin, interval, rows), 1):
             if screen is not None:
-                screen.update(_rendered(tables), refresh=True)
+                screen.update(_render(tables), refresh=True)
             elif output == "json":
                 sys.stdout.write(json_line(tables).decode())
             else:
@@ -92,62 +92,62 @@ def top(count: int | None, interval: float, rows: int, output: str, access: Acce
                 return
 
 
-def rates(before: Look, now: Look, rows: int) -> dict[str, list[Row]]:
+def rate_tables(previous: ClusterSample, current: ClusterSample, rows_max: int) -> dict[str, list[Row]]:
     """Return the tables to show: what has happened between two looks."""
-    seconds = max(now.at - before.at, 0.001)
+    seconds = max(current.sampled_at - previous.sampled_at, 0.001)
     topics = [
         {
             "topic": topic,
-            "in_per_s": (end - before.ends.get(topic, (end, 0))[0]) / seconds,
+            "in_per_s": (end - previous.ends.get(topic, (end, 0))[0]) / seconds,
             "messages": messages,
         }
-        for topic, (end, messages) in now.ends.items()
+        for topic, (end, messages) in current.ends.items()
     ]
     groups = [
         {
             "group": group,
             "members": members,
-            "out_per_s": (consumed - before.groups.get(group, (consumed, 0, 0))[0]) / seconds,
+            "out_per_s": (consumed - previous.groups.get(group, (consumed, 0, 0))[0]) / seconds,
             "behind": behind,
         }
-        for group, (consumed, behind, members) in now.groups.items()
+        for group, (consumed, behind, members) in current.groups.items()
     ]
     topics.sort(key=lambda row: (-_number(row["in_per_s"]), row["topic"]))
     groups.sort(key=lambda row: (-_number(row["behind"]), row["group"]))
     return {
-        "brokers": [_broker_row(broker) for broker in now.brokers],
-        "topics": list(topics[:rows]),
-        "groups": list(groups[:rows]),
+        "brokers": [_broker_row(broker) for broker in current.brokers],
+        "topics": list(topics[:rows_max]),
+        "groups": list(groups[:rows_max]),
     }
 
 
-def _tables(admin: Admin, interval: float, rows: int) -> Iterator[dict[str, list[Row]]]:
-    before = _look(admin)
+def _tables(admin: Admin, interval: float, rows_max: int) -> Iterator[dict[str, list[Row]]]:
+    before = _sample(admin)
     for _ in numbers():
         time.sleep(interval)
-        now = _look(admin)
-        yield rates(before, now, rows)
+        now = _sample(admin)
+        yield rate_tables(before, now, rows_max)
         before = now
 
 
-def _look(admin: Admin) -> Look:
-    from rmq_spark.client.admin.broker_report import read_broker  # noqa: PLC0415  # not for help
+def _sample(admin: Admin) -> ClusterSample:
+    from rmq_spark.client.admin.broker_report import read_broker_report  # noqa: PLC0415  # not for help
 
-    brokers = asked_brokers(admin)
+    brokers = query_brokers(admin)
     own = {name for broker in brokers for name in (broker.name, broker.cluster) if name}
     addresses = admin.masters().values()
-    reports = [read_broker(admin, address, with_times=False) for address in addresses]
+    reports = [read_broker_report(admin, address, with_times=False) for address in addresses]
     ends: dict[str, tuple[int, int]] = {}
     groups: dict[str, tuple[int, int, int]] = {}
     for report in reports:
         _add_topics(report, own, ends)
         _add_groups(report, groups)
-    return Look(time.monotonic(), brokers, ends, groups)
+    return ClusterSample(time.monotonic(), brokers, ends, groups)
 
 
-def _add_topics(report: BrokerReport, own: set[str], ends: dict[str, tuple[int, int]]) -> None:
+def _add_topics(report: BrokerReport, system_names: set[str], ends: dict[str, tuple[int, int]]) -> None:
     for each in report.topics:
-        if not is_rocketmqs(each.topic, own):
+        if not is_internal_topic(each.topic, system_names):
             end, held = ends.get(each.topic, (0, 0))
             ends[each.topic] = (end + each.end, held + each.end - each.begin)
 
@@ -165,7 +165,7 @@ def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -
             groups[each.group] = (consumed + each.consumed, behind + each.messages, members)
 
 
-def _broker_row(broker: Broker) -> Row:
+def _broker_row(broker: BrokerStatus) -> Row:
     info = broker.info or {}
     return {
         "broker": broker.title,
@@ -188,7 +188,7 @@ def _screen() -> Any:
     return Live(screen=True, auto_refresh=False)
 
 
-def _rendered(tables: Mapping[str, Sequence[Row]]) -> Any:
+def _render(tables: Mapping[str, Sequence[Row]]) -> Any:
     from rich.console import Group  # noqa: PLC0415  # only in a terminal
 
-    return Group(*(table_of(found, _COLUMNS[name], name) for name, found in tables.items()))
+    return Group(*(rich_table(found, _COLUMNS[name], name) for name, found in tables.items()))

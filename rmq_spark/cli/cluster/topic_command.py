@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import (
-    Bytes,
+    ByteSize,
     Row,
     output_option,
     show_document,
     show_rows,
-    time_of,
+    local_time,
     write_text,
 )
-from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.cli.shell.tree import CommandGroup
 from rmq_spark.client.errors import RouteNotFound
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
@@ -47,7 +47,7 @@ _cluster = click.option("--cluster", metavar="NAME", help="Only the masters of t
 _count = click.IntRange(1, _QUEUES_MAX)
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, change and look at topics."""
 
@@ -59,14 +59,14 @@ def topic() -> None:
 @_perm
 @_attributes
 @_cluster
-@connected
+@connection_options
 def create(
     name: str,
     queues: int,
     perm: str | None,
     attributes: tuple[str, ...],
     cluster: str | None,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Create a topic on all masters.
 
@@ -77,11 +77,11 @@ def create(
         read_queue_nums=queues,
         write_queue_nums=queues,
         perm=_PERMS[perm or "rw"],
-        attributes=_parsed(attributes) or None,
+        attributes=_parse_attributes(attributes) or None,
     )
     with access.admin() as admin:
         masters = admin.masters(cluster)
-        have_it = _brokers_with(admin, name) & masters.keys()
+        have_it = _brokers_of_topic(admin, name) & masters.keys()
         if have_it == masters.keys():
             raise Failure(
                 f"{name} is there already: rocketpoll topic describe {name} shows it, "
@@ -89,7 +89,7 @@ def create(
             )
         admin.create_topic(name, cluster=cluster, config=config)
     places = ", ".join(masters)
-    write_text(f"created {name} with {counted(queues, 'queue')} on {places}\n")
+    write_text(f"created {name} with {format_count(queues, 'queue')} on {places}\n")
 
 
 @topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")
@@ -100,7 +100,7 @@ def create(
 @_perm
 @_attributes
 @output_option
-@connected
+@connection_options
 def alter(
     name: str,
     queues: int | None,
@@ -109,7 +109,7 @@ def alter(
     perm: str | None,
     attributes: tuple[str, ...],
     output: str,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Change settings of a topic, and show them before and after.
 
@@ -127,12 +127,12 @@ def alter(
                 read_queue_nums=read or old.read_queue_nums,
                 write_queue_nums=write or old.write_queue_nums,
                 perm=old.perm if perm is None else _PERMS[perm],
-                attributes=_parsed(attributes) or None,  # those that are not named stay
+                attributes=_parse_attributes(attributes) or None,  # those that are not named stay
             )
             admin.create_topic(name, broker_name=broker, config=new)
             shown = replace(new, attributes={**(old.attributes or {}), **(new.attributes or {})})
             rows += [_setting_row(broker, "before", old), _setting_row(broker, "after", shown)]
-    show_rows(rows, list(rows[0]), output, none="no broker has it")
+    show_rows(rows, list(rows[0]), output, empty_text="no broker has it")
 
 
 @topic.command("list", example="rocketpoll topic list --sizes")
@@ -141,8 +141,8 @@ def alter(
 @click.option("--all", "with_all", is_flag=True, help="RocketMQ's own topics, too, and those of "
               "retries and dead letters.")  # fmt: skip
 @output_option
-@connected
-def list_topics(*, sizes: bool, with_all: bool, output: str, access: Access) -> None:
+@connection_options
+def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAccess) -> None:
     """List all topics, with their queues.
 
     --sizes tells which topic fills the disk. The bytes are estimated by the first and last messages
@@ -153,7 +153,7 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: Access) -> 
         own = {*tables, *admin.cluster_info().cluster_addr_table}
         names = sorted({name for table in tables.values() for name in table})
         if not with_all:
-            names = [name for name in names if not is_rocketmqs(name, own)]
+            names = [name for name in names if not is_internal_topic(name, own)]
         rows = [_list_row(name, tables) for name in names]
         if sizes:
             rows = [{**row, **_size_of(admin, str(row["topic"]))} for row in rows]
@@ -161,14 +161,14 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: Access) -> 
     columns = ["topic", "brokers", "queues", "perm"]
     if sizes:
         columns += ["messages", "bytes", "last_stored"]
-    show_rows(rows, columns, output, none="no topics; rocketpoll topic create NAME makes one")
+    show_rows(rows, columns, output, empty_text="no topics; rocketpoll topic create NAME makes one")
 
 
 @topic.command(example="rocketpoll topic describe orders")
 @click.argument("name", metavar="TOPIC")
 @output_option
-@connected
-def describe(name: str, output: str, access: Access) -> None:
+@connection_options
+def describe(name: str, output: str, access: ClusterAccess) -> None:
     """Show settings and queues of a topic, and the groups that consume it."""
     with access.admin() as admin:
         configs = admin.topic_configs(name)
@@ -180,8 +180,8 @@ def describe(name: str, output: str, access: Access) -> None:
     document = {
         "topic": name,
         "messages": size.messages,
-        "bytes": Bytes(size.stored_bytes),
-        "last_stored": time_of(size.last_timestamp),
+        "bytes": ByteSize(size.stored_bytes),
+        "last_stored": local_time(size.last_timestamp),
         "queues": [
             {
                 "broker": queue.broker_name,
@@ -189,7 +189,7 @@ def describe(name: str, output: str, access: Access) -> None:
                 "first": held.min_offset,
                 "end": held.max_offset,
                 "messages": held.max_offset - held.min_offset,
-                "last_stored": time_of(held.last_update_timestamp),
+                "last_stored": local_time(held.last_update_timestamp),
             }
             for queue, held in offsets.items()
         ],
@@ -205,24 +205,24 @@ def describe(name: str, output: str, access: Access) -> None:
 @click.argument("name", metavar="TOPIC")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_cluster
-@connected
-def delete(name: str, *, yes: bool, cluster: str | None, access: Access) -> None:
+@connection_options
+def delete(name: str, *, yes: bool, cluster: str | None, access: ClusterAccess) -> None:
     """Delete a topic, with its messages, from all masters and name servers."""
     with access.admin() as admin:
         offsets = admin.topic_offsets(name).values()
         held = sum(each.max_offset - each.min_offset for each in offsets)
-        confirm(f"delete {name} with {counted(held, 'message')}", yes=yes)
+        confirm(f"delete {name} with {format_count(held, 'message')}", yes=yes)
         admin.delete_topic(name, cluster)
-    write_text(f"deleted {name} with {counted(held, 'message')}\n")
+    write_text(f"deleted {name} with {format_count(held, 'message')}\n")
 
 
-def confirm(what: str, *, yes: bool, show: Callable[[], None] | None = None) -> None:
+def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None = None) -> None:
     """Ask whether to do something that cannot be undone.
 
     Args:
-        what: What it does, such as ``delete orders``.
+        action: What it does, such as ``delete orders``.
         yes: Whether the answer is given already.
-        show: Function that prints details above the question.
+        show_details: Function that prints details above the question.
 
     Raises:
         click.UsageError: The question cannot be asked here.
@@ -231,22 +231,22 @@ def confirm(what: str, *, yes: bool, show: Callable[[], None] | None = None) -> 
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"this would {what}, and stdin is no terminal to ask on: add --yes")
-    if show is not None:
-        show()
+        raise click.UsageError(f"this would {action}, and stdin is no terminal to ask on: add --yes")
+    if show_details is not None:
+        show_details()
         sys.stdout.flush()
-    if not click.confirm(f"{what}?", err=True):
+    if not click.confirm(f"{action}?", err=True):
         raise Failure("nothing was changed")
 
 
-def _brokers_with(admin: Admin, name: str) -> frozenset[str]:
+def _brokers_of_topic(admin: Admin, name: str) -> frozenset[str]:
     try:
         return frozenset(admin.topic_configs(name))
     except RouteNotFound:
         return frozenset()
 
 
-def _parsed(attributes: Sequence[str]) -> dict[str, str]:
+def _parse_attributes(attributes: Sequence[str]) -> dict[str, str]:
     found = {}
     for text in attributes:
         name, equals, value = text.partition("=")
@@ -256,10 +256,10 @@ def _parsed(attributes: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _setting_row(broker: str, when: str | None, config: TopicConfig) -> dict[str, object]:
+def _setting_row(broker: str, label: str | None, config: TopicConfig) -> dict[str, object]:
     return {
         "broker": broker,
-        **({} if when is None else {"settings": when}),
+        **({} if label is None else {"settings": label}),
         "read_queues": config.read_queue_nums,
         "write_queues": config.write_queue_nums,
         "perm": perm_text(config.perm),
@@ -273,10 +273,10 @@ def perm_text(perm: int) -> str:
     return next((text for text, bits in _PERMS.items() if bits == perm & 6), "none")
 
 
-def is_rocketmqs(name: str, own: set[str]) -> bool:
+def is_internal_topic(name: str, system_names: set[str]) -> bool:
     """Return whether a topic is not one that users made: a broker's, a cluster's, a group's."""
     is_of_group = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    return is_of_group or is_system_topic(name) or name.removesuffix("_REPLY_TOPIC") in own
+    return is_of_group or is_system_topic(name) or name.removesuffix("_REPLY_TOPIC") in system_names
 
 
 def _list_row(name: str, tables: Mapping[str, Mapping[str, TopicConfig]]) -> dict[str, object]:
@@ -296,8 +296,8 @@ def _size_of(admin: Admin, name: str) -> Row:
         return {"messages": None, "bytes": None, "last_stored": None}
     return {
         "messages": size.messages,
-        "bytes": Bytes(size.stored_bytes),
-        "last_stored": time_of(size.last_timestamp),
+        "bytes": ByteSize(size.stored_bytes),
+        "last_stored": local_time(size.last_timestamp),
     }
 
 

@@ -13,15 +13,15 @@ from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.html import Child, Html, el, join
 
-SHOWN_BYTES: Final = 64 * 1024
+SHOWN_BYTES_MAX: Final = 64 * 1024
 _JSON_BYTES_MAX: Final = 1024 * 1024
 """A body up to this size is looked at for JSON; a larger one is text."""
 
-_HEX_BYTES: Final = 4 * 1024
+_HEX_BYTES_MAX: Final = 4 * 1024
 _HEX_WIDTH: Final = 16
 _INDENT: Final = "  "
-_PREVIEW_CHARACTERS: Final = 160
-_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_PREVIEW_CHARACTERS_MAX: Final = 160
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 class BodyView(NamedTuple):
@@ -35,35 +35,35 @@ class BodyView(NamedTuple):
     shown_bytes: int | None
 
 
-def view(body: bytes, fault: str | None = None) -> BodyView:
+def render_body(body: bytes, fault: str | None = None) -> BodyView:
     """Return a body as a page shows it; of a message with a fault, the fault and the bytes."""
     if fault is not None:
-        shown = None if len(body) <= _HEX_BYTES else _HEX_BYTES
-        lines = "\n".join(_hex(body[:_HEX_BYTES]))
+        shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
+        lines = "\n".join(_hex_lines(body[:_HEX_BYTES_MAX]))
         said = el("p.notice", f"This message cannot be read: {fault}. These are its stored bytes:")
         return BodyView("stored bytes", join(said, el("pre.body.hex", lines)), shown)
     document = _json_of(body)
     if document is not None:
-        pieces, is_whole = _indented(document)
-        return BodyView("JSON", el("pre.body", pieces), None if is_whole else SHOWN_BYTES)
-    text = text_of(body[:SHOWN_BYTES], is_whole=len(body) <= SHOWN_BYTES)
+        pieces, is_whole = _indent_json(document)
+        return BodyView("JSON", el("pre.body", pieces), None if is_whole else SHOWN_BYTES_MAX)
+    text = text_of(body[:SHOWN_BYTES_MAX], is_whole=len(body) <= SHOWN_BYTES_MAX)
     if text is not None:
-        cut_at = None if len(body) <= SHOWN_BYTES else SHOWN_BYTES
+        cut_at = None if len(body) <= SHOWN_BYTES_MAX else SHOWN_BYTES_MAX
         return BodyView("text", el("pre.body", text), cut_at)
-    shown = None if len(body) <= _HEX_BYTES else _HEX_BYTES
-    return BodyView("bytes", el("pre.body.hex", "\n".join(_hex(body[:_HEX_BYTES]))), shown)
+    shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
+    return BodyView("bytes", el("pre.body.hex", "\n".join(_hex_lines(body[:_HEX_BYTES_MAX]))), shown)
 
 
-def preview(body: bytes, fault: str | None = None) -> str:
+def preview_body(body: bytes, fault: str | None = None) -> str:
     """Return the beginning of a body on one line; of a message with a fault, the fault."""
     if fault is not None:
         return f"cannot be read: {fault}"
-    head = body[: 4 * _PREVIEW_CHARACTERS]
+    head = body[: 4 * _PREVIEW_CHARACTERS_MAX]
     text = text_of(head, is_whole=len(head) == len(body))
     if text is None:
-        return head[: _PREVIEW_CHARACTERS // 3].hex(" ")
+        return head[: _PREVIEW_CHARACTERS_MAX // 3].hex(" ")
     line = " ".join(text.split())
-    return line if len(line) <= _PREVIEW_CHARACTERS else f"{line[:_PREVIEW_CHARACTERS]}..."
+    return line if len(line) <= _PREVIEW_CHARACTERS_MAX else f"{line[:_PREVIEW_CHARACTERS_MAX]}..."
 
 
 def text_of(head: bytes, *, is_whole: bool) -> str | None:
@@ -87,13 +87,13 @@ def _json_of(body: bytes) -> str | None:
     return text
 
 
-def _indented(document: str) -> tuple[list[Child], bool]:
+def _indent_json(document: str) -> tuple[list[Child], bool]:
     """Return JSON line by line and coloured, and whether that is all of it.
 
     Its own words are laid out anew, so that digits and repeated names stay as they were sent.
     """
     pieces: list[Child] = []
-    words = [found[0] for found in _WORD.finditer(document)]
+    words = [found[0] for found in _JSON_TOKEN.finditer(document)]
     depth = length = 0
     for at, word in enumerate(words):
         behind = words[at + 1] if at + 1 < len(words) else ""
@@ -113,21 +113,21 @@ def _indented(document: str) -> tuple[list[Child], bool]:
         elif word == ":":
             piece = ": "
         else:
-            piece = el(f"span.json-{_kind(word, behind)}", word[: SHOWN_BYTES - length])
+            piece = el(f"span.json-{_token_kind(word, behind)}", word[: SHOWN_BYTES_MAX - length])
         pieces.append(piece)
         length += len(piece) if isinstance(piece, str) else len(word)
-        if length > SHOWN_BYTES:
+        if length > SHOWN_BYTES_MAX:
             return pieces, False
     return pieces, True
 
 
-def _kind(word: str, behind: str) -> str:
+def _token_kind(word: str, next_word: str) -> str:
     if not word.startswith('"'):
         return "word"
-    return "key" if behind == ":" else "text"
+    return "key" if next_word == ":" else "text"
 
 
-def _hex(body: bytes) -> Iterator[str]:
+def _hex_lines(body: bytes) -> Iterator[str]:
     for at in range(0, len(body), _HEX_WIDTH):
         piece = body[at : at + _HEX_WIDTH]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)

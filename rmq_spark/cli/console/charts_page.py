@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rmq_spark.cli.cluster.cluster_command import asked_brokers
-from rmq_spark.cli.console.charts import Showing, chart
+from rmq_spark.cli.cluster.cluster_command import query_brokers
+from rmq_spark.cli.console.charts import ValueFormat, chart
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.html import Html, el
 from rmq_spark.cli.console.overview_page import (
-    groups_asked,
+    group_limit_hint,
     most_behind,
-    watched_brokers,
-    watched_groups,
+    broker_history,
+    group_lag_history,
 )
-from rmq_spark.cli.console.parts import card, live, rate, size
+from rmq_spark.cli.console.parts import card, live_region, rate, size
 from rmq_spark.cli.console.visit import Visit
 
-_PARTS: Final = ("disk",)
+_RATIOS: Final = ("disk",)
 """Figures that are parts of a whole: their scale ends at all of it."""
 
-_KINDS: Final[Mapping[str, tuple[str, Showing]]] = {
+_BROKER_CHARTS: Final[Mapping[str, tuple[str, ValueFormat]]] = {
     "in": ("Messages in", rate),
     "out": ("Messages out", rate),
     "disk": ("Disk in use", lambda part: f"{part:.0%}"),
@@ -33,8 +33,8 @@ _KINDS: Final[Mapping[str, tuple[str, Showing]]] = {
 
 def charts(visit: Visit) -> Page:
     """Return the page with charts of all brokers and of groups."""
-    brokers = asked_brokers(visit.admin)
-    points = watched_brokers(visit, brokers)
+    brokers = query_brokers(visit.admin)
+    points = broker_history(visit, brokers)
     parts = [
         card(
             broker.title,
@@ -45,9 +45,9 @@ def charts(visit: Visit) -> Page:
                         title,
                         points[f"{broker.title} {name}"],
                         showing,
-                        full=1.0 if name in _PARTS else None,
+                        scale_max=1.0 if name in _RATIOS else None,
                     )
-                    for name, (title, showing) in _KINDS.items()
+                    for name, (title, showing) in _BROKER_CHARTS.items()
                     if f"{broker.title} {name}" in points
                 ),
             ),
@@ -57,17 +57,17 @@ def charts(visit: Visit) -> Page:
     says = el("p.hint", "A point every 5 seconds while a browser shows a chart, 20 minutes in all. "
               "For more than that, have Prometheus read the broker, or run "
               f"{visit.access.command('exporter')}.")  # fmt: skip
-    return Page("Charts", live("charts", parts, _groups(visit), says), "charts")
+    return Page("Charts", live_region("charts", parts, _group_charts(visit), says), "charts")
 
 
-def _groups(visit: Visit) -> Html | None:
-    series = watched_groups(visit)
+def _group_charts(visit: Visit) -> Html | None:
+    series = group_lag_history(visit)
     behind = most_behind(series)
     if not behind:
         return None
-    cards = (chart(name, series[name], _whole) for name in behind)
-    return card("Groups most behind", el("div.charts", cards), groups_asked(visit, series))
+    cards = (chart(name, series[name], _format_count) for name in behind)
+    return card("Groups most behind", el("div.charts", cards), group_limit_hint(visit, series))
 
 
-def _whole(count: float) -> str:
+def _format_count(count: float) -> str:
     return f"{count:,.0f}"

@@ -10,55 +10,55 @@ from http import HTTPStatus
 from typing import Final
 
 from rmq_spark.cli.console.frame import Page
-from rmq_spark.cli.console.guard import Refused
+from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.html import Child, Html, el, join, path
 from rmq_spark.cli.console.parts import (
-    NOTHING_YET,
-    Column,
-    Row,
+    NO_VALUE,
+    HtmlTableColumn,
+    HtmlTableRow,
     badge,
     card,
-    empty,
+    empty_state,
     figures,
-    live,
-    number,
+    live_region,
+    number_text,
     table,
-    trouble,
-    when,
+    alert,
+    age,
 )
 from rmq_spark.cli.console.visit import Visit, queue_text, topic_path
-from rmq_spark.cli.spark.checkpoint_lag import QueryPlace, last_written, places_of, total_behind
+from rmq_spark.cli.spark.checkpoint_lag import QueryPosition, latest_batch, query_positions, total_behind
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint
 
-_BATCHES: Final = 20
-_LIST: Final = (
-    Column("Directory", "grow"),
-    Column("Last batch", "number"),
-    Column("Began", "number"),
-    Column("Behind", "number"),
+_BATCHES_SHOWN: Final = 20
+_LIST_COLUMNS: Final = (
+    HtmlTableColumn("Directory", "grow"),
+    HtmlTableColumn("Last batch", "number"),
+    HtmlTableColumn("Began", "number"),
+    HtmlTableColumn("Behind", "number"),
 )
-_QUEUES: Final = (
-    Column("Source", "wide"),
-    Column("Topic", "grow"),
-    Column("Queue"),
-    Column("Next", "number"),
-    Column("End", "number.wide"),
-    Column("Behind", "number"),
-    Column("Last read was stored", "number.wide"),
+_QUEUE_COLUMNS: Final = (
+    HtmlTableColumn("Source", "wide"),
+    HtmlTableColumn("Topic", "grow"),
+    HtmlTableColumn("Queue"),
+    HtmlTableColumn("Next", "number"),
+    HtmlTableColumn("End", "number.wide"),
+    HtmlTableColumn("Behind", "number"),
+    HtmlTableColumn("Last read was stored", "number.wide"),
 )
-_HISTORY: Final = (
-    Column("Batch", "number"),
-    Column("Began", "grow"),
-    Column("State"),
-    Column("Messages in it", "number"),
+_BATCH_COLUMNS: Final = (
+    HtmlTableColumn("Batch", "number"),
+    HtmlTableColumn("Began", "grow"),
+    HtmlTableColumn("State"),
+    HtmlTableColumn("Messages in it", "number"),
 )
 
 
 def checkpoints(visit: Visit) -> Page:
     """Return the list of the checkpoints that the console was started with."""
     if not visit.checkpoints:
-        nothing = empty(
+        nothing = empty_state(
             "No checkpoints are named",
             "Name the checkpointLocation of a query, and its batches and its lag show here. It is "
             "read from this machine's files; a browser can name none.",
@@ -68,7 +68,7 @@ def checkpoints(visit: Visit) -> Page:
     rows = [
         _list_row(visit, number_, directory) for number_, directory in enumerate(visit.checkpoints)
     ]
-    return Page("Checkpoints", live("checkpoints", table(_LIST, rows)), "checkpoints")
+    return Page("Checkpoints", live_region("checkpoints", table(_LIST_COLUMNS, rows)), "checkpoints")
 
 
 def checkpoint(visit: Visit) -> Page:
@@ -76,7 +76,7 @@ def checkpoint(visit: Visit) -> Page:
     text = visit.request.segments[1]
     is_known = text.isascii() and text.isdigit() and int(text[:9]) < len(visit.checkpoints)
     if not is_known:
-        raise Refused(
+        raise PageError(
             HTTPStatus.NOT_FOUND, "There is no such checkpoint.", "The list shows all there are."
         )
     directory = visit.checkpoints[int(text)]
@@ -84,20 +84,20 @@ def checkpoint(visit: Visit) -> Page:
     try:
         batches = read_checkpoint(directory)
     except (RocketPollError, OSError) as error:
-        return Page(directory, _unreadable(error), "checkpoints", trail)
-    last = last_written(batches)
-    places = places_of(visit.admin, last)
-    content = live(
+        return Page(directory, _unreadable_checkpoint(error), "checkpoints", trail)
+    last = latest_batch(batches)
+    places = query_positions(visit.admin, last)
+    content = live_region(
         "checkpoint",
         figures(
             [
-                ("Behind", number(total_behind(places))),
+                ("Behind", number_text(total_behind(places))),
                 ("Last committed", f"batch {last.batch_id}" if last.is_committed else "none"),
-                ("Began", when(last.timestamp_ms)),
+                ("Began", age(last.timestamp_ms)),
             ]
         ),
-        card("Queues", table(_QUEUES, [_queue_row(each) for each in places])),
-        card("Batches", table(_HISTORY, list(_batch_rows(batches)))),
+        card("Queues", table(_QUEUE_COLUMNS, [_queue_row(each) for each in places])),
+        card("Batches", table(_BATCH_COLUMNS, list(_batch_rows(batches)))),
     )
     says = el(
         "p.hint",
@@ -108,49 +108,49 @@ def checkpoint(visit: Visit) -> Page:
     return Page(directory, join(content, says, command), "checkpoints", trail)
 
 
-def _list_row(visit: Visit, number_: int, directory: str) -> Row:
-    href = path("checkpoints", number_)
+def _list_row(visit: Visit, index: int, directory: str) -> HtmlTableRow:
+    href = path("checkpoints", index)
     name: Child = el("a", directory, href=href)
     try:
         batches = read_checkpoint(directory)
-        last = last_written(batches)
-        behind = total_behind(places_of(visit.admin, last))
+        last = latest_batch(batches)
+        behind = total_behind(query_positions(visit.admin, last))
     except (RocketPollError, OSError) as error:
-        return Row((join(name, el("div.sub", str(error))), NOTHING_YET, NOTHING_YET, "-"), href)
-    return Row((name, number(last.batch_id), when(last.timestamp_ms), number(behind)), href)
+        return HtmlTableRow((join(name, el("div.sub", str(error))), NO_VALUE, NO_VALUE, "-"), href)
+    return HtmlTableRow((name, number_text(last.batch_id), age(last.timestamp_ms), number_text(behind)), href)
 
 
-def _unreadable(error: Exception) -> Html:
+def _unreadable_checkpoint(error: Exception) -> Html:
     says = "Is it the checkpointLocation of a query that reads from rocketpoll, on this machine?"
-    return trouble("This checkpoint cannot be read", str(error), says)
+    return alert("This checkpoint cannot be read", str(error), says)
 
 
-def _queue_row(place: QueryPlace) -> Row:
-    queue = place.queue
-    return Row(
+def _queue_row(position: QueryPosition) -> HtmlTableRow:
+    queue = position.queue
+    return HtmlTableRow(
         (
-            str(place.source),
+            str(position.source),
             el("a", queue.topic, href=topic_path(queue.topic)),
             queue_text(queue),
-            number(place.next_offset),
-            "gone" if place.end is None else number(place.end),
-            NOTHING_YET if place.behind is None else number(place.behind),
-            when(place.stored_ms),
+            number_text(position.next_offset),
+            "gone" if position.end is None else number_text(position.end),
+            NO_VALUE if position.behind is None else number_text(position.behind),
+            age(position.stored_ms),
         )
     )
 
 
-def _batch_rows(batches: Sequence[CheckpointedBatch]) -> Iterator[Row]:
-    shown = list(batches[-_BATCHES:])
-    earlier = batches[-_BATCHES - 1] if len(batches) > _BATCHES else None
+def _batch_rows(batches: Sequence[CheckpointedBatch]) -> Iterator[HtmlTableRow]:
+    shown = list(batches[-_BATCHES_SHOWN:])
+    earlier = batches[-_BATCHES_SHOWN - 1] if len(batches) > _BATCHES_SHOWN else None
     before = [earlier, *shown[:-1]]
     for last, batch in zip(reversed(before), reversed(shown), strict=True):
         state = badge("committed", "good") if batch.is_committed else badge("not committed", "warn")
-        count = None if last is None else _total(batch) - _total(last)
-        yield Row((number(batch.batch_id), when(batch.timestamp_ms), state, number(count)))
+        count = None if last is None else _total_offsets(batch) - _total_offsets(last)
+        yield HtmlTableRow((number_text(batch.batch_id), age(batch.timestamp_ms), state, number_text(count)))
 
 
-def _total(batch: CheckpointedBatch) -> int:
+def _total_offsets(batch: CheckpointedBatch) -> int:
     return sum(
         position.next_offset
         for offset in batch.offsets.values()

@@ -8,13 +8,13 @@ import sys
 
 import click
 
-from rmq_spark.cli.shell.connection import Access, connected
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.client.transport.connection import parse_address
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll console\nrocketpoll console --port 8080 --writes",
 )
@@ -50,7 +50,7 @@ from rmq_spark.client.transport.connection import parse_address
     metavar="DIR",
     help="Checkpoint of a Spark query to show; may be given several times.",
 )
-@connected
+@connection_options
 def console(
     *,
     host: str,
@@ -58,7 +58,7 @@ def console(
     writes: bool,
     names: tuple[str, ...],
     checkpoints: tuple[str, ...],
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Serve pages about a cluster to browsers, until it is stopped.
 
@@ -73,26 +73,26 @@ def console(
     # Only this command needs them.
     from rmq_spark.cli.console.guard import Guard, is_loopback  # noqa: PLC0415
     from rmq_spark.cli.console.history import History  # noqa: PLC0415
-    from rmq_spark.cli.console.http_port import HttpPort  # noqa: PLC0415
+    from rmq_spark.cli.console.http_port import ConsoleServer  # noqa: PLC0415
     from rmq_spark.cli.console.site import Site  # noqa: PLC0415
-    from rmq_spark.cli.shell.http_server import port_explained  # noqa: PLC0415
+    from rmq_spark.cli.shell.http_server import explain_port_errors  # noqa: PLC0415
 
     is_open = is_loopback(host)
     token = secrets.token_urlsafe(16) if writes or not is_open else None
-    guard = Guard(token=token, reads_are_open=is_open, writes=writes, names=(host, *names))
+    guard = Guard(token=token, has_public_reads=is_open, is_writable=writes, host_names=(host, *names))
     history = History()
     with access.admin() as admin:
         site = Site(admin, guard, history, checkpoints, access)
-        with port_explained(host, port):
-            server = HttpPort(host, port, site.answer)
+        with explain_port_errors(host, port):
+            server = ConsoleServer(host, port, site.respond)
         with server:
             history.start()
-            server.serve_until_told(lambda: _say(server.url, token, writes=writes))
+            server.serve_until_signal(lambda: _print_url(server.url, token, writes=writes))
             site.stop()
             history.stop()
 
 
-def _say(url: str, token: str | None, *, writes: bool) -> None:
+def _print_url(url: str, token: str | None, *, writes: bool) -> None:
     does = "reads and, with the token, changes" if writes else "only reads"
     sys.stdout.write(f"console at {url}/, which {does}\n")
     if token is not None:

@@ -7,22 +7,22 @@ from typing import Final
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.html import el, join, path
 from rmq_spark.cli.console.http_port import Response, redirect
-from rmq_spark.cli.console.parts import Column, Row, card, empty, table
+from rmq_spark.cli.console.parts import HtmlTableColumn, HtmlTableRow, card, empty_state, table
 from rmq_spark.cli.console.topics_page import topic_names
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
-from rmq_spark.cli.messages.message_trace import by_offset_id, copies_of
+from rmq_spark.cli.messages.message_trace import find_by_offset_id, find_copies
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.names import is_system_group
 
-_SHOWN: Final = 25
+_NAMES_SHOWN: Final = 25
 _TOPICS_SEARCHED: Final = 1_000
 """Most topics whose index is asked for an id; beyond, the topic's own page searches."""
 
-_NAMES: Final = (Column("Name", "grow"),)
+_NAME_COLUMNS: Final = (HtmlTableColumn("Name", "grow"),)
 
 
-def find(visit: Visit) -> Page | Response:
+def search(visit: Visit) -> Page | Response:
     """Lead to what is searched for, or return what is like it."""
     wanted = visit.request.parameter("q")
     if not wanted:
@@ -40,20 +40,20 @@ def find(visit: Visit) -> Page | Response:
         name for name in groups if like in name.lower() and not is_system_group(name)
     )
     if not found_topics and not found_groups:
-        found = _message(visit, wanted, len(topics))
+        found = _find_message(visit, wanted, len(topics))
         if found is not None:
             return redirect(message_path(found.queue, found.queue_offset))
     parts = [
-        card(f"{title}: {len(names):,}", table(_NAMES, [_row(name, href(name)) for name in names]))
+        card(f"{title}: {len(names):,}", table(_NAME_COLUMNS, [_row(name, href(name)) for name in names]))
         for title, names, href in (
-            ("Topics", found_topics[:_SHOWN], topic_path),
-            ("Groups", found_groups[:_SHOWN], group_path),
+            ("Topics", found_topics[:_NAMES_SHOWN], topic_path),
+            ("Groups", found_groups[:_NAMES_SHOWN], group_path),
         )
         if names
     ]
-    if len(found_topics) > _SHOWN:
+    if len(found_topics) > _NAMES_SHOWN:
         parts.append(el("p", el("a", "All topics like it", href=path("topics", q=wanted))))
-    nothing = empty(
+    nothing = empty_state(
         f"Nothing is called {wanted[:80]}",
         "Names of topics and groups are searched, and ids of messages as producers and brokers "
         "give them. A key is searched on its topic's page.",
@@ -61,14 +61,14 @@ def find(visit: Visit) -> Page | Response:
     return Page(f"Search: {wanted[:80]}", join(parts) if parts else nothing, "")
 
 
-def _message(visit: Visit, wanted: str, topics: int) -> MessageExt | None:
+def _find_message(visit: Visit, message_id: str, topics: int) -> MessageExt | None:
     if topics > _TOPICS_SEARCHED:
-        return by_offset_id(visit.admin, wanted)
+        return find_by_offset_id(visit.admin, message_id)
     try:
-        return copies_of(visit.admin, wanted, None)[0]
+        return find_copies(visit.admin, message_id, None)[0]
     except Failure:
         return None
 
 
-def _row(name: str, href: str) -> Row:
-    return Row((el("a", name, href=href),), href)
+def _row(name: str, href: str) -> HtmlTableRow:
+    return HtmlTableRow((el("a", name, href=href),), href)

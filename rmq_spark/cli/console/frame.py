@@ -14,7 +14,7 @@ from typing import Final
 
 from rmq_spark.cli.console.guard import Session
 from rmq_spark.cli.console.html import Html, el, path
-from rmq_spark.cli.console.parts import badge, hidden, sign_in_path
+from rmq_spark.cli.console.parts import badge, hidden_fields, sign_in_path
 
 _ICONS: Final = {
     "overview": "M3 12 12 4l9 8M5.5 10v10h13V10",
@@ -66,29 +66,29 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PageContext:
     """The things that a frame shows on each page.
 
     Attributes:
         name_servers: Addresses of the cluster's name servers; empty if they are not to be told.
-        writes: Whether the console may change something.
+        is_writable: Whether the console may change something.
         session: The session of the browser, if it has one.
-        here: The path of the page, to come back to from signing in.
+        return_path: The path of the page, to come back to from signing in.
         assets: Paths of the style sheet and the script.
         version: Version of the program.
     """
 
     name_servers: str
-    writes: bool
+    is_writable: bool
     session: Session | None
-    here: str
+    return_path: str
     assets: tuple[str, str]
     version: str
 
 
-def document(page: Page, around: Surroundings) -> bytes:
+def render_document(page: Page, context: PageContext) -> bytes:
     """Return a page in its frame, as it goes to a browser."""
-    style, script = around.assets
+    style, script = context.assets
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -102,13 +102,13 @@ def document(page: Page, around: Surroundings) -> bytes:
     body = el(
         "body",
         el("a.skip", "To the content", href="#content"),
-        _navigation(page, around),
+        _navigation(page, context),
         el(
             "div.main",
-            _top(page, around),
+            _top(page, context),
             el("main", el("h1", page.title), page.content, id="content", tabindex="-1"),
         ),
-        _help(),
+        _key_help(),
     )
     return b"<!doctype html>\n" + el("html", head, body, lang="en").markup.encode()
 
@@ -118,7 +118,7 @@ def _icon(name: str) -> Html:
     return el("svg.icon", el("path", d=_ICONS[name]), viewBox="0 0 24 24", aria_hidden="true")
 
 
-def _navigation(page: Page, around: Surroundings) -> Html:
+def _navigation(page: Page, context: PageContext) -> Html:
     entries = (
         el(
             "a.entry",
@@ -136,13 +136,13 @@ def _navigation(page: Page, around: Surroundings) -> Html:
         el("nav.entries", entries, aria_label="Sections"),
         el(
             "div.about",
-            el("span.cluster", around.name_servers, title="name servers"),
-            el("span", around.version),
+            el("span.cluster", context.name_servers, title="name servers"),
+            el("span", context.version),
         ),
     )
 
 
-def _top(page: Page, around: Surroundings) -> Html:
+def _top(page: Page, context: PageContext) -> Html:
     trail = [
         (el("a", title, href=href, data_up=True), el("span.slash", "/"))
         for title, href in page.trail
@@ -168,25 +168,25 @@ def _top(page: Page, around: Surroundings) -> Html:
         ),
         el("button.quiet", el("span.theme-icon"), type="button", id="theme", title="Light or dark",
            aria_label="Light or dark"),
-        _who(around),
+        _sign_in_state(context),
     )  # fmt: skip
 
 
-def _who(around: Surroundings) -> Html:
-    if around.session is not None:
+def _sign_in_state(context: PageContext) -> Html:
+    if context.session is not None:
         return el(
             "form.who",
-            hidden([("csrf", around.session.csrf)]),
+            hidden_fields([("csrf", context.session.csrf)]),
             el("button.quiet", "Sign out", type="submit"),
             action="/sign-out",
             method="post",
         )
-    if around.writes:
-        return el("a.quiet.button", "Sign in", href=sign_in_path(around.here))
+    if context.is_writable:
+        return el("a.quiet.button", "Sign in", href=sign_in_path(context.return_path))
     return el("span.who", badge("read-only"))
 
 
-def _help() -> Html:
+def _key_help() -> Html:
     rows = (el("div", el("dt", el("kbd", keys)), el("dd", says)) for keys, says in _KEYS)
     return el(
         "dialog",
@@ -208,7 +208,7 @@ def sign_in_page(next_path: str) -> Page:
             el("label", "Token", for_="token"),
             el("input", type="password", name="token", id="token", required=True,
                autocomplete="current-password", autofocus=True),
-                        hidden([("next", next_path)]),
+                        hidden_fields([("next", next_path)]),
             el("button.primary", "Sign in", type="submit"),
             action=path("sign-in"),
             method="post",

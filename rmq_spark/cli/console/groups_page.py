@@ -11,25 +11,25 @@ from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.html import NOTHING, Html, el, join, path
 from rmq_spark.cli.console.parts import (
-    NOTHING_YET,
-    PAGE,
-    Column,
-    Row,
+    NO_VALUE,
+    PAGE_ROWS,
+    HtmlTableColumn,
+    HtmlTableRow,
     card,
-    clipped,
-    empty,
+    truncated,
+    empty_state,
     figures,
-    live,
+    live_region,
     name_filter,
-    number,
-    pages,
+    number_text,
+    pagination,
     table,
-    when,
+    age,
 )
 from rmq_spark.cli.console.seek_page import seek_form
-from rmq_spark.cli.console.topic_page import state_of
+from rmq_spark.cli.console.topic_page import group_state_badge
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
-from rmq_spark.cli.groups.group_state import GroupState, QueueState, is_retry, read_group, topics_of
+from rmq_spark.cli.groups.group_state import GroupState, QueueState, is_retry_queue, read_group, consumed_topics
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group
@@ -37,30 +37,30 @@ from rmq_spark.wire.names import is_system_group
 _STUCK_MS: Final = 30_000
 """Time for which the next message of a queue has waited when a group looks stuck there."""
 
-_LIST: Final = (
-    Column("Group", "grow"),
-    Column("State"),
-    Column("Members", "number.wide"),
-    Column("Behind", "number"),
-    Column("Last consumed", "number.wide"),
-    Column("Topics", "wide"),
+_LIST_COLUMNS: Final = (
+    HtmlTableColumn("Group", "grow"),
+    HtmlTableColumn("State"),
+    HtmlTableColumn("Members", "number.wide"),
+    HtmlTableColumn("Behind", "number"),
+    HtmlTableColumn("Last consumed", "number.wide"),
+    HtmlTableColumn("Topics", "wide"),
 )
-_QUEUES: Final = (
-    Column("Topic", "grow"),
-    Column("Queue"),
-    Column("Committed", "number.wide"),
-    Column("End", "number.wide"),
-    Column("Behind", "number"),
-    Column("", "wide"),
-    Column("Waiting since", "number.wide"),
-    Column("Member", "wide"),
-    Column(""),
+_QUEUE_COLUMNS: Final = (
+    HtmlTableColumn("Topic", "grow"),
+    HtmlTableColumn("Queue"),
+    HtmlTableColumn("Committed", "number.wide"),
+    HtmlTableColumn("End", "number.wide"),
+    HtmlTableColumn("Behind", "number"),
+    HtmlTableColumn("", "wide"),
+    HtmlTableColumn("Waiting since", "number.wide"),
+    HtmlTableColumn("Member", "wide"),
+    HtmlTableColumn(""),
 )
-_MEMBERS: Final = (
-    Column("Client", "grow"),
-    Column("Address", "wide"),
-    Column("Language", "wide"),
-    Column("Queues", "number"),
+_MEMBER_COLUMNS: Final = (
+    HtmlTableColumn("Client", "grow"),
+    HtmlTableColumn("Address", "wide"),
+    HtmlTableColumn("Language", "wide"),
+    HtmlTableColumn("Queues", "number"),
 )
 
 
@@ -72,35 +72,35 @@ def groups(visit: Visit) -> Page:
         for name in sorted(visit.admin.groups())
         if wanted.lower() in name.lower() and not is_system_group(name)
     ]
-    page = visit.page()
-    shown = names[(page - 1) * PAGE : page * PAGE]
+    page = visit.page_number()
+    shown = names[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
     search = name_filter("/groups", wanted)
     if not names:
-        found: Html = _nothing(wanted)
+        found: Html = _no_groups(wanted)
     else:
-        found = table(_LIST, [_list_row(visit.admin, name) for name in shown])
-    foot = pages(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
-    return Page("Groups", join(search, live("groups", found, foot)), "groups")
+        found = table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
+    foot = pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
+    return Page("Groups", join(search, live_region("groups", found, foot)), "groups")
 
 
 def group(visit: Visit) -> Page:
     """Return the page of a group."""
     name = visit.request.segments[1]
     state = read_group(visit.admin, name)
-    points = _watched(visit, state)
-    dead = el("a", number(state.dead_letters), href=path("dead-letters", name))
-    content = live(
+    points = _lag_history(visit, state)
+    dead = el("a", number_text(state.dead_letters), href=path("dead-letters", name))
+    content = live_region(
         "group",
         figures(
             [
-                ("Behind", number(state.behind)),
-                ("Members", number(len(state.members))),
-                ("Waiting for retry", number(state.waiting_for_retry)),
-                ("Dead letters", dead if state.dead_letters else number(0)),
+                ("Behind", number_text(state.behind)),
+                ("Members", number_text(len(state.members))),
+                ("Waiting for retry", number_text(state.waiting_for_retry)),
+                ("Dead letters", dead if state.dead_letters else number_text(0)),
             ]
         ),
         _diagnosis(state),
-        el("div.charts", chart("Messages behind", points.get("all", ()), _whole)),
+        el("div.charts", chart("Messages behind", points.get("all", ()), _format_count)),
         card("Queues", _queues(state, points)),
         card("Members", _members(state)),
     )
@@ -109,46 +109,46 @@ def group(visit: Visit) -> Page:
     return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
 
 
-def _list_row(admin: Admin, name: str) -> Row:
+def _list_row(admin: Admin, name: str) -> HtmlTableRow:
     progress = admin.progress(name)
     members = len(admin.members(name))
-    behind = sum(lag.messages for lag in progress if not is_retry(lag.queue))
-    topics = sorted(topics_of(progress))
+    behind = sum(lag.messages for lag in progress if not is_retry_queue(lag.queue))
+    topics = sorted(consumed_topics(progress))
     shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
-    return Row(
+    return HtmlTableRow(
         (
             el("a", name, href=group_path(name)),
-            state_of(members, behind),
-            number(members),
-            number(behind),
-            when(max((lag.last_timestamp for lag in progress), default=0)),
+            group_state_badge(members, behind),
+            number_text(members),
+            number_text(behind),
+            age(max((lag.last_timestamp for lag in progress), default=0)),
             shown or "nothing yet",
         ),
         group_path(name),
     )
 
 
-def _watched(visit: Visit, state: GroupState) -> Mapping[str, Sequence[Point]]:
+def _lag_history(visit: Visit, state: GroupState) -> Mapping[str, Sequence[Point]]:
     """Return the lag of a group over the last minutes, by queue and for all."""
 
     def probe() -> Mapping[str, float]:
         lags = visit.admin.progress(state.name)
-        return _lags({lag.queue: lag.messages for lag in lags if not is_retry(lag.queue)})
+        return _lag_samples({lag.queue: lag.messages for lag in lags if not is_retry_queue(lag.queue)})
 
-    now = _lags({each.lag.queue: each.lag.messages for each in state.queues})
+    now = _lag_samples({each.lag.queue: each.lag.messages for each in state.queues})
     return visit.history.watch(("group", state.name), probe, now)
 
 
-def _lags(behind: Mapping[MessageQueue, int]) -> Mapping[str, float]:
-    by_queue = {_key(queue): float(count) for queue, count in behind.items()}
+def _lag_samples(behind: Mapping[MessageQueue, int]) -> Mapping[str, float]:
+    by_queue = {_series_name(queue): float(count) for queue, count in behind.items()}
     return {**by_queue, "all": float(sum(behind.values()))}
 
 
-def _key(queue: MessageQueue) -> str:
+def _series_name(queue: MessageQueue) -> str:
     return f"{queue.topic} {queue_text(queue)}"
 
 
-def _whole(value: float) -> str:
+def _format_count(value: float) -> str:
     return f"{value:,.0f}"
 
 
@@ -180,51 +180,51 @@ def _diagnosis(state: GroupState) -> Html:
         "div.card.notice",
         el("strong", "Furthest behind: "),
         f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message waits since ",
-        when(oldest.waiting_since_ms),
+        age(oldest.waiting_since_ms),
         ". ",
-        *_tried(oldest, now_ms),
+        *_describe_last_try(oldest, now_ms),
         _next_message(oldest, "Look at it"),
         " to see what its consumer is stuck on; ",
-        el("a", "skip it", href=_skip(state.name, oldest)),
+        el("a", "skip it", href=_skip_path(state.name, oldest)),
         " if it cannot be consumed.",
     )
 
 
-def _tried(state: QueueState, now_ms: int) -> Iterator[Html | str]:
+def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
     """Yield in words whether a member's listener fails or hangs, if the member says so."""
-    if state.tried_ms is None:
+    if state.last_tried_ms is None:
         return
-    if now_ms - state.tried_ms < _STUCK_MS:
+    if now_ms - state.last_tried_ms < _STUCK_MS:
         yield "Its member has just tried: the listener fails, or is slow. "
         return
     yield "Its member has taken up nothing since "
-    yield when(state.tried_ms)
+    yield age(state.last_tried_ms)
     yield ": the listener hangs, or works on one message since then. Restart it, also to skip. "
 
 
 def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:
     if not state.queues:
-        return empty(
+        return empty_state(
             "Nothing consumed yet",
             "The group has committed no offsets. Its queues show here once it has.",
         )
-    return table(_QUEUES, [_queue_row(state.name, each, points) for each in state.queues])
+    return table(_QUEUE_COLUMNS, [_queue_row(state.name, each, points) for each in state.queues])
 
 
-def _queue_row(name: str, state: QueueState, points: Mapping[str, Sequence[Point]]) -> Row:
+def _queue_row(name: str, state: QueueState, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
     lag = state.lag
     is_behind = state.next_offset is not None
-    return Row(
+    return HtmlTableRow(
         (
             el("a", lag.queue.topic, href=topic_path(lag.queue.topic)),
             queue_text(lag.queue),
-            number(lag.consumer_offset),
-            number(lag.broker_offset),
-            number(lag.messages),
-            sparkline(points.get(_key(lag.queue), ()), "messages behind, of late"),
-            _next_message(state, when(state.waiting_since_ms)) if is_behind else NOTHING_YET,
-            clipped(state.member or "none"),
-            el("a.button.small", "Skip one", href=_skip(name, state)) if is_behind else None,
+            number_text(lag.consumer_offset),
+            number_text(lag.broker_offset),
+            number_text(lag.messages),
+            sparkline(points.get(_series_name(lag.queue), ()), "messages behind, of late"),
+            _next_message(state, age(state.waiting_since_ms)) if is_behind else NO_VALUE,
+            truncated(state.member or "none"),
+            el("a.button.small", "Skip one", href=_skip_path(name, state)) if is_behind else None,
         )
     )
 
@@ -234,26 +234,26 @@ def _next_message(state: QueueState, title: Html | str) -> Html:
     return el("a", title, href=place, title="the next message")
 
 
-def _skip(name: str, state: QueueState) -> str:
+def _skip_path(name: str, state: QueueState) -> str:
     queue = state.lag.queue
     return group_path(name, "seek", to="+1", topic=queue.topic, queue=queue_text(queue))
 
 
 def _members(state: GroupState) -> Html:
     if not state.members:
-        return empty(
+        return empty_state(
             "No members",
             "Consumers that start with this group's name show here, with the queues they have.",
         )
     return table(
-        _MEMBERS,
+        _MEMBER_COLUMNS,
         [
-            Row(
+            HtmlTableRow(
                 (
                     member.client_id,
                     member.client_addr,
                     member.language,
-                    number(state.queues_of(member.client_id)),
+                    number_text(state.queues_of(member.client_id)),
                 )
             )
             for member in state.members
@@ -261,10 +261,10 @@ def _members(state: GroupState) -> Html:
     )
 
 
-def _nothing(wanted: str) -> Html:
-    if wanted:
-        return empty(f"No group has {wanted} in its name", el("a", "Show all", href="/groups"))
-    return empty(
+def _no_groups(query: str) -> Html:
+    if query:
+        return empty_state(f"No group has {query} in its name", el("a", "Show all", href="/groups"))
+    return empty_state(
         "No groups yet",
         "A consumer group shares the queues of a topic among its members, and remembers how far "
         "they have come. A consumer's first start makes its group.",

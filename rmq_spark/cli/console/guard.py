@@ -28,27 +28,27 @@ from rmq_spark.cli.console.http_port import Request
 
 SESSION_SECONDS: Final = 12 * 3_600
 SESSIONS_MAX: Final = 64
-_SENT_MAX: Final = 10_000
+_SUBMITTED_MARKS_MAX: Final = 10_000
 _COOKIE: Final = "rocketpoll-console"
 _SAME_SITE: Final = ("same-origin", "none")
 
 
-class Refused(Exception):
+class PageError(Exception):
     """A request that is not answered; says why, and what to do."""
 
-    def __init__(self, status: HTTPStatus, what: str, remedy: str) -> None:
-        super().__init__(what)
+    def __init__(self, status: HTTPStatus, problem: str, remedy: str) -> None:
+        super().__init__(problem)
         self.status = status
-        self.what = what
+        self.problem = problem
         self.remedy = remedy
 
 
 class Session(NamedTuple):
     """A browser that has shown the token, until a moment of the monotonic clock (in seconds)."""
 
-    name: str
+    session_id: str
     csrf: str
-    until: float
+    expires_at: float
 
 
 class Guard:
@@ -58,28 +58,28 @@ class Guard:
         self,
         *,
         token: str | None,
-        reads_are_open: bool,
-        writes: bool,
-        names: Collection[str] = (),
+        has_public_reads: bool,
+        is_writable: bool,
+        host_names: Collection[str] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without sessions.
 
         Args:
             token: Secret with which a session begins; None if nobody can begin one.
-            reads_are_open: Whether all who reach the port may read.
-            writes: Whether sessions may change something.
-            names: Names of hosts by which the console is reached, besides addresses.
+            has_public_reads: Whether all who reach the port may read.
+            is_writable: Whether sessions may change something.
+            host_names: Names of hosts by which the console is reached, besides addresses.
             now: The monotonic clock, in seconds.
         """
-        self.reads_are_open = reads_are_open
-        self.writes = writes
+        self.has_public_reads = has_public_reads
+        self.is_writable = is_writable
         self._token = token
-        self._names = {"localhost", *(each.lower() for each in names)}
+        self._host_names = {"localhost", *(each.lower() for each in host_names)}
         self._now = now
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
-        self._sent: deque[str] = deque(maxlen=_SENT_MAX)
+        self._submitted_marks: deque[str] = deque(maxlen=_SUBMITTED_MARKS_MAX)
 
     def check_host(self, request: Request) -> None:
         """Let pass what names a host of this machine.
@@ -89,8 +89,8 @@ class Guard:
         """
         given = request.headers.get("host", "")
         name = _host_of(given)
-        if name is None or not (name in self._names or _is_address(name)):
-            raise Refused(
+        if name is None or not (name in self._host_names or _is_address(name)):
+            raise PageError(
                 HTTPStatus.FORBIDDEN,
                 f"This console does not answer for the host {given[:100] or '(none)'}.",
                 "If you reach it by a name, start it with --allow-host NAME.",
@@ -106,7 +106,7 @@ class Guard:
             return None
         with self._lock:
             session = self._sessions.get(found.value)
-        return session if session is not None and session.until > self._now() else None
+        return session if session is not None and session.expires_at > self._now() else None
 
     def sign_in(self, request: Request, token: str) -> tuple[str, str]:
         """Begin a session for who knows the token, and return the header that tells its browser.
@@ -116,7 +116,7 @@ class Guard:
         """
         self._check_origin(request)
         if self._token is None or not hmac.compare_digest(token.encode(), self._token.encode()):
-            raise Refused(
+            raise PageError(
                 HTTPStatus.FORBIDDEN,
                 "That is not the token.",
                 "The console prints it when it starts; each start has another.",
@@ -127,13 +127,13 @@ class Guard:
         with self._lock:
             while len(self._sessions) >= SESSIONS_MAX:
                 del self._sessions[next(iter(self._sessions))]
-            self._sessions[session.name] = session
-        return _cookie(request, session.name, SESSION_SECONDS)
+            self._sessions[session.session_id] = session
+        return _cookie(request, session.session_id, SESSION_SECONDS)
 
     def sign_out(self, request: Request, session: Session) -> tuple[str, str]:
         """End a session, and return the header that has its browser forget it."""
         with self._lock:
-            self._sessions.pop(session.name, None)
+            self._sessions.pop(session.session_id, None)
         return _cookie(request, "", 0)
 
     def check_form(self, request: Request, session: Session | None) -> Session:
@@ -144,18 +144,18 @@ class Guard:
         """
         self._check_origin(request)
         if session is None:
-            raise Refused(
+            raise PageError(
                 HTTPStatus.FORBIDDEN, "You are not signed in.", "Sign in with the token first."
             )
         if not hmac.compare_digest(request.field("csrf").encode(), session.csrf.encode()):
-            raise Refused(
+            raise PageError(
                 HTTPStatus.FORBIDDEN,
                 "This form is not of your session.",
                 "Go back, load the page again, and send it from there.",
             )
         return session
 
-    def check_first(self, request: Request) -> None:
+    def check_not_resubmitted(self, request: Request) -> None:
         """Let a form pass once: pages give each of them a mark of its own.
 
         Raises:
@@ -163,23 +163,23 @@ class Guard:
         """
         mark = request.field("mark")
         with self._lock:
-            if mark and mark not in self._sent:
-                self._sent.append(mark)
+            if mark and mark not in self._submitted_marks:
+                self._submitted_marks.append(mark)
                 return
-        raise Refused(
+        raise PageError(
             HTTPStatus.CONFLICT,
             "This form was sent before.",
             "It was carried out then, and not again. Go back, and load the page again.",
         )
 
-    def check_writes(self) -> None:
+    def check_writable(self) -> None:
         """Let changes pass where the console was started for them.
 
         Raises:
             Refused: The console only reads.
         """
-        if not self.writes:
-            raise Refused(
+        if not self.is_writable:
+            raise PageError(
                 HTTPStatus.FORBIDDEN,
                 "This console only reads.",
                 "Start it with --writes to change something.",
@@ -191,7 +191,7 @@ class Guard:
         host = request.headers.get("host", "").lower()
         is_other = origin is not None and urlsplit(origin.lower()).netloc != host
         if is_other or site not in _SAME_SITE:
-            raise Refused(
+            raise PageError(
                 HTTPStatus.FORBIDDEN,
                 "A page of another site has sent this form.",
                 "Nothing was changed. Use the console's own pages.",

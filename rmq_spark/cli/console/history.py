@@ -19,19 +19,19 @@ from rmq_spark.errors import RocketPollError
 
 INTERVAL_SECONDS: Final = 5.0
 POINTS_MAX: Final = 240
-KEPT_SECONDS: Final = 900.0
+WATCH_EXPIRY_SECONDS: Final = 900.0
 WATCHES_MAX: Final = 64
 _STOP_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
-Figures = Mapping[str, float]
-Probe = Callable[[], Figures]
+Samples = Mapping[str, float]
+Probe = Callable[[], Samples]
 
 
 class Point(NamedTuple):
     """A figure, and the time of day at which it was so, in seconds since the epoch."""
 
-    at: float
+    timestamp_seconds: float
     value: float
 
 
@@ -40,12 +40,12 @@ class _Watch:
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        self.asked = 0.0
+        self.last_requested = 0.0
         self.series: dict[str, deque[Point]] = {}
 
-    def note(self, at: float, figures: Figures) -> None:
-        for name, value in figures.items():
-            self.series.setdefault(name, deque(maxlen=POINTS_MAX)).append(Point(at, value))
+    def append(self, timestamp_seconds: float, samples: Samples) -> None:
+        for name, value in samples.items():
+            self.series.setdefault(name, deque(maxlen=POINTS_MAX)).append(Point(timestamp_seconds, value))
 
 
 class History:
@@ -59,7 +59,7 @@ class History:
         self._now = now
         self._lock = threading.Lock()
         self._watches: dict[tuple[str, ...], _Watch] = {}
-        self._is_over = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, name="History", daemon=True)
 
     def start(self) -> None:
@@ -68,42 +68,42 @@ class History:
 
     def stop(self) -> None:
         """Look no more; a look that is under way is not waited for, if it takes long."""
-        self._is_over.set()
+        self._stop_event.set()
         self._thread.join(_STOP_SECONDS)
 
     def watch(
-        self, name: tuple[str, ...], probe: Probe, figures: Figures
+        self, name: tuple[str, ...], probe: Probe, samples: Samples
     ) -> Mapping[str, Sequence[Point]]:
         """Return the points of the last looks by the names of figures, and go on looking.
 
         Args:
             name: Name of what is watched.
             probe: Function that returns the figures of now.
-            figures: Those that the caller has read already, as the last point.
+            samples: Those that the caller has read already, as the last point.
         """
         at = self._now()
         with self._lock:
             watch = self._watches.pop(name, None)
             if watch is None:
                 watch = _Watch(probe)
-                watch.note(at, figures)
+                watch.append(at, samples)
                 while len(self._watches) >= WATCHES_MAX:
                     del self._watches[next(iter(self._watches))]
-            watch.asked = at
+            watch.last_requested = at
             self._watches[name] = watch  # behind all others: the first is the one to drop
             found = {key: list(points) for key, points in watch.series.items()}
-        for key, value in figures.items():
+        for key, value in samples.items():
             points = found.setdefault(key, [])
-            if not points or points[-1].at < at:
+            if not points or points[-1].timestamp_seconds < at:
                 points.append(Point(at, value))
         return found
 
-    def look(self) -> None:
+    def sample_watches(self) -> None:
         """Look once at all that is watched; what cannot be asked has no point then."""
         at = self._now()
         with self._lock:
             for name, watch in list(self._watches.items()):
-                if at - watch.asked > KEPT_SECONDS:
+                if at - watch.last_requested > WATCH_EXPIRY_SECONDS:
                     del self._watches[name]
             watches = list(self._watches.values())
         for watch in watches:
@@ -112,19 +112,19 @@ class History:
             except RocketPollError:  # the page says why; a gap in its chart says since when
                 continue
             with self._lock:
-                watch.note(at, figures)
+                watch.append(at, figures)
 
     def _run(self) -> None:
-        while not self._is_over.wait(self._interval_seconds):
+        while not self._stop_event.wait(self._interval_seconds):
             try:
-                self.look()
+                self.sample_watches()
             except Exception:  # noqa: BLE001, PERF203  # whatever it is, the next look has to come
                 _log.exception("a chart's figures cannot be read")
 
 
-def rates_of(points: Sequence[Point]) -> list[Point]:
+def per_second(points: Sequence[Point]) -> list[Point]:
     """Return how fast a count grew between looks, per second."""
     return [
-        Point(now.at, max(now.value - before.value, 0.0) / max(now.at - before.at, 0.001))
+        Point(now.timestamp_seconds, max(now.value - before.value, 0.0) / max(now.timestamp_seconds - before.timestamp_seconds, 0.001))
         for before, now in pairwise(points)
     ]

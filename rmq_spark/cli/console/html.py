@@ -16,10 +16,10 @@ from html import escape
 from typing import Final, TypeAlias
 from urllib.parse import quote, urlencode
 
-_STEERING: Final = re.compile(
+_CONTROL_CHARACTERS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-_OURS: Final = re.compile(r"[?#][!-~]*|/(?![/\\])[!-~]*")
+_LOCAL_LOCATION: Final = re.compile(r"[?#][!-~]*|/(?![/\\])[!-~]*")
 _VOID: Final = frozenset({"input", "link", "meta"})
 _LOCATIONS: Final = frozenset({"href", "action", "src"})
 
@@ -62,9 +62,9 @@ def el(selector: str, *children: Child, **attributes: Attribute) -> Html:
         if value is None or value is False:
             continue
         key = key.rstrip("_").replace("_", "-")  # noqa: PLW2901  # as HTML writes it
-        if key in _LOCATIONS and not is_ours(str(value)):
+        if key in _LOCATIONS and not is_local(str(value)):
             raise ValueError(f"{key} of {name} leads away: {value!r}")
-        parts.append(f" {key}" if value is True else f' {key}="{_escaped(str(value))}"')
+        parts.append(f" {key}" if value is True else f' {key}="{_escape_text(str(value))}"')
     parts.append(">")
     if name not in _VOID:
         parts += [markup_of(children), "</", name, ">"]
@@ -78,7 +78,7 @@ def markup_of(child: Child) -> str:
     if isinstance(child, Html):
         return child.markup
     if isinstance(child, (str, int)):
-        return _escaped(str(child))
+        return _escape_text(str(child))
     return "".join(map(markup_of, child))
 
 
@@ -99,14 +99,14 @@ def path(*segments: object, **query: object) -> str:
     return f"{made}?{urlencode(given, errors='surrogatepass')}" if given else made
 
 
-def _escaped(text: str) -> str:
-    return escape(_STEERING.sub(_shown, text))
+def _escape_text(text: str) -> str:
+    return escape(_CONTROL_CHARACTERS.sub(_escape_control, text))
 
 
-def _shown(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape_control(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
-def is_ours(location: str) -> bool:
+def is_local(location: str) -> bool:
     """Return whether a location is a path, a query or a part of this site, and of nowhere else."""
-    return bool(_OURS.fullmatch(location))
+    return bool(_LOCAL_LOCATION.fullmatch(location))

@@ -16,14 +16,14 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from rmq_spark.cli.console.html import is_ours
-from rmq_spark.cli.shell.http_server import CLIENT_SECONDS, BoundedHttpServer
+from rmq_spark.cli.console.html import is_local
+from rmq_spark.cli.shell.http_server import CLIENT_TIMEOUT_SECONDS, BoundedHttpServer
 
 HTML_TYPE: Final = "text/html; charset=utf-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
 _FORM_TYPE: Final = "application/x-www-form-urlencoded"
 _FORM_BYTES_MAX: Final = 64 * 1024
-_DRAINED_MAX: Final = 1024 * 1024
+_DISCARDED_BYTES_MAX: Final = 1024 * 1024
 _FIELDS_MAX: Final = 500
 _CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -70,64 +70,64 @@ class Request:
 
 
 class Response(NamedTuple):
-    """A response; ``more`` are headers besides those that each response has."""
+    """A response; ``extra_headers`` are headers besides those that each response has."""
 
     status: HTTPStatus
     body: bytes
     content_type: str = HTML_TYPE
-    more: tuple[tuple[str, str], ...] = ()
+    extra_headers: tuple[tuple[str, str], ...] = ()
 
 
-Answering = Callable[[Request], Response]
+RequestHandler = Callable[[Request], Response]
 
 
-def redirect(location: str, *more: tuple[str, str]) -> Response:
+def redirect(location: str, *headers: tuple[str, str]) -> Response:
     """Return the response that leads to another path of this site, by GET.
 
     Raises:
         ValueError: The location is on another site, or would be more than one header.
     """
-    if not is_ours(location):
+    if not is_local(location):
         raise ValueError(f"not a path of this site: {location!r}")
-    return Response(HTTPStatus.SEE_OTHER, b"", more=(("Location", location), *more))
+    return Response(HTTPStatus.SEE_OTHER, b"", extra_headers=(("Location", location), *headers))
 
 
-class HttpPort(BoundedHttpServer):
+class ConsoleServer(BoundedHttpServer):
     """A port at which a function answers all requests."""
 
-    def __init__(self, host: str, port: int, answering: Answering) -> None:
+    def __init__(self, host: str, port: int, handle: RequestHandler) -> None:
         """Listen.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
         """
-        self.answering = answering
-        super().__init__(host, port, _Handler)
+        self.handle = handle
+        super().__init__(host, port, _ConsoleHandler)
 
 
-class _Refused(Exception):
+class _MalformedRequest(Exception):
     """A request that is none; carries the status and a line of text."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: HttpPort
-    timeout = CLIENT_SECONDS
+class _ConsoleHandler(BaseHTTPRequestHandler):
+    server: ConsoleServer
+    timeout = CLIENT_TIMEOUT_SECONDS
     server_version = "rocketpoll"
     sys_version = ""
 
     def do_GET(self) -> None:  # http.server's name
-        self._answer("GET")
+        self._handle("GET")
 
     def do_HEAD(self) -> None:  # http.server's name
-        self._answer("GET")
+        self._handle("GET")
 
     def do_POST(self) -> None:  # http.server's name
-        self._answer("POST")
+        self._handle("POST")
 
-    def _answer(self, method: str) -> None:
+    def _handle(self, method: str) -> None:
         try:
-            response = self.server.answering(self._request(method))
-        except _Refused as refusal:
+            response = self.server.handle(self._parse_request(method))
+        except _MalformedRequest as refusal:
             status, text = refusal.args
             response = Response(status, f"{text}\n".encode(), TEXT_TYPE)
         except Exception:  # noqa: BLE001  # whatever it is, others have to be served
@@ -136,37 +136,37 @@ class _Handler(BaseHTTPRequestHandler):
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, text.encode(), TEXT_TYPE)
         self._send(response)
 
-    def _request(self, method: str) -> Request:
+    def _parse_request(self, method: str) -> Request:
         path, _, query = self.path.partition("?")
         return Request(
             method,
             tuple(unquote(each) for each in path.split("/") if each),
-            _pairs(query),
-            self._form() if method == "POST" else (),
+            _parse_pairs(query),
+            self._read_form() if method == "POST" else (),
             {name.lower(): value for name, value in self.headers.items()},
         )
 
-    def _form(self) -> tuple[tuple[str, str], ...]:
+    def _read_form(self) -> tuple[tuple[str, str], ...]:
         if self.headers.get_content_type() != _FORM_TYPE:
-            raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"needed a form, {_FORM_TYPE}")
+            raise _MalformedRequest(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"needed a form, {_FORM_TYPE}")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "needed Content-Length")
+            raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "needed Content-Length")
         if len(length) > 9 or int(length) > _FORM_BYTES_MAX:
-            self.rfile.read(min(int(length), _DRAINED_MAX))  # who is cut off sees no answer
-            raise _Refused(
+            self.rfile.read(min(int(length), _DISCARDED_BYTES_MAX))  # who is cut off sees no answer
+            raise _MalformedRequest(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has up to {_FORM_BYTES_MAX} bytes"
             )
-        return _pairs(self.rfile.read(int(length)).decode("latin-1"))
+        return _parse_pairs(self.rfile.read(int(length)).decode("latin-1"))
 
     def _send(self, response: Response) -> None:
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
-        names = {name for name, _ in response.more}
+        names = {name for name, _ in response.extra_headers}
         if "Cache-Control" not in names:
             self.send_header("Cache-Control", _NO_STORE)
-        for name, value in (*_HEADERS, *response.more):
+        for name, value in (*_HEADERS, *response.extra_headers):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -182,10 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing of single requests."""
 
 
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+def _parse_pairs(text: str) -> tuple[tuple[str, str], ...]:
     try:
         return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=_FIELDS_MAX))
     except ValueError as error:
-        raise _Refused(
+        raise _MalformedRequest(
             HTTPStatus.BAD_REQUEST, f"a query or form has up to {_FIELDS_MAX} fields"
         ) from error

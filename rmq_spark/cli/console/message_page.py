@@ -6,53 +6,53 @@ from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from typing import Final
 
-from rmq_spark.cli.console.bodies import view
+from rmq_spark.cli.console.bodies import render_body
 from rmq_spark.cli.console.frame import Page
-from rmq_spark.cli.console.guard import Refused
+from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.html import Child, Html, el, join, path
 from rmq_spark.cli.console.http_port import Response
 from rmq_spark.cli.console.parts import (
-    Column,
-    Row,
+    HtmlTableColumn,
+    HtmlTableRow,
     badge,
     card,
-    empty,
+    empty_state,
     facts,
-    moment,
-    number,
+    timestamp,
+    number_text,
     size,
     table,
-    when,
+    age,
 )
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
     message_path,
-    place_in,
+    location_from_path,
     queue_text,
     topic_path,
 )
 from rmq_spark.cli.messages.message_text import user_properties
-from rmq_spark.cli.messages.message_trace import Delivery, Fate, deliveries
+from rmq_spark.cli.messages.message_trace import Delivery, DeliveryState, trace_deliveries
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX
 from rmq_spark.wire.properties import RESERVED_NAMES
 
-_PROPERTIES: Final = (Column("Name"), Column("Value", "grow"))
-_TONES: Final = {
-    Fate.CONSUMED: ("consumed", "good"),
-    Fate.WAITING: ("waiting", "warn"),
-    Fate.UNTOUCHED: ("not begun", "plain"),
-    Fate.DEAD: ("dead letter", "bad"),
+_PROPERTY_COLUMNS: Final = (HtmlTableColumn("Name"), HtmlTableColumn("Value", "grow"))
+_STATE_BADGES: Final = {
+    DeliveryState.CONSUMED: ("consumed", "good"),
+    DeliveryState.WAITING: ("waiting", "warn"),
+    DeliveryState.NOT_STARTED: ("not begun", "plain"),
+    DeliveryState.DEAD_LETTER: ("dead letter", "bad"),
 }
 
 
 def message(visit: Visit) -> Page:
     """Return the page of the message at a place."""
-    found = _found(visit)
+    found = _read_message(visit)
     queue, queue_offset = found.queue, found.queue_offset
-    body = view(found.body, found.fault)
+    body = render_body(found.body, found.fault)
     cut = "" if body.shown_bytes is None else f", of which the first {size(body.shown_bytes)} stand"
     aside = el(
         "span.hint",
@@ -65,31 +65,31 @@ def message(visit: Visit) -> Page:
         "div.two",
         el(
             "div",
-            card("Body", el("div.card.scroll", body.element), aside=aside),
+            card("Body", el("div.card.scroll", body.element), header_content=aside),
             card("Properties", _properties(own) if own else _no_properties()),
             el("details", el("summary", "RocketMQ's own properties"), _properties(system)),
         ),
-        el("div", card("Place", _place(found)), card("Way", _way(visit, found))),
+        el("div", card("Place", _location(found)), card("Way", _trace(visit, found))),
     )
     trail = (("Topics", "/topics"), (found.topic, topic_path(found.topic)))
     title = f"{queue_text(queue)} @ {queue_offset}"
     return Page(title, join(_neighbours(found), content), "topics", trail)
 
 
-def body_of(visit: Visit) -> Response:
+def download_body(visit: Visit) -> Response:
     """Return a message's body as it is, as a file that no browser shows."""
-    found = _found(visit)
+    found = _read_message(visit)
     name = f"{found.queue.queue_id}-{found.queue_offset}.bin"
     disposition = ("Content-Disposition", f'attachment; filename="message-{name}"')
     return Response(HTTPStatus.OK, found.body, "application/octet-stream", (disposition,))
 
 
-def _found(visit: Visit) -> MessageExt:
+def _read_message(visit: Visit) -> MessageExt:
     _, topic, broker, queue, queue_offset, *_ = visit.request.segments
-    place = place_in(topic, broker, queue, queue_offset)
+    place = location_from_path(topic, broker, queue, queue_offset)
     found = visit.admin.message_at(*place)
     if found is None:
-        raise Refused(
+        raise PageError(
             HTTPStatus.NOT_FOUND,
             f"{topic} holds no message in {queue_text(place[0])} at {queue_offset}.",
             "It was deleted since, or is still to come: the topic's queues show what they hold.",
@@ -97,85 +97,85 @@ def _found(visit: Visit) -> MessageExt:
     return found
 
 
-def _place(found: MessageExt) -> Html:
+def _location(message: MessageExt) -> Html:
     pairs: list[tuple[str, Child]] = [
-        ("Topic", el("a", found.topic, href=topic_path(found.topic))),
-        ("Queue", queue_text(found.queue)),
-        ("Offset", number(found.queue_offset)),
-        ("Age", when(found.store_timestamp)),
-        ("Id", el("code", found.message_id)),
-        ("Broker's id", el("code", found.offset_message_id)),
-        ("Tag", el("code", found.tags) if found.tags else "none"),
-        ("Keys", [el("code.chip", key) for key in found.keys] or "none"),
+        ("Topic", el("a", message.topic, href=topic_path(message.topic))),
+        ("Queue", queue_text(message.queue)),
+        ("Offset", number_text(message.queue_offset)),
+        ("Age", age(message.store_timestamp)),
+        ("Id", el("code", message.message_id)),
+        ("Broker's id", el("code", message.offset_message_id)),
+        ("Tag", el("code", message.tags) if message.tags else "none"),
+        ("Keys", [el("code.chip", key) for key in message.keys] or "none"),
     ]
-    if found.delay_level:
-        pairs.append(("Delay level", str(found.delay_level)))
-    if found.flag:
-        pairs.append(("Flag", str(found.flag)))
+    if message.delay_level:
+        pairs.append(("Delay level", str(message.delay_level)))
+    if message.flag:
+        pairs.append(("Flag", str(message.flag)))
     return el("div.card.pad", facts(pairs))
 
 
-def _way(visit: Visit, found: MessageExt) -> Html:
-    made = deliveries(visit.admin, found)
+def _trace(visit: Visit, message: MessageExt) -> Html:
+    made = trace_deliveries(visit.admin, message)
     steps = [
-        _step("plain", "Sent", moment(found.born_timestamp), f"from {found.born_host}"),
-        _step("good", "Stored", moment(found.store_timestamp),
-              f"{queue_text(found.queue)} at {found.queue_offset:,}"),
+        _step("plain", "Sent", timestamp(message.born_timestamp), f"from {message.born_host}"),
+        _step("good", "Stored", timestamp(message.store_timestamp),
+              f"{queue_text(message.queue)} at {message.queue_offset:,}"),
     ]  # fmt: skip
-    if found.topic.startswith(DLQ_PREFIX):
-        group = found.topic.removeprefix(DLQ_PREFIX)
+    if message.topic.startswith(DLQ_PREFIX):
+        group = message.topic.removeprefix(DLQ_PREFIX)
         link = el("a", "Its dead letters", href=path("dead-letters", group))
         steps.append(_step("bad", f"Given up by {group}", link, ""))
-    steps += [_delivered(each) for each in made]
+    steps += [_delivery_step(each) for each in made]
     if not made:
         steps.append(_step("plain", "No group consumes this topic", None, ""))
     return el("div.card.pad", el("ol.way", steps))
 
 
-def _delivered(delivery: Delivery) -> Html:
-    text, tone = _TONES[delivery.fate]
+def _delivery_step(delivery: Delivery) -> Html:
+    text, tone = _STATE_BADGES[delivery.state]
     says = ""
-    if delivery.fate is Fate.WAITING:
-        says = f"{delivery.before:,} before it; the group is at {delivery.committed:,}"
-    elif delivery.fate is Fate.UNTOUCHED:
+    if delivery.state is DeliveryState.WAITING:
+        says = f"{delivery.messages_before:,} before it; the group is at {delivery.committed:,}"
+    elif delivery.state is DeliveryState.NOT_STARTED:
         says = "the group has committed nothing in this queue"
-    elif delivery.fate is Fate.CONSUMED and delivery.retries:
-        says = f"given back {counted(delivery.retries, 'time')} for another try"
-    elif delivery.fate is Fate.DEAD:
+    elif delivery.state is DeliveryState.CONSUMED and delivery.retries:
+        says = f"given back {format_count(delivery.retries, 'time')} for another try"
+    elif delivery.state is DeliveryState.DEAD_LETTER:
         says = "the group has failed it too often"
     name = el("a", delivery.group, href=group_path(delivery.group))
     letters = None
-    if delivery.fate is Fate.DEAD:
+    if delivery.state is DeliveryState.DEAD_LETTER:
         letters = el("a", "resend", href=path("dead-letters", delivery.group))
     return _step(tone, name, join(badge(text, tone), " ", letters), says)
 
 
-def _step(tone: str, title: Child, mark: Child, says: str) -> Html:
-    return el(f"li.{tone}", el("div", el("strong", title), " ", mark), el("div.sub", says))
+def _step(tone: str, title: Child, mark: Child, detail: str) -> Html:
+    return el(f"li.{tone}", el("div", el("strong", title), " ", mark), el("div.sub", detail))
 
 
-def _neighbours(found: MessageExt) -> Html:
-    before = found.queue_offset - 1
+def _neighbours(message: MessageExt) -> Html:
+    before = message.queue_offset - 1
     return el(
         "div.switches",
-        el("a.switch", "Message before", href=message_path(found.queue, before))
+        el("a.switch", "Message before", href=message_path(message.queue, before))
         if before >= 0
         else None,
-        el("a.switch", "Next message", href=message_path(found.queue, found.queue_offset + 1)),
+        el("a.switch", "Next message", href=message_path(message.queue, message.queue_offset + 1)),
     )
 
 
 def _properties(properties: dict[str, str]) -> Html:
-    return table(_PROPERTIES, _property_rows(sorted(properties.items())))
+    return table(_PROPERTY_COLUMNS, _property_rows(sorted(properties.items())))
 
 
-def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[Row]:
+def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[HtmlTableRow]:
     for name, text in pairs:
-        yield Row((el("code", name), el("span.text", text)))
+        yield HtmlTableRow((el("code", name), el("span.text", text)))
 
 
 def _no_properties() -> Html:
-    return empty(
+    return empty_state(
         "No properties of its own",
         "A sender may add names with values, by which consumers can select in SQL.",
     )

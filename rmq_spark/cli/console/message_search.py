@@ -10,25 +10,25 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from rmq_spark.cli.console.reads import newest_first, spans_before
-from rmq_spark.cli.console.visit import Visit, place_of, place_text, time_of_text
-from rmq_spark.cli.messages.message_trace import copies_of
+from rmq_spark.cli.console.reads import read_newest_first, ranges_before
+from rmq_spark.cli.console.visit import Visit, parse_location, location_text, parse_time_field
+from rmq_spark.cli.messages.message_trace import find_copies
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.queues import stored_order
+from rmq_spark.cli.shell.queues import store_order_key
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
-SHOWN: Final = 20
+PAGE_MESSAGES: Final = 20
 """Messages on a page."""
 
-_LOOKED_THROUGH: Final = 2_000
-_LOOK_SECONDS: Final = 2.0
-_PAGE_BYTES: Final = 32 * 1024 * 1024
-_QUEUES_TO_GO_ON: Final = 128
+_SCANNED_MESSAGES_MAX: Final = 2_000
+_SCAN_SECONDS_MAX: Final = 2.0
+_PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+_CONTINUED_QUEUES_MAX: Final = 128
 """Queues whose places fit into a link."""
 
-BY: Final[Mapping[str, tuple[str, str]]] = {
+SEARCH_KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "key": ("Key", "order-42"),
     "id": ("Id", "an id"),
     "tag": ("Tag", "paid"),
@@ -37,62 +37,62 @@ BY: Final[Mapping[str, tuple[str, str]]] = {
 """Ways to search, each with its title and an example."""
 
 
-class Found(NamedTuple):
+class MessageSearchResult(NamedTuple):
     """Messages, the newest first, and how to go on.
 
     Attributes:
         messages: The messages.
-        was_asked: Whether something was searched for.
-        says: What is to be said about the search; empty if nothing.
+        is_filtered: Whether something was searched for.
+        note: What is to be said about the search; empty if nothing.
         older: Parameters of the page with older messages; None if there is none.
     """
 
     messages: Sequence[MessageExt]
-    was_asked: bool
-    says: str = ""
+    is_filtered: bool
+    note: str = ""
     older: Mapping[str, str] | None = None
 
 
-def found_in(visit: Visit, topic: str) -> Found:
+def search_messages(visit: Visit, topic: str) -> MessageSearchResult:
     """Return the messages of a topic that a request asks for."""
     by, text = visit.request.parameter("by"), visit.request.parameter("for")
-    if by not in BY or not text:
-        return _newest(visit, topic, None, None)
+    if by not in SEARCH_KINDS or not text:
+        return _search_newest(visit, topic, None, None)
     if by == "key":
-        found = visit.admin.messages_by_key(topic, text, messages_max=SHOWN)
-        newest = sorted(found, key=stored_order, reverse=True)
-        says = f"The newest {SHOWN} of each broker." if len(newest) >= SHOWN else ""
-        return Found(newest[:SHOWN], was_asked=True, says=says)
+        found = visit.admin.messages_by_key(topic, text, messages_max=PAGE_MESSAGES)
+        newest = sorted(found, key=store_order_key, reverse=True)
+        says = f"The newest {PAGE_MESSAGES} of each broker." if len(newest) >= PAGE_MESSAGES else ""
+        return MessageSearchResult(newest[:PAGE_MESSAGES], is_filtered=True, note=says)
     if by == "id":
         try:
-            return Found(copies_of(visit.admin, text, topic), was_asked=True)
+            return MessageSearchResult(find_copies(visit.admin, text, topic), is_filtered=True)
         except Failure:
-            return Found((), was_asked=True)
+            return MessageSearchResult((), is_filtered=True)
     if by == "tag":
-        return _newest(visit, topic, text, None)
-    return _newest(visit, topic, None, time_of_text(text))
+        return _search_newest(visit, topic, text, None)
+    return _search_newest(visit, topic, None, parse_time_field(text))
 
 
-def _newest(visit: Visit, topic: str, tag: str | None, until_ms: int | None) -> Found:
+def _search_newest(visit: Visit, topic: str, tag: str | None, until_ms: int | None) -> MessageSearchResult:
     text = visit.request.parameter("ends")
-    ends = None if not text else dict(place_of(topic, each) for each in text.split(" ") if each)
-    spans = spans_before(visit.admin, topic, None if ends else until_ms, ends)
+    ends = None if not text else dict(parse_location(topic, each) for each in text.split(" ") if each)
+    spans = ranges_before(visit.admin, topic, None if ends else until_ms, ends)
     places = {span.queue: span.end for span in spans if span.end > span.start}
-    found, looked, is_over = _taken(newest_first(visit.admin, topic, spans), tag, places)
+    found, looked, is_over = _scan(read_newest_first(visit.admin, topic, spans), tag, places)
     was_asked = tag is not None or until_ms is not None or ends is not None
-    through = counted(looked, "message was", "messages were")
+    through = format_count(looked, "message was", "messages were")
     says = f"{through} looked through for the tag." if tag is not None else ""
     if is_over:
-        return Found(found, was_asked, says)
-    if len(places) > _QUEUES_TO_GO_ON:
-        return Found(found, was_asked, f"{says} Search by time for older ones.")
-    older = " ".join(place_text(queue, at) for queue, at in sorted(places.items()))
+        return MessageSearchResult(found, was_asked, says)
+    if len(places) > _CONTINUED_QUEUES_MAX:
+        return MessageSearchResult(found, was_asked, f"{says} Search by time for older ones.")
+    older = " ".join(location_text(queue, at) for queue, at in sorted(places.items()))
     by = {"by": "tag", "for": tag} if tag is not None else {}
-    return Found(found, was_asked, says, {**by, "ends": older})
+    return MessageSearchResult(found, was_asked, says, {**by, "ends": older})
 
 
-def _taken(
-    messages: Iterable[MessageExt], tag: str | None, places: dict[MessageQueue, int]
+def _scan(
+    messages: Iterable[MessageExt], tag: str | None, offsets: dict[MessageQueue, int]
 ) -> tuple[list[MessageExt], int, bool]:
     """Take a page of messages with a tag, and note in each queue's place how far that went.
 
@@ -101,17 +101,17 @@ def _taken(
     """
     found: list[MessageExt] = []
     looked = held_bytes = 0
-    deadline = time.monotonic() + _LOOK_SECONDS
+    deadline = time.monotonic() + _SCAN_SECONDS_MAX
     for message in messages:
         if (
-            len(found) == SHOWN
-            or looked == _LOOKED_THROUGH
-            or held_bytes > _PAGE_BYTES
+            len(found) == PAGE_MESSAGES
+            or looked == _SCANNED_MESSAGES_MAX
+            or held_bytes > _PAGE_BYTES_MAX
             or time.monotonic() > deadline
         ):
             return found, looked, False
         looked += 1
-        places[message.queue] = message.queue_offset
+        offsets[message.queue] = message.queue_offset
         if tag is None or message.tags == tag:
             found.append(message)
             held_bytes += len(message.body)

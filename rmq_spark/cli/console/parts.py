@@ -10,44 +10,44 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.html import NOTHING, Child, Html, el, join, path
-from rmq_spark.cli.shell.output import Bytes, cell, time_of
+from rmq_spark.cli.shell.output import ByteSize, format_cell, local_time
 
-PAGE: Final = 50
+PAGE_ROWS: Final = 50
 """Rows of a page of topics or groups."""
 
-_FULL: Final = 0.85
-_NEARLY_FULL: Final = 0.7
-_STEPS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_FULL_RATIO: Final = 0.85
+_NEARLY_FULL_RATIO: Final = 0.7
+_AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-class Column(NamedTuple):
+class HtmlTableColumn(NamedTuple):
     """A column of a table.
 
     Attributes:
         title: Its heading.
         kind: Classes of its cells, with points between them: ``number`` for figures, ``wide`` for
-            what a phone leaves out, ``grow`` for the one that takes what room there is.
+            what a phone leaves out, ``advance`` for the one that takes what room there is.
     """
 
     title: str
     kind: str = ""
 
 
-class Row(NamedTuple):
+class HtmlTableRow(NamedTuple):
     """A row of a table; ``href`` is where it leads, if it leads somewhere."""
 
     cells: Sequence[Child]
     href: str | None = None
 
 
-def table(columns: Sequence[Column], rows: Iterable[Row]) -> Html:
+def table(columns: Sequence[HtmlTableColumn], rows: Iterable[HtmlTableRow]) -> Html:
     """Return a table in a card; keys walk through its rows, and open what they lead to."""
-    head = el("tr", (el(_cell("th", column), column.title, scope="col") for column in columns))
+    head = el("tr", (el(_cell_selector("th", column), column.title, scope="col") for column in columns))
     lines = [
         el(
             "tr",
             (
-                el(_cell("td", column), each)
+                el(_cell_selector("td", column), each)
                 for column, each in zip(columns, row.cells, strict=True)
             ),
             data_href=row.href,
@@ -57,12 +57,12 @@ def table(columns: Sequence[Column], rows: Iterable[Row]) -> Html:
     return el("div.card.scroll", el("table", el("thead", head), el("tbody", lines)))
 
 
-def card(title: str, *children: Child, aside: Child = None) -> Html:
+def card(title: str, *children: Child, header_content: Child = None) -> Html:
     """Return a section with a heading."""
-    return el("section", el("header.section-head", el("h2", title), aside), children)
+    return el("section", el("header.section-head", el("h2", title), header_content), children)
 
 
-def live(name: str, *children: Child) -> Html:
+def live_region(name: str, *children: Child) -> Html:
     """Return a part that the script loads again every few seconds."""
     return el("div", children, id=name, data_live=True)
 
@@ -88,9 +88,9 @@ def badge(text: str, tone: str = "plain") -> Html:
     return el(f"span.badge.{tone}", text)
 
 
-def empty(title: str, *says: Child, command: Html | None = None) -> Html:
+def empty_state(title: str, *text: Child, command: Html | None = None) -> Html:
     """Return what stands where nothing is yet: what would be here, and how it comes about."""
-    return el("div.card.empty", el("h3", title), el("p", says), command)
+    return el("div.card.empty", el("h3", title), el("p", text), command)
 
 
 def command_box(line: str, note: str | None = None) -> Html:
@@ -106,14 +106,14 @@ def command_box(line: str, note: str | None = None) -> Html:
     )
 
 
-def trouble(what: str, *says: Child) -> Html:
+def alert(problem: str, *text: Child) -> Html:
     """Return what stands where something is wrong: what it is, and what to do."""
-    return el("div.card.trouble", el("h3", what), (el("p", each) for each in says), role="alert")
+    return el("div.card.trouble", el("h3", problem), (el("p", each) for each in text), role="alert")
 
 
-def number(value: float | None) -> Html:
+def number_text(value: float | None) -> Html:
     """Return a whole number with its thousands apart; a dash if there is none."""
-    return NOTHING_YET if value is None else join(f"{value:,.0f}")
+    return NO_VALUE if value is None else join(f"{value:,.0f}")
 
 
 def rate(value: float | None) -> str:
@@ -123,28 +123,28 @@ def rate(value: float | None) -> str:
 
 def size(count: int) -> str:
     """Return a number of bytes in units."""
-    return str(Bytes(count))
+    return str(ByteSize(count))
 
 
-def when(timestamp_ms: int | None) -> Html:
+def age(timestamp_ms: int | None) -> Html:
     """Return how long ago a time was (ms), for a pointer with the time; a dash for none."""
-    found = time_of(timestamp_ms or 0)
+    found = local_time(timestamp_ms or 0)
     if found is None:
-        return NOTHING_YET
+        return NO_VALUE
     return el(
         "time",
-        _ago(time.time() - found.timestamp()),
+        _format_age(time.time() - found.timestamp()),
         datetime=found.isoformat(timespec="milliseconds"),
-        title=cell(found),
+        title=format_cell(found),
     )
 
 
-def moment(timestamp_ms: int) -> Html:
+def timestamp(timestamp_ms: int) -> Html:
     """Return a time as a clock shows it, with its day; a dash where brokers mean none."""
-    found = time_of(timestamp_ms)
+    found = local_time(timestamp_ms)
     if found is None:
-        return NOTHING_YET
-    day, _, clock = cell(found).partition(" ")
+        return NO_VALUE
+    day, _, clock = format_cell(found).partition(" ")
     return el(
         "time",
         el("span.day", f"{day} "),
@@ -154,30 +154,30 @@ def moment(timestamp_ms: int) -> Html:
     )
 
 
-def pages(count: int, page: int, href: Callable[[int], str]) -> Html:
+def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html:
     """Return the foot of a table that has more rows than a page.
 
     Args:
         count: Number of all rows.
-        page: Number of the page that is shown, from 1 on.
+        page_number: Number of the page that is shown, from 1 on.
         href: Function that returns the path of a page by its number.
     """
-    if count <= PAGE:
+    if count <= PAGE_ROWS:
         return NOTHING
-    first = (page - 1) * PAGE + 1
+    first = (page_number - 1) * PAGE_ROWS + 1
     return el(
         "nav.pages",
-        el("span", f"{first:,}-{min(first + PAGE - 1, count):,} of {count:,}"),
+        el("span", f"{first:,}-{min(first + PAGE_ROWS - 1, count):,} of {count:,}"),
         el(
             "span",
-            el("a.button", "Before", href=href(page - 1)) if page > 1 else None,
-            el("a.button", "Next", href=href(page + 1)) if page * PAGE < count else None,
+            el("a.button", "Before", href=href(page_number - 1)) if page_number > 1 else None,
+            el("a.button", "Next", href=href(page_number + 1)) if page_number * PAGE_ROWS < count else None,
         ),
         aria_label="Pages",
     )
 
 
-def name_filter(action: str, wanted: str, *fields: Child) -> Html:
+def name_filter(action: str, query: str, *fields: Child) -> Html:
     """Return the form that filters a list by name; ``fields`` are sent along."""
     return el(
         "form.filter",
@@ -185,7 +185,7 @@ def name_filter(action: str, wanted: str, *fields: Child) -> Html:
             "input",
             type="search",
             name="q",
-            value=wanted,
+            value=query,
             placeholder="Filter by name",
             aria_label="Filter by name",
             autocomplete="off",
@@ -207,34 +207,34 @@ def tabs(links: Iterable[tuple[str, str]], chosen: str) -> Html:
     )
 
 
-def share(part: float | None) -> Html:
+def share_bar(ratio: float | None) -> Html:
     """Return a part of a whole, as a bar with its percentage; a dash if it is not known."""
-    return NOTHING_YET if part is None else _bar(part, "plain")
+    return NO_VALUE if ratio is None else _bar(ratio, "plain")
 
 
-def fill(part: float | None) -> Html:
+def fill_bar(ratio: float | None) -> Html:
     """Return how full something is, as a bar that warns; a dash if it is not known."""
-    if part is None:
-        return NOTHING_YET
-    return _bar(part, "bad" if part >= _FULL else "warn" if part >= _NEARLY_FULL else "plain")
+    if ratio is None:
+        return NO_VALUE
+    return _bar(ratio, "bad" if ratio >= _FULL_RATIO else "warn" if ratio >= _NEARLY_FULL_RATIO else "plain")
 
 
-def clipped(text: str) -> Html:
+def truncated(text: str) -> Html:
     """Return a long name, cut where a table would grow too wide; a pointer shows all of it."""
     return el("span.clip", text, title=text)
 
 
-def _bar(part: float, tone: str) -> Html:
+def _bar(ratio: float, tone: str) -> Html:
     return el(
         "span.part",
         el(
             "svg.bar",
             el("rect.bar-back", width=100, height=6, rx=3),
-            el(f"rect.bar-{tone}", width=round(max(min(part, 1), 0.01) * 100), height=6, rx=3),
+            el(f"rect.bar-{tone}", width=round(max(min(ratio, 1), 0.01) * 100), height=6, rx=3),
             viewBox="0 0 100 6",
             aria_hidden="true",
         ),
-        el("span.part-text", f"{part:.0%}"),
+        el("span.part-text", f"{ratio:.0%}"),
     )
 
 
@@ -248,20 +248,20 @@ def sign_in_path(next_path: str) -> str:
     return path("sign-in", next="" if next_path == "/" else next_path)
 
 
-def hidden(pairs: Iterable[tuple[str, object]]) -> list[Html]:
+def hidden_fields(pairs: Iterable[tuple[str, object]]) -> list[Html]:
     """Return fields of a form that nobody sees."""
     return [el("input", type="hidden", name=name, value=str(value)) for name, value in pairs]
 
 
-def _cell(name: str, column: Column) -> str:
+def _cell_selector(name: str, column: HtmlTableColumn) -> str:
     return f"{name}.{column.kind}" if column.kind else name
 
 
-def _ago(seconds: float) -> str:
-    for unit, text in _STEPS:
+def _format_age(seconds: float) -> str:
+    for unit, text in _AGE_UNITS:
         if seconds >= unit:
             return f"{seconds / unit:.0f} {text} ago"
     return "just now" if seconds > -1 else "to come"
 
 
-NOTHING_YET: Final = el("span.none", "-")
+NO_VALUE: Final = el("span.none", "-")

@@ -21,36 +21,36 @@ from rmq_spark import __version__
 from rmq_spark.cli.console.charts_page import charts
 from rmq_spark.cli.console.checkpoints_page import checkpoint, checkpoints
 from rmq_spark.cli.console.dead_letters_page import dead_letters, letters, resend, resend_plan
-from rmq_spark.cli.console.find_page import find
-from rmq_spark.cli.console.frame import Page, Surroundings, document, sign_in_page
+from rmq_spark.cli.console.find_page import search
+from rmq_spark.cli.console.frame import Page, PageContext, render_document, sign_in_page
 from rmq_spark.cli.console.groups_page import group, groups
-from rmq_spark.cli.console.guard import Guard, Refused, Session
+from rmq_spark.cli.console.guard import Guard, PageError, Session
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.html import el, is_ours, join, path
+from rmq_spark.cli.console.html import el, is_local, join, path
 from rmq_spark.cli.console.http_port import TEXT_TYPE, Request, Response, redirect
-from rmq_spark.cli.console.message_page import body_of, message
+from rmq_spark.cli.console.message_page import download_body, message
 from rmq_spark.cli.console.overview_page import overview
-from rmq_spark.cli.console.parts import sign_in_path, trouble
+from rmq_spark.cli.console.parts import sign_in_path, alert
 from rmq_spark.cli.console.seek_page import seek, seek_plan
 from rmq_spark.cli.console.sizes import TopicSizes
 from rmq_spark.cli.console.topic_page import topic
 from rmq_spark.cli.console.topics_page import topics
 from rmq_spark.cli.console.visit import Visit
-from rmq_spark.cli.shell.connection import Access, explained
-from rmq_spark.cli.shell.failures import line_of
+from rmq_spark.cli.shell.connection import ClusterAccess, explain_missing_topics
+from rmq_spark.cli.shell.failures import describe_error
 from rmq_spark.client.errors import MessageRejected, NoPermission, TopicNotUsable
 from rmq_spark.errors import RocketPollError
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
-Answer: TypeAlias = "Page | Response"
-_READS: Final[Mapping[tuple[str, ...], Callable[[Visit], Answer]]] = {
+PageOrResponse: TypeAlias = "Page | Response"
+_GET_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] = {
     (): overview,
     ("topics",): topics,
     ("topics", "*"): topic,
     ("topics", "*", "*", "*", "*"): message,
-    ("topics", "*", "*", "*", "*", "body"): body_of,
+    ("topics", "*", "*", "*", "*", "body"): download_body,
     ("groups",): groups,
     ("groups", "*"): group,
     ("groups", "*", "seek"): seek_plan,
@@ -60,9 +60,9 @@ _READS: Final[Mapping[tuple[str, ...], Callable[[Visit], Answer]]] = {
     ("checkpoints",): checkpoints,
     ("checkpoints", "*"): checkpoint,
     ("charts",): charts,
-    ("find",): find,
+    ("find",): search,
 }
-_WRITES: Final[Mapping[tuple[str, ...], Callable[[Visit], Answer]]] = {
+_POST_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] = {
     ("groups", "*", "seek"): seek,
     ("dead-letters", "*", "resend"): resend,
 }
@@ -71,7 +71,7 @@ _ASSETS: Final = {
     "console.js": "text/javascript; charset=utf-8",
     "console.svg": "image/svg+xml",
 }
-_FOR_EVER: Final = ("Cache-Control", "public, max-age=31536000, immutable")
+_CACHE_FOREVER: Final = ("Cache-Control", "public, max-age=31536000, immutable")
 
 
 class Site:
@@ -83,7 +83,7 @@ class Site:
         guard: Guard,
         history: History,
         checkpoints: tuple[str, ...],
-        access: Access,
+        access: ClusterAccess,
     ) -> None:
         self._admin = admin
         self._guard = guard
@@ -96,126 +96,126 @@ class Site:
         """End what pages have begun in the background."""
         self._sizes.stop()
 
-    def answer(self, request: Request) -> Response:
+    def respond(self, request: Request) -> Response:
         """Return the response to a request."""
         session = None
         try:
             self._guard.check_host(request)
-        except Refused as refusal:  # whose page reads this is not known: it tells nothing else
+        except PageError as refusal:  # whose page reads this is not known: it tells nothing else
             return Response(
-                refusal.status, f"{refusal.what} {refusal.remedy}\n".encode(), TEXT_TYPE
+                refusal.status, f"{refusal.problem} {refusal.remedy}\n".encode(), TEXT_TYPE
             )
         try:
             if request.segments[:1] == ("static",):
-                return _asset(request)
+                return _asset_response(request)
             session = self._guard.session_of(request)
-            with explained(self._admin):
-                answer = self._answered(request, session)
-        except Refused as refusal:
+            with explain_missing_topics(self._admin):
+                answer = self._dispatch(request, session)
+        except PageError as refusal:
             title = "Not found" if refusal.status is HTTPStatus.NOT_FOUND else "Not done"
-            answer = self._panel(refusal.status, title, refusal.what, refusal.remedy)
+            answer = self._error_page(refusal.status, title, refusal.problem, refusal.remedy)
         except (NoPermission, TopicNotUsable) as error:
             what = "The cluster does not permit this"
-            answer = self._panel(HTTPStatus.FORBIDDEN, "No permission", what, line_of(error))
+            answer = self._error_page(HTTPStatus.FORBIDDEN, "No permission", what, describe_error(error))
         except MessageRejected as error:
-            answer = self._panel(
+            answer = self._error_page(
                 HTTPStatus.BAD_REQUEST, "Not done", "That means nothing here", str(error)
             )
         except RocketPollError as error:
-            answer = self._panel(
+            answer = self._error_page(
                 HTTPStatus.BAD_GATEWAY,
                 "No answer",
                 "The cluster does not answer as it should",
-                line_of(error),
-                is_tried_again=request.method == "GET",
+                describe_error(error),
+                is_retried=request.method == "GET",
             )
         except click.ClickException as error:
             what, _, says = error.message.partition(": ")
-            status, title = _outcome(request, error)
-            answer = self._panel(status, title, what[:1].upper() + what[1:], says)
+            status, title = _status_and_title(request, error)
+            answer = self._error_page(status, title, what[:1].upper() + what[1:], says)
         if isinstance(answer, Response):
             return answer
-        return Response(answer.status, document(answer, self._around(request, session)))
+        return Response(answer.status, render_document(answer, self._page_context(request, session)))
 
-    def _answered(self, request: Request, session: Session | None) -> Answer:
+    def _dispatch(self, request: Request, session: Session | None) -> PageOrResponse:
         if request.segments in (("sign-in",), ("sign-out",)):
-            return self._signed(request, session)
-        if session is None and not self._guard.reads_are_open:
-            return redirect(sign_in_path(_here(request)))
+            return self._handle_sign_in(request, session)
+        if session is None and not self._guard.has_public_reads:
+            return redirect(sign_in_path(_return_path(request)))
         visit = Visit(
             request, self._admin, self._history, self._sizes, self._checkpoints,
-            self._access, self._guard.writes, session,
+            self._access, self._guard.is_writable, session,
         )  # fmt: skip
         if request.method == "POST":
-            page = _route(_WRITES, request)
-            self._guard.check_writes()
+            page = _route(_POST_ROUTES, request)
+            self._guard.check_writable()
             self._guard.check_form(request, session)
-            self._guard.check_first(request)
+            self._guard.check_not_resubmitted(request)
             return page(visit)
-        return _route(_READS, request)(visit)
+        return _route(_GET_ROUTES, request)(visit)
 
-    def _signed(self, request: Request, session: Session | None) -> Answer:
+    def _handle_sign_in(self, request: Request, session: Session | None) -> PageOrResponse:
         if request.method != "POST":
-            return sign_in_page(_own_path(request.parameter("next")))
+            return sign_in_page(_local_path(request.parameter("next")))
         if request.segments == ("sign-in",):
             begun = self._guard.sign_in(request, request.field("token"))
-            return redirect(_own_path(request.field("next")), begun)
+            return redirect(_local_path(request.field("next")), begun)
         ended = self._guard.check_form(request, session)
         return redirect("/", self._guard.sign_out(request, ended))
 
-    def _panel(
-        self, status: HTTPStatus, title: str, what: str, says: str, *, is_tried_again: bool = False
+    def _error_page(
+        self, status: HTTPStatus, title: str, problem: str, hint: str, *, is_retried: bool = False
     ) -> Page:
         """Return a page that says what is wrong; the script tries it again if it may go over."""
-        remedies = map(self._access.completed, says.split("; "))
+        remedies = map(self._access.complete_commands, hint.split("; "))
         return Page(
             title,
             join(
-                trouble(self._access.completed(what), *remedies),
+                alert(self._access.complete_commands(problem), *remedies),
                 el("p", el("a.button", "Overview", href="/"), " ",
-                   el("a.button", "Try again", href="?"), data_again=is_tried_again),
+                   el("a.button", "Try again", href="?"), data_again=is_retried),
             ),
             "",
             status=status,
         )  # fmt: skip
 
-    def _around(self, request: Request, session: Session | None) -> Surroundings:
-        is_known = session is not None or self._guard.reads_are_open
-        return Surroundings(
+    def _page_context(self, request: Request, session: Session | None) -> PageContext:
+        is_known = session is not None or self._guard.has_public_reads
+        return PageContext(
             self._access.name_servers if is_known else "",
-            self._guard.writes,
+            self._guard.is_writable,
             session,
-            _here(request),
+            _return_path(request),
             (_asset_path("console.css"), _asset_path("console.js")),
             __version__,
         )
 
 
 def _route(
-    table: Mapping[tuple[str, ...], Callable[[Visit], Answer]], request: Request
-) -> Callable[[Visit], Answer]:
+    table: Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]], request: Request
+) -> Callable[[Visit], PageOrResponse]:
     for pattern, page in table.items():
         if len(pattern) == len(request.segments) and all(
             wanted in ("*", given) for wanted, given in zip(pattern, request.segments, strict=True)
         ):
             return page
-    raise Refused(
+    raise PageError(
         HTTPStatus.NOT_FOUND, "There is no such page.", "The navigation shows what there is."
     )
 
 
-def _here(request: Request) -> str:
+def _return_path(request: Request) -> str:
     """Return the path to come back to from signing in."""
     is_page = request.method == "GET" and request.segments != ("sign-in",)
     return path(*request.segments, **dict(request.query)) if is_page else "/"
 
 
-def _own_path(text: str) -> str:
+def _local_path(text: str) -> str:
     """Return the path to go on to after signing in: the one that is asked for, if it is ours."""
-    return text if text.startswith("/") and is_ours(text) else "/"
+    return text if text.startswith("/") and is_local(text) else "/"
 
 
-def _outcome(request: Request, error: click.ClickException) -> tuple[HTTPStatus, str]:
+def _status_and_title(request: Request, error: click.ClickException) -> tuple[HTTPStatus, str]:
     """Return the status and the title of what the command line would have said."""
     if isinstance(error, click.UsageError):
         return HTTPStatus.BAD_REQUEST, "Not done"
@@ -225,17 +225,17 @@ def _outcome(request: Request, error: click.ClickException) -> tuple[HTTPStatus,
 
 
 @lru_cache
-def _content(name: str) -> bytes:
+def _asset_content(name: str) -> bytes:
     return (resources.files(__package__) / "static" / name).read_bytes()
 
 
 def _asset_path(name: str) -> str:
     """Return the path of an asset with a mark of its content: browsers may keep it for ever."""
-    return f"/static/{name}?{hashlib.sha256(_content(name)).hexdigest()[:12]}"
+    return f"/static/{name}?{hashlib.sha256(_asset_content(name)).hexdigest()[:12]}"
 
 
-def _asset(request: Request) -> Response:
+def _asset_response(request: Request) -> Response:
     name = request.segments[-1]
     if len(request.segments) != 2 or name not in _ASSETS:
-        raise Refused(HTTPStatus.NOT_FOUND, "There is no such file.", "Load the page again.")
-    return Response(HTTPStatus.OK, _content(name), _ASSETS[name], (_FOR_EVER,))
+        raise PageError(HTTPStatus.NOT_FOUND, "There is no such file.", "Load the page again.")
+    return Response(HTTPStatus.OK, _asset_content(name), _ASSETS[name], (_CACHE_FOREVER,))

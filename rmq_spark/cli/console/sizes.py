@@ -17,22 +17,22 @@ from rmq_spark.client.errors import ClientError, RouteNotFound
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
-KEPT_SECONDS: Final = 30.0
-PATIENCE_SECONDS: Final = 0.5
+AGE_SECONDS_MAX: Final = 30.0
+WAIT_SECONDS_MAX: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
-class Known(NamedTuple):
+class KnownTopicSizes(NamedTuple):
     """The sizes that are known so far.
 
     Attributes:
         sizes: Sizes by topic.
-        is_whole: Whether all topics have been asked for.
+        is_complete: Whether all topics have been asked for.
         error: What ended the look before its end, or None.
     """
 
     sizes: Mapping[str, TopicSize]
-    is_whole: bool
+    is_complete: bool
     error: ClientError | None
 
 
@@ -44,37 +44,37 @@ class TopicSizes:
         self._admin = admin
         self._now = now
         self._lock = threading.Lock()
-        self._is_done = threading.Event()
-        self._is_over = threading.Event()
-        self._began: float | None = None
+        self._done_event = threading.Event()
+        self._stop_event = threading.Event()
+        self._started_at: float | None = None
         self._known: dict[str, TopicSize] = {}
         self._error: ClientError | None = None
 
-    def of(self, topics: Sequence[str]) -> Known:
+    def get(self, topics: Sequence[str]) -> KnownTopicSizes:
         """Return the sizes that are known, and look again if they are old."""
         with self._lock:
-            is_old = self._began is None or (
-                self._is_done.is_set() and self._now() - self._began > KEPT_SECONDS
+            is_old = self._started_at is None or (
+                self._done_event.is_set() and self._now() - self._started_at > AGE_SECONDS_MAX
             )
             if is_old:
-                self._began = self._now()
-                self._is_done.clear()
+                self._started_at = self._now()
+                self._done_event.clear()
                 self._error = None
                 threading.Thread(
-                    target=self._look, args=(list(topics),), name="TopicSizes", daemon=True
+                    target=self._read_sizes, args=(list(topics),), name="TopicSizes", daemon=True
                 ).start()
-        self._is_done.wait(PATIENCE_SECONDS)
+        self._done_event.wait(WAIT_SECONDS_MAX)
         with self._lock:
-            return Known(dict(self._known), self._is_done.is_set(), self._error)
+            return KnownTopicSizes(dict(self._known), self._done_event.is_set(), self._error)
 
     def stop(self) -> None:
         """Ask for no more topics."""
-        self._is_over.set()
+        self._stop_event.set()
 
-    def _look(self, topics: Sequence[str]) -> None:
+    def _read_sizes(self, topics: Sequence[str]) -> None:
         try:
             for topic in topics:
-                if self._is_over.is_set():
+                if self._stop_event.is_set():
                     return
                 try:
                     size = self._admin.topic_size(topic)
@@ -90,4 +90,4 @@ class TopicSizes:
             with self._lock:
                 for gone in self._known.keys() - set(topics):
                     del self._known[gone]
-            self._is_done.set()
+            self._done_event.set()

@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.cli.console.guard import Refused, Session
+from rmq_spark.cli.console.guard import PageError, Session
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.html import Html, path
 from rmq_spark.cli.console.http_port import Request
 from rmq_spark.cli.console.parts import command_box
 from rmq_spark.cli.console.sizes import TopicSizes
-from rmq_spark.cli.shell.positions import time_ms
+from rmq_spark.cli.shell.positions import parse_time_ms
 from rmq_spark.cli.shell.queues import QueueName
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.cli.shell.connection import Access
+    from rmq_spark.cli.shell.connection import ClusterAccess
     from rmq_spark.client.admin.admin import Admin
 
-_PAGES_MAX: Final = 1_000_000
+_PAGE_NUMBER_MAX: Final = 1_000_000
 _DIGITS_MAX: Final = 18
-_KEYS_ARE_HIDDEN: Final = (
+_CREDENTIALS_HINT: Final = (
     "The command leaves out the credentials of this console. Set ROCKETPOLL_ACCESS_KEY, "
     "ROCKETPOLL_SECRET_KEY and ROCKETPOLL_TLS_KEY_PASSWORD as the console has them, or use a "
     "profile."
@@ -45,7 +45,7 @@ class Visit:
         sizes: Sizes of topics.
         checkpoints: Directories of queries' checkpoints that may be looked at.
         access: The options by which the console was started, for the commands that it shows.
-        writes: Whether the console may change something.
+        is_writable: Whether the console may change something.
         session: The session of the browser, if it has one.
     """
 
@@ -54,8 +54,8 @@ class Visit:
     history: History
     sizes: TopicSizes
     checkpoints: tuple[str, ...]
-    access: Access
-    writes: bool
+    access: ClusterAccess
+    is_writable: bool
     session: Session | None
 
     def command(
@@ -70,33 +70,33 @@ class Visit:
             stdin: The part of the line that writes to its input, with the pipe.
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
-        return command_box(line, _KEYS_ARE_HIDDEN if self.access.needs_keys else None)
+        return command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
 
-    def page(self) -> int:
+    def page_number(self) -> int:
         """Return the number of the page that is asked for, from 1 on."""
         text = self.request.parameter("page")
         is_number = text.isascii() and text.isdigit() and len(text) < 8
-        return min(max(int(text), 1), _PAGES_MAX) if is_number else 1
+        return min(max(int(text), 1), _PAGE_NUMBER_MAX) if is_number else 1
 
 
-def time_of_text(text: str) -> int:
+def parse_time_field(text: str) -> int:
     """Return the time that a field says, in ms since the epoch; an @ in front may be there.
 
     Raises:
         Refused: The text means no time.
     """
     try:
-        return time_ms(text.removeprefix("@"), time.time())
+        return parse_time_ms(text.removeprefix("@"), time.time())
     except ValueError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, "That is no time.", str(error)) from error
+        raise PageError(HTTPStatus.BAD_REQUEST, "That is no time.", str(error)) from error
 
 
-def place_text(queue: MessageQueue, queue_offset: int) -> str:
+def location_text(queue: MessageQueue, queue_offset: int) -> str:
     """Return a place in a topic as a parameter has it: ``broker:queue:offset``."""
     return f"{queue.broker_name}:{queue.queue_id}:{queue_offset}"
 
 
-def place_of(topic: str, text: str) -> tuple[MessageQueue, int]:
+def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
     """Return the place in a topic that a parameter names.
 
     Raises:
@@ -104,10 +104,10 @@ def place_of(topic: str, text: str) -> tuple[MessageQueue, int]:
     """
     broker, _, rest = text.partition(":")
     queue, _, queue_offset = rest.partition(":")
-    return place_in(topic, broker, queue, queue_offset)
+    return location_from_path(topic, broker, queue, queue_offset)
 
 
-def place_in(topic: str, broker: str, queue: str, queue_offset: str) -> tuple[MessageQueue, int]:
+def location_from_path(topic: str, broker: str, queue: str, queue_offset: str) -> tuple[MessageQueue, int]:
     """Return a place in a topic, of the segments of a path.
 
     Raises:
@@ -115,13 +115,13 @@ def place_in(topic: str, broker: str, queue: str, queue_offset: str) -> tuple[Me
     """
     for text in (queue, queue_offset):
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
-            raise Refused(
+            raise PageError(
                 HTTPStatus.NOT_FOUND,
                 f"There is no place {broker}:{queue}:{queue_offset}.",
                 "A place is a broker, the number of a queue and an offset: broker-a:0:42.",
             )
     if int(queue) > 1 << 30:
-        raise Refused(HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Queues count from 0.")
+        raise PageError(HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Queues count from 0.")
     return MessageQueue(topic, broker, int(queue)), int(queue_offset)
 
 
@@ -130,14 +130,14 @@ def topic_path(topic: str, **query: object) -> str:
     return path("topics", topic, **query)
 
 
-def group_path(group: str, *more: str, **query: object) -> str:
+def group_path(group: str, *segments: str, **query: object) -> str:
     """Return the path of a group's page, or of one below it."""
-    return path("groups", group, *more, **query)
+    return path("groups", group, *segments, **query)
 
 
-def message_path(queue: MessageQueue, queue_offset: int, *more: str) -> str:
+def message_path(queue: MessageQueue, queue_offset: int, *segments: str) -> str:
     """Return the path of a message's page, or of one below it."""
-    return path("topics", queue.topic, queue.broker_name, queue.queue_id, queue_offset, *more)
+    return path("topics", queue.topic, queue.broker_name, queue.queue_id, queue_offset, *segments)
 
 
 def queue_text(queue: MessageQueue) -> str:

@@ -19,32 +19,32 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import click
 
 from rmq_spark.cli.cluster.broker_command import broker_command
-from rmq_spark.cli.demo.display import Display, Lines, Terminal, save_picture
-from rmq_spark.cli.demo.pace import Pace
-from rmq_spark.cli.demo.view import Batch, Figures, screen, summary
-from rmq_spark.cli.shell.numbers import Positive
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.demo.display import Display, LineDisplay, TerminalDisplay, save_picture
+from rmq_spark.cli.demo.pace import AdaptiveRate
+from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, screen_lines, summary
+from rmq_spark.cli.shell.numbers import PositiveFloat
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.spark.java import java_fault
-from rmq_spark.cli.spark.spark import INSTALL, has_pyspark
+from rmq_spark.cli.spark.spark import INSTALL_PYSPARK, has_pyspark
 
 if TYPE_CHECKING:
-    from rmq_spark.cli.demo.sender import Sender
+    from rmq_spark.cli.demo.sender import DemoSender
 
 TOPIC: Final = "demo-orders"
 _QUEUES: Final = 4
 _RATES: Final = {True: 50_000, False: 5_000}
 """The usual rates: a stream takes messages by columns, a consumer without Spark one by one."""
-_WARM_UP: Final = 2_000
-_PATIENCE_SECONDS: Final = 60.0
+_WARM_UP_MESSAGES: Final = 2_000
+_STALL_SECONDS_MAX: Final = 60.0
 _REFRESH_SECONDS: Final = 0.25
-_LAST_WORDS: Final = 4_000
+_LOG_TAIL_CHARACTERS: Final = 4_000
 
 
-class DemoFault(Exception):
+class DemoError(Exception):
     """A reason to stop the demo, worded for the user."""
 
 
-class Wish(NamedTuple):
+class DemoSettings(NamedTuple):
     """The size of the demo, its reader, and the file for a picture of it, if one is wanted."""
 
     seconds: float
@@ -54,7 +54,7 @@ class Wish(NamedTuple):
     picture: Path | None
 
 
-class Reader(Protocol):
+class DemoReader(Protocol):
     """A reader of the topic: a Spark query, or a consumer."""
 
     def fault(self) -> str | None:
@@ -67,20 +67,20 @@ class Reader(Protocol):
         """End it and all its threads."""
 
 
-class _Parts(NamedTuple):
+class _DemoParts(NamedTuple):
     title: str
-    sender: Sender
-    reader: Reader
-    figures: Figures
+    sender: DemoSender
+    reader: DemoReader
+    figures: DemoFigures
     display: Display
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll demo --no-spark --seconds 3",
 )
-@click.option("--seconds", type=Positive(), default=30.0,
+@click.option("--seconds", type=PositiveFloat(), default=30.0,
               show_default=True, help="How long it sends.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1),
               help="Messages per second, 50000 or without Spark 5000; fewer are sent where this "
@@ -98,13 +98,13 @@ def demo(
 
     It counts once Spark is warm. The exit code is 0 if all that was sent was read.
     """
-    fault = _missing() if with_spark else None
+    fault = _missing_prerequisite() if with_spark else None
     if fault is not None:
-        return _failed(fault)
-    wish = Wish(seconds, rate or _RATES[with_spark], body_bytes, with_spark, picture)
-    with _ended_in_order(), tempfile.TemporaryDirectory(prefix="rocketpoll-demo-") as name:
+        return _print_failure(fault)
+    wish = DemoSettings(seconds, rate or _RATES[with_spark], body_bytes, with_spark, picture)
+    with _interrupt_on_signals(), tempfile.TemporaryDirectory(prefix="rocketpoll-demo-") as name:
         directory = Path(name)
-        with _stderr_to(directory / "spark.log") as stderr:
+        with _redirect_stderr(directory / "spark.log") as stderr:
             try:
                 return _run(wish, directory)
             except KeyboardInterrupt:
@@ -114,12 +114,12 @@ def demo(
                 raise
             except Exception as error:  # noqa: BLE001  # the user has to see any of them
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
-                os.write(stderr, words[-_LAST_WORDS:].encode())
-                return _failed(f"{type(error).__name__}: {error}", stderr)
+                os.write(stderr, words[-_LOG_TAIL_CHARACTERS:].encode())
+                return _print_failure(f"{type(error).__name__}: {error}", stderr)
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
+def _interrupt_on_signals() -> Iterator[None]:
     """Have a supervisor, and a terminal that is closed, end it as Ctrl-C does: all is tidied up."""
     signals = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.default_int_handler) for number in signals]
@@ -130,55 +130,55 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _missing() -> str | None:
+def _missing_prerequisite() -> str | None:
     if not has_pyspark():
-        return f"pyspark is not installed for {sys.executable}: {INSTALL}; or try --no-spark"
+        return f"pyspark is not installed for {sys.executable}: {INSTALL_PYSPARK}; or try --no-spark"
     fault = java_fault()
     return None if fault is None else f"{fault}. Or try --no-spark"
 
 
-def _run(wish: Wish, directory: Path) -> int:
-    figures = Figures(wish.seconds)
+def _run(settings: DemoSettings, directory: Path) -> int:
+    figures = DemoFigures(settings.seconds)
     with ExitStack() as running:
-        listening = running.enter_context(_starting_broker(directory))
+        listening = running.enter_context(_running_broker(directory))
         # While it starts, what is needed besides is loaded: that takes as long.
-        from rmq_spark.cli.demo.sender import Sender  # noqa: PLC0415
+        from rmq_spark.cli.demo.sender import DemoSender  # noqa: PLC0415
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415
 
-        start_reader = _loaded_reader(with_spark=wish.with_spark)
-        display: Display = Terminal() if sys.stdout.isatty() else Lines()
+        start_reader = _load_reader(with_spark=settings.with_spark)
+        display: Display = TerminalDisplay() if sys.stdout.isatty() else LineDisplay()
         address = listening()
         with Admin(address) as admin:
             admin.create_topic(TOPIC, _QUEUES)
         title = f"rocketpoll demo: {TOPIC}, {_QUEUES} queues, {address}"
-        with display.waiting(_STARTS[wish.with_spark]):
+        with display.show_status(_START_MESSAGES[settings.with_spark]):
             reader = start_reader(address, TOPIC, directory, figures.batches.append)
         running.callback(reader.stop)
         sender = running.enter_context(
-            Sender(address, TOPIC, wish.body_bytes, by_table=wish.with_spark)
+            DemoSender(address, TOPIC, settings.body_bytes, by_table=settings.with_spark)
         )
-        parts = _Parts(title, sender, reader, figures, display)
-        if wish.with_spark:
+        parts = _DemoParts(title, sender, reader, figures, display)
+        if settings.with_spark:
             _warm_up(parts)
-        figures.begin(time.monotonic())
-        _watch(parts, wish.rate)
+        figures.reset(time.monotonic())
+        _run_display(parts, settings.rate)
     closing = summary(figures)
     display.end(closing)
-    if wish.picture is not None:
-        lines = screen(figures, figures.started_at + figures.seconds)
-        save_picture(wish.picture, lines, title, closing)
+    if settings.picture is not None:
+        lines = screen_lines(figures, figures.started_at + figures.seconds)
+        save_picture(settings.picture, lines, title, closing)
     return 0 if figures.read == figures.sent else 1
 
 
-_STARTS: Final = {
+_START_MESSAGES: Final = {
     True: "a broker listens; Spark starts: a JVM and a session, which takes some seconds",
     False: "a broker listens; a consumer starts",
 }
 
 
-def _loaded_reader(
+def _load_reader(
     *, with_spark: bool
-) -> Callable[[str, str, Path, Callable[[Batch], None]], Reader]:
+) -> Callable[[str, str, Path, Callable[[DemoBatch], None]], DemoReader]:
     """Load a reader, and return what starts it, given an address, a topic, and a directory."""
     if with_spark:
         from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
@@ -189,69 +189,69 @@ def _loaded_reader(
     return lambda address, topic, _, on_batch: DemoConsumer(address, topic, on_batch)
 
 
-def _warm_up(parts: _Parts) -> None:
+def _warm_up(parts: _DemoParts) -> None:
     """Have Spark read some messages: a first batch loads classes and starts Python."""
     figures = parts.figures
-    with parts.display.waiting("the first batch warms it up; what follows is counted"):
-        parts.sender.send(_WARM_UP)
+    with parts.display.show_status("the first batch warms it up; what follows is counted"):
+        parts.sender.send(_WARM_UP_MESSAGES)
         figures.sent = parts.sender.sent
         _wait_until_read(parts)
         if figures.read < figures.sent:
-            raise DemoFault(
-                f"{figures.sent} messages are not read: none came for {_PATIENCE_SECONDS:.0f} s"
+            raise DemoError(
+                f"{figures.sent} messages are not read: none came for {_STALL_SECONDS_MAX:.0f} s"
             )
 
 
-def _watch(parts: _Parts, rate: int) -> None:
+def _run_display(parts: _DemoParts, rate: int) -> None:
     """Show figures while it sends, and until all was read."""
     figures, sender, before = parts.figures, parts.sender, parts.sender.sent
-    pace = Pace(rate, figures.started_at)
+    pace = AdaptiveRate(rate, figures.started_at)
     sender.start(rate)
     while time.monotonic() < figures.started_at + figures.seconds:
         time.sleep(_REFRESH_SECONDS)
         figures.sent = sender.sent - before
-        if pace.look(time.monotonic(), figures.sent, figures.read):
+        if pace.adjust(time.monotonic(), figures.sent, figures.read):
             sender.per_second = pace.rate
-            figures.note(
-                f"this machine does not send and read {pace.asked:,} messages a second: "
+            figures.set_note(
+                f"this machine does not send and read {pace.requested:,} messages a second: "
                 f"{pace.rate:,} are sent"
             )
-        _check(parts)
+        _check_faults(parts)
         parts.display.show(figures, parts.title, time.monotonic())
     sender.stop()
     figures.sent = sender.sent - before
-    _check(parts)
+    _check_faults(parts)
     _wait_until_read(parts, lambda: parts.display.show(figures, parts.title, time.monotonic()))
     parts.display.show(figures, parts.title, time.monotonic())
 
 
-def _wait_until_read(parts: _Parts, meanwhile: Callable[[], None] = lambda: None) -> None:
+def _wait_until_read(parts: _DemoParts, on_wait: Callable[[], None] = lambda: None) -> None:
     """Wait until all that was sent is read, or nothing more has come for so long.
 
-    ``meanwhile`` is called again and again: a backlog takes its time, and is to be seen to go.
+    ``on_wait`` is called again and again: a backlog takes its time, and is to be seen to go.
     """
     parts.reader.finish()
     figures, seen, seen_at = parts.figures, -1, 0.0
     while figures.read < figures.sent:
         if figures.read != seen:
             seen, seen_at = figures.read, time.monotonic()
-        if time.monotonic() > seen_at + _PATIENCE_SECONDS:
+        if time.monotonic() > seen_at + _STALL_SECONDS_MAX:
             return
-        _check(parts)
-        meanwhile()
+        _check_faults(parts)
+        on_wait()
         time.sleep(_REFRESH_SECONDS)  # Spark tells listeners of a batch a little after it has ended
 
 
-def _check(parts: _Parts) -> None:
+def _check_faults(parts: _DemoParts) -> None:
     if parts.sender.fault is not None:
-        raise DemoFault(f"the producer has stopped: {parts.sender.fault}")
+        raise DemoError(f"the producer has stopped: {parts.sender.fault}")
     fault = parts.reader.fault()
     if fault is not None:
-        raise DemoFault(f"the reader has stopped: {fault}")
+        raise DemoError(f"the reader has stopped: {fault}")
 
 
 @contextmanager
-def _starting_broker(directory: Path) -> Iterator[Callable[[], str]]:
+def _running_broker(directory: Path) -> Iterator[Callable[[], str]]:
     """Start a broker, yield what waits for it and returns its address, and stop it at the end."""
     settings = [
         f"storePathRootDir={directory / 'store'}",
@@ -272,7 +272,7 @@ def _starting_broker(directory: Path) -> Iterator[Callable[[], str]]:
         def listening() -> str:
             line = said.readline()
             if not line:
-                raise DemoFault("the broker does not start; what it says stands above")
+                raise DemoError("the broker does not start; what it says stands above")
             return line.rpartition(" ")[2].strip()
 
         try:
@@ -282,7 +282,7 @@ def _starting_broker(directory: Path) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def _stderr_to(path: Path) -> Iterator[int]:
+def _redirect_stderr(path: Path) -> Iterator[int]:
     """Redirect stderr, also of children, to a file; yield the terminal's descriptor."""
     sys.stderr.flush()
     terminal = os.dup(2)
@@ -296,6 +296,6 @@ def _stderr_to(path: Path) -> Iterator[int]:
         os.close(terminal)
 
 
-def _failed(why: str, descriptor: int = 2) -> int:
-    os.write(descriptor, f"rocketpoll demo: {why}\n".encode())
+def _print_failure(reason: str, descriptor: int = 2) -> int:
+    os.write(descriptor, f"rocketpoll demo: {reason}\n".encode())
     return 1

@@ -7,29 +7,29 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rmq_spark.cli.demo.view import Batch
+from rmq_spark.cli.demo.view import DemoBatch
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.message import MessageExt
 
 _BATCH_SECONDS: Final = 0.5
 _POLL_MS: Final = 100
-_PULLED: Final = 512
+_PULL_BATCH_SIZE: Final = 512
 
 
 class DemoConsumer:
     """A consumer of all queues of a topic, on a thread of its own."""
 
-    def __init__(self, address: str, topic: str, on_batch: Callable[[Batch], None]) -> None:
+    def __init__(self, address: str, topic: str, on_batch: Callable[[DemoBatch], None]) -> None:
         """Start to read; ``on_batch`` gets what each half second has brought, on that thread."""
         self._consumer = LitePullConsumer(
-            "demo-readers", address, LitePullSettings(pull_batch_size=_PULLED)
+            "demo-readers", address, LitePullSettings(pull_batch_size=_PULL_BATCH_SIZE)
         )
         self._consumer.assign(self._consumer.fetch_message_queues(topic))
         self._consumer.start()
         self._on_batch = on_batch
         self._fault: Exception | None = None
-        self._stopping = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-consumer", daemon=True)
         self._thread.start()
 
@@ -42,13 +42,13 @@ class DemoConsumer:
 
     def stop(self) -> None:
         """End the thread and the consumer."""
-        self._stopping.set()
+        self._stop_event.set()
         self._thread.join()
         self._consumer.shutdown()
 
     def _run(self) -> None:
         try:
-            while not self._stopping.is_set():
+            while not self._stop_event.is_set():
                 self._read_batch()
         except Exception as error:  # noqa: BLE001  # the thread that waits for the figures reports it
             self._fault = error
@@ -59,12 +59,12 @@ class DemoConsumer:
         while (seconds := time.monotonic() - started) < _BATCH_SECONDS:
             messages = self._consumer.poll(_POLL_MS)
             latencies += _latencies(messages)
-            if self._stopping.is_set():
+            if self._stop_event.is_set():
                 break
         if latencies:
             latencies.sort()
             self._on_batch(
-                Batch(
+                DemoBatch(
                     rows=len(latencies),
                     ended_at=started + seconds,
                     seconds=seconds,

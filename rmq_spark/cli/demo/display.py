@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from rmq_spark.cli.demo.view import Figures, line, screen
+from rmq_spark.cli.demo.view import DemoFigures, batch_line, screen_lines
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -25,17 +25,17 @@ _FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 class Display(Protocol):
     """A place where the demo shows what it does."""
 
-    def waiting(self, text: str) -> AbstractContextManager[object]:
+    def show_status(self, text: str) -> AbstractContextManager[object]:
         """Enter a context in which the demo waits for something that takes time."""
 
-    def show(self, figures: Figures, title: str, now: float) -> None:
+    def show(self, figures: DemoFigures, title: str, now: float) -> None:
         """Show figures as they are now."""
 
     def end(self, lines: Sequence[str]) -> None:
         """Show closing lines behind the figures."""
 
 
-class Lines:
+class LineDisplay:
     """A file or a pipe: a line for each batch and each event."""
 
     def __init__(self) -> None:
@@ -43,16 +43,16 @@ class Lines:
         self._notes: list[str] = []
 
     @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
+    def show_status(self, text: str) -> Iterator[None]:
         """Say what is waited for."""
         _write([text])
         yield
 
-    def show(self, figures: Figures, title: str, now: float) -> None:  # noqa: ARG002  # of a `Display`
+    def show(self, figures: DemoFigures, title: str, now: float) -> None:  # noqa: ARG002  # of a `Display`
         """Write what is new."""
         batches = figures.batches[self._batches :]
         notes = [note for note in figures.notes if note not in self._notes]
-        _write([*(line(batch, self._batches + at) for at, batch in enumerate(batches)), *notes])
+        _write([*(batch_line(batch, self._batches + at) for at, batch in enumerate(batches)), *notes])
         self._batches += len(batches)
         self._notes += notes
 
@@ -61,7 +61,7 @@ class Lines:
         _write(["", *lines])
 
 
-class Terminal:
+class TerminalDisplay:
     """A terminal: one panel that is drawn anew."""
 
     def __init__(self) -> None:
@@ -70,18 +70,18 @@ class Terminal:
         self._console = Console(highlight=False)
         self._live: Live | None = None
 
-    def waiting(self, text: str) -> AbstractContextManager[object]:
+    def show_status(self, text: str) -> AbstractContextManager[object]:
         """Show a spinner."""
         return self._console.status(text)
 
-    def show(self, figures: Figures, title: str, now: float) -> None:
+    def show(self, figures: DemoFigures, title: str, now: float) -> None:
         """Draw the panel anew."""
         from rich.live import Live  # noqa: PLC0415  # only on a terminal
 
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
-        self._live.update(_panel(screen(figures, now), title), refresh=True)
+        self._live.update(_panel(screen_lines(figures, now), title), refresh=True)
 
     def end(self, lines: Sequence[str]) -> None:
         """Leave the panel as it is, and write the closing lines below it."""

@@ -14,16 +14,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from rmq_spark.cli.demo.view import Batch
+from rmq_spark.cli.demo.view import DemoBatch
 
-_METRIC: Final = "demo"
+_METRICS_NAME: Final = "demo"
 
 
 class DemoQuery:
     """The demo's Spark session and its one query."""
 
     def __init__(
-        self, address: str, topic: str, directory: Path, on_batch: Callable[[Batch], None]
+        self, address: str, topic: str, directory: Path, on_batch: Callable[[DemoBatch], None]
     ) -> None:
         """Start the query; ``on_batch`` gets each batch that had rows, on Spark's thread."""
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -40,7 +40,7 @@ class DemoQuery:
             .config("spark.sql.shuffle.partitions", "2")
             .getOrCreate()
         )
-        self._session.streams.addListener(_Batches(on_batch))
+        self._session.streams.addListener(_BatchListener(on_batch))
         orders = (
             self._session.readStream.format("rocketpoll")
             .option("namesrvAddr", address)
@@ -51,7 +51,7 @@ class DemoQuery:
         )
         born = F.col("bornTimestamp").cast("double")
         observed = orders.observe(
-            _METRIC,
+            _METRICS_NAME,
             F.percentile_approx(born, 0.5).alias("p50"),
             F.percentile_approx(born, 0.05).alias("p05"),
         )
@@ -76,10 +76,10 @@ class DemoQuery:
         self._session.stop()
 
 
-class _Batches(StreamingQueryListener):
+class _BatchListener(StreamingQueryListener):
     """A listener that turns Spark's reports into figures."""
 
-    def __init__(self, on_batch: Callable[[Batch], None]) -> None:
+    def __init__(self, on_batch: Callable[[DemoBatch], None]) -> None:
         self._on_batch = on_batch
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
@@ -94,9 +94,9 @@ class _Batches(StreamingQueryListener):
         ended = (
             datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() + seconds
         )
-        metrics = progress.observedMetrics[_METRIC]
+        metrics = progress.observedMetrics[_METRICS_NAME]
         self._on_batch(
-            Batch(
+            DemoBatch(
                 rows=progress.numInputRows,
                 ended_at=ended - time.time() + time.monotonic(),
                 seconds=seconds,

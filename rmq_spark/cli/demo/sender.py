@@ -14,22 +14,22 @@ from typing import Final
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 
-_TURN_SECONDS: Final = 0.05
-_TURNS_AT_ONCE: Final = 4
+_SEND_INTERVAL_SECONDS: Final = 0.05
+_CATCH_UP_INTERVALS_MAX: Final = 4
 """A limit: of what fell behind on a busy machine, so many turns are made up for at a time."""
 _TAGS: Final = ("created", "paid", "sent")
-_BODIES: Final = 1_000
+_BODY_COUNT: Final = 1_000
 
 
-class Sender:
+class DemoSender:
     """A producer of orders, and the thread on which it sends until it is told to stop."""
 
     def __init__(self, address: str, topic: str, body_bytes: int, *, by_table: bool) -> None:
         self._topic = topic
         self._by_table = by_table
-        self._bodies = [random.randbytes(body_bytes) for _ in range(_BODIES)]  # noqa: S311  # no secrets
+        self._bodies = [random.randbytes(body_bytes) for _ in range(_BODY_COUNT)]  # noqa: S311  # no secrets
         self._producer = Producer("demo-producer", address)
-        self._stopping = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-sender", daemon=True)
         self.per_second = 0
         """The rate, which may be changed at any time."""
@@ -37,7 +37,7 @@ class Sender:
         """How many messages were stored."""
         self.fault: Exception | None = None
 
-    def __enter__(self) -> Sender:
+    def __enter__(self) -> DemoSender:
         """Start the producer."""
         self._producer.start()
         return self
@@ -50,7 +50,7 @@ class Sender:
     def send(self, count: int) -> None:
         """Send messages at once, on the caller's thread; before `start`."""
         rows = range(self.sent, self.sent + count)
-        bodies = [self._bodies[row % _BODIES] for row in rows]
+        bodies = [self._bodies[row % _BODY_COUNT] for row in rows]
         keys = [f"order-{row}" for row in rows]
         tags = [_TAGS[row % len(_TAGS)] for row in rows]
         if self._by_table:
@@ -72,21 +72,21 @@ class Sender:
 
     def stop(self) -> None:
         """Send nothing more; all that was counted is stored."""
-        self._stopping.set()
+        self._stop_event.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
-            self._send_on()
+            self._send_at_rate()
         except Exception as error:  # noqa: BLE001  # the thread that waits for the figures reports it
             self.fault = error
 
-    def _send_on(self) -> None:
+    def _send_at_rate(self) -> None:
         owed, last = 0.0, time.monotonic()
-        while not self._stopping.wait(_TURN_SECONDS):
+        while not self._stop_event.wait(_SEND_INTERVAL_SECONDS):
             now, rate = time.monotonic(), self.per_second
-            most = max(rate * _TURN_SECONDS * _TURNS_AT_ONCE, 1)
+            most = max(rate * _SEND_INTERVAL_SECONDS * _CATCH_UP_INTERVALS_MAX, 1)
             owed, last = min(owed + (now - last) * rate, rate), now
             count = int(min(owed, most))
             if count:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _BARS_SHOWN: Final = 20
-_RATE_BATCHES: Final = 8
+_RATE_WINDOW_BATCHES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DemoBatch:
     """The figures of one batch that has ended; times in seconds on the program's clock."""
 
     rows: int
@@ -26,21 +26,21 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Figures:
+class DemoFigures:
     """The figures of all that was sent and read so far."""
 
     seconds: float
     started_at: float = 0.0
     sent: int = 0
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[DemoBatch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Lines to show beside figures, as that the rate was lowered."""
 
-    def note(self, text: str) -> None:
+    def set_note(self, text: str) -> None:
         """Say something from now on, in place of what was said before."""
         self.notes[:] = [text]
 
-    def begin(self, now: float) -> None:
+    def reset(self, now: float) -> None:
         """Forget what was a warm-up, and count from now on."""
         self.started_at = now
         self.sent = 0
@@ -54,12 +54,12 @@ class Figures:
     @property
     def rows_per_second(self) -> float:
         """The speed of the last few batches, from the end of one to the end of the last."""
-        last = self.batches[-_RATE_BATCHES:]
+        last = self.batches[-_RATE_WINDOW_BATCHES:]
         seconds = last[-1].ended_at - last[0].ended_at if len(last) > 1 else 0.0
         return sum(batch.rows for batch in last[1:]) / seconds if seconds > 0 else 0.0
 
 
-def screen(figures: Figures, now: float) -> list[str]:
+def screen_lines(figures: DemoFigures, now: float) -> list[str]:
     """Return the lines shown while the demo runs."""
     elapsed = min(now - figures.started_at, figures.seconds)
     batches = figures.batches
@@ -73,7 +73,7 @@ def screen(figures: Figures, now: float) -> list[str]:
     if batches:
         last = batches[-1]
         p95, since = _time(last.latency_p95), _bars([batch.latency_p50 for batch in batches])
-        brought = f"{counted(last.rows, 'row')} in {last.seconds:.2f} s"
+        brought = f"{format_count(last.rows, 'row')} in {last.seconds:.2f} s"
         lines += [
             f"latency   {_time(last.latency_p50):>12}   p50, {p95} p95, from send to here {since}",
             f"batches   {len(batches):>12,}   the last: {brought}",
@@ -81,32 +81,32 @@ def screen(figures: Figures, now: float) -> list[str]:
     return [*lines, *figures.notes]
 
 
-def line(batch: Batch, number: int) -> str:
+def batch_line(batch: DemoBatch, number: int) -> str:
     """Return a batch as a line, for output that is not a terminal."""
     return (
-        f"batch {number}: {counted(batch.rows, 'row')} in {batch.seconds:.2f} s, "
+        f"batch {number}: {format_count(batch.rows, 'row')} in {batch.seconds:.2f} s, "
         f"latency p50 {_time(batch.latency_p50)}, p95 {_time(batch.latency_p95)}"
     )
 
 
-def summary(figures: Figures) -> list[str]:
+def summary(figures: DemoFigures) -> list[str]:
     """Return the closing lines."""
     batches = figures.batches
     if not batches:
-        return [f"sent {counted(figures.sent, 'message')}; no batch has ended"]
+        return [f"sent {format_count(figures.sent, 'message')}; no batch has ended"]
     rate = figures.read / max(batches[-1].ended_at - figures.started_at, 0.001)
     verdict = "every one of them once" if figures.read == figures.sent else "NOT the same number"
     p50, p95 = (_median(batches, name) for name in ("latency_p50", "latency_p95"))
     each = _median(batches, "seconds")
     medians = f"latency p50 {_time(p50)}, p95 {_time(p95)}, batch {each:.2f} s"
-    sent, read = counted(figures.sent, "message"), counted(figures.read, "row")
+    sent, read = format_count(figures.sent, "message"), format_count(figures.read, "row")
     return [
-        f"sent {sent}, read {read} in {counted(len(batches), 'batch', 'batches')}: {verdict}",
+        f"sent {sent}, read {read} in {format_count(len(batches), 'batch', 'batches')}: {verdict}",
         f"rows per second {rate:,.0f}; medians: {medians}",
     ]
 
 
-def _median(batches: Sequence[Batch], name: str) -> float:
+def _median(batches: Sequence[DemoBatch], name: str) -> float:
     values: list[float] = [getattr(batch, name) for batch in batches]
     return statistics.median(values)
 

@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rmq_spark.cli.doctor.findings import Finding
+from rmq_spark.cli.doctor.findings import Diagnosis
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
-from rmq_spark.errors import RocketPollError, counted
+from rmq_spark.errors import RocketPollError, format_count
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import read_options, write_options
 from rmq_spark.spark.options.table import OPTIONS, Use
 from rmq_spark.spark.preflight import check_with_brokers, check_writable
 
-_PATIENCE_MS: Final = "3000"
+_RETRY_TIMEOUT_MS: Final = "3000"
 
 
 def check_cluster(
     namesrv: str | None, topic: str | None, options: Mapping[str, str] = MappingProxyType({})
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """Check name server, topic and brokers, as far as they were named.
 
     ``options`` are options of source or sink, for the connections.
@@ -30,40 +30,40 @@ def check_cluster(
     address = namesrv or os.environ.get(NAME_SERVER_VARIABLE)
     if address is None:
         return [_skipped("name server", f"--namesrv HOST:PORT, or {NAME_SERVER_VARIABLE}")]
-    given = {"retryTimeoutMs": _PATIENCE_MS, **options, "namesrvAddr": address}
+    given = {"retryTimeoutMs": _RETRY_TIMEOUT_MS, **options, "namesrvAddr": address}
     remedy = (
         "take the name server's address, not a broker's, and --option tls=true where it speaks "
         "TLS; `rocketpoll broker` starts one of your own"
     )
-    fault = _fault_of(lambda: check_writable(write_options(_without_those_of_reads(given))))
+    fault = _error_of(lambda: check_writable(write_options(_without_read_options(given))))
     if fault is not None:
         is_about_another = isinstance(fault, OptionError) and fault.option != "namesrvAddr"
         return [
-            Finding(
+            Diagnosis(
                 "name server", str(fault), "correct that --option" if is_about_another else remedy
             )
         ]
-    answers = Finding("name server", f"{address} answers")
+    answers = Diagnosis("name server", f"{address} answers")
     if topic is None:
         return [answers, _skipped("topic", "--topic NAME")]
-    fault = _fault_of(lambda: check_with_brokers(read_options({**given, "topic": topic})))
+    fault = _error_of(lambda: check_with_brokers(read_options({**given, "topic": topic})))
     if fault is not None:
         return [
             answers,
-            Finding(
+            Diagnosis(
                 "topic", str(fault), "its name, or create it: mqadmin updateTopic, or send to it"
             ),
         ]
-    return [answers, Finding("topic", f"{topic} is there"), _brokers({**given, "topic": topic})]
+    return [answers, Diagnosis("topic", f"{topic} is there"), _check_brokers({**given, "topic": topic})]
 
 
-def _without_those_of_reads(given: Mapping[str, str]) -> dict[str, str]:
+def _without_read_options(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options without those for reads only; unknown ones stay, to be refused."""
     of_reads = {name.lower() for name, option in OPTIONS.items() if Use.SINK not in option.uses}
     return {name: text for name, text in given.items() if name.lower() not in of_reads}
 
 
-def _fault_of(check: Callable[[], object]) -> RocketPollError | None:
+def _error_of(check: Callable[[], object]) -> RocketPollError | None:
     try:
         check()
     except RocketPollError as error:
@@ -71,15 +71,15 @@ def _fault_of(check: Callable[[], object]) -> RocketPollError | None:
     return None
 
 
-def _brokers(given: Mapping[str, str]) -> Finding:
+def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
     """Check that the brokers' addresses can be reached from here, across containers, networks."""
     options = read_options(given)
     instance = instance_for(options.access)
     try:
-        queues = Queues(options, instance)
-        ends = queues.ends(sorted(queues.discover(now=True)))
+        queues = QueueClient(options, instance)
+        ends = queues.ends(sorted(queues.discover(is_forced=True)))
     except RocketPollError as error:
-        return Finding(
+        return Diagnosis(
             "brokers",
             str(error),
             "a brokerIP1 in the broker's settings that can be reached from here",
@@ -87,12 +87,12 @@ def _brokers(given: Mapping[str, str]) -> Finding:
     finally:
         instance.shutdown()
     names = sorted({queue.broker_name for queue in ends})
-    return Finding(
+    return Diagnosis(
         "brokers",
-        f"{', '.join(names)}: {counted(len(ends), 'queue')}, "
-        f"{counted(sum(ends.values()), 'message')} ever sent",
+        f"{', '.join(names)}: {format_count(len(ends), 'queue')}, "
+        f"{format_count(sum(ends.values()), 'message')} ever sent",
     )
 
 
-def _skipped(what: str, how: str) -> Finding:
-    return Finding(what, f"not asked: {how}", is_skipped=True)
+def _skipped(subject: str, hint: str) -> Diagnosis:
+    return Diagnosis(subject, f"not asked: {hint}", is_skipped=True)

@@ -10,18 +10,18 @@ from typing import Final
 import click
 
 from rmq_spark.cli.doctor.cluster import check_cluster
-from rmq_spark.cli.doctor.findings import Finding, lines
+from rmq_spark.cli.doctor.findings import Diagnosis, report_lines
 from rmq_spark.cli.doctor.python import check_worker_python
 from rmq_spark.cli.shell.output import write_text
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.spark.java import find_java, java_fault
-from rmq_spark.cli.spark.spark import INSTALL, has_pyspark
+from rmq_spark.cli.spark.spark import INSTALL_PYSPARK, has_pyspark
 
-_OLDEST: Final = (4, 0)
-_NEWEST: Final = (4, 3)
+_PYSPARK_VERSION_MIN: Final = (4, 0)
+_PYSPARK_VERSION_MAX: Final = (4, 3)
 
 
-@click.command(cls=Verb, context_settings=HELP_SETTINGS, example="rocketpoll doctor")
+@click.command(cls=CommandWithExample, context_settings=HELP_SETTINGS, example="rocketpoll doctor")
 @click.option("--namesrv", metavar="HOST:PORT", help="A name server to ask (NAMESRV_ADDR).")
 @click.option("--topic", metavar="NAME", help="A topic that has to be there.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
@@ -34,32 +34,32 @@ def doctor(namesrv: str | None, topic: str | None, options: tuple[str, ...]) -> 
     """
     of_read = dict(each.partition("=")[::2] for each in options)
     findings = [
-        _pyspark(),
-        _java(),
+        _check_pyspark(),
+        _check_java(),
         *check_worker_python(),
         *check_cluster(namesrv, topic, of_read),
     ]
-    write_text("".join(f"{line}\n" for line in lines(findings)))
-    return 0 if all(each.is_good for each in findings) else 1
+    write_text("".join(f"{line}\n" for line in report_lines(findings)))
+    return 0 if all(each.is_ok for each in findings) else 1
 
 
-def _pyspark() -> Finding:
+def _check_pyspark() -> Diagnosis:
     if not has_pyspark():
-        return Finding("pyspark", f"{sys.executable} has none", INSTALL)
+        return Diagnosis("pyspark", f"{sys.executable} has none", INSTALL_PYSPARK)
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:  # that of a Spark which was unpacked, on PYTHONPATH
-        return Finding("pyspark", "is there, of a version that it does not say")
+        return Diagnosis("pyspark", "is there, of a version that it does not say")
     numbers = tuple(int(each) for each in re.findall(r"[0-9]+", version)[:2])
-    if not _OLDEST <= numbers <= _NEWEST:
-        return Finding("pyspark", f"{version}; rocketpoll is for 4.0 to 4.3", INSTALL)
-    return Finding("pyspark", version)
+    if not _PYSPARK_VERSION_MIN <= numbers <= _PYSPARK_VERSION_MAX:
+        return Diagnosis("pyspark", f"{version}; rocketpoll is for 4.0 to 4.3", INSTALL_PYSPARK)
+    return Diagnosis("pyspark", version)
 
 
-def _java() -> Finding:
+def _check_java() -> Diagnosis:
     fault = java_fault()
     if fault is not None:
         found, _, remedy = fault.partition(". ")
-        return Finding("Java", found, remedy)
+        return Diagnosis("Java", found, remedy)
     java = find_java()
-    return Finding("Java", f"{java.path} is Java {java.version}" if java else "is there")
+    return Diagnosis("Java", f"{java.path} is Java {java.version}" if java else "is there")

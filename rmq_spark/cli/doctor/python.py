@@ -15,12 +15,12 @@ import sys
 from typing import Any, Final
 
 from rmq_spark import __version__
-from rmq_spark.cli.doctor.findings import Finding
+from rmq_spark.cli.doctor.findings import Diagnosis
 
-VARIABLE: Final = "PYSPARK_PYTHON"
-_DEFAULT: Final = "python3"
-_NEEDED: Final = ("numpy", "pyarrow", "orjson")
-_SECONDS: Final = 60
+PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
+_DEFAULT_PYTHON: Final = "python3"
+_REQUIRED_PACKAGES: Final = ("numpy", "pyarrow", "orjson")
+_TIMEOUT_SECONDS: Final = 60
 
 # Spark runs workers as modules, so that the working directory comes first on their path, as with
 # -c.
@@ -42,17 +42,17 @@ print(json.dumps({
 """
 
 
-def check_worker_python() -> list[Finding]:
+def check_worker_python() -> list[Diagnosis]:
     """Check which Python the workers would run, and, if it runs, which packages it has."""
-    named = os.environ.get(VARIABLE)
-    path = shutil.which(named or _DEFAULT)
-    here = f"export {VARIABLE}={shlex.quote(sys.executable)}"
-    origin = f"by {VARIABLE}" if named else f"{VARIABLE} is not set: {_DEFAULT} of PATH"
+    named = os.environ.get(PYTHON_VARIABLE)
+    path = shutil.which(named or _DEFAULT_PYTHON)
+    here = f"export {PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
+    origin = f"by {PYTHON_VARIABLE}" if named else f"{PYTHON_VARIABLE} is not set: {_DEFAULT_PYTHON} of PATH"
     if path is None:
-        return [Finding("worker Python", f"{named or _DEFAULT} is not there ({origin})", here)]
-    seen = _asked(path)
+        return [Diagnosis("worker Python", f"{named or _DEFAULT_PYTHON} is not there ({origin})", here)]
+    seen = _probe(path)
     if isinstance(seen, str):
-        return [Finding("worker Python", f"{path} does not run: {seen}", here)]
+        return [Diagnosis("worker Python", f"{path} does not run: {seen}", here)]
     version = tuple(seen["version"])
     text = ".".join(map(str, version))
     if version != sys.version_info[:2]:
@@ -61,51 +61,51 @@ def check_worker_python() -> list[Finding]:
             f"{path} is Python {text}, this one {driver}: Spark wants the same for driver and "
             "workers"
         )
-        return [Finding("worker Python", found, here)]
+        return [Diagnosis("worker Python", found, here)]
     found = f"{path}, Python {text} ({origin})"
-    return [Finding("worker Python", found), _packages(path, seen), _format(path, seen, here)]
+    return [Diagnosis("worker Python", found), _check_packages(path, seen), _check_format(path, seen, here)]
 
 
-def _packages(path: str, seen: dict[str, Any]) -> Finding:
-    missing = seen["missing"]
+def _check_packages(path: str, report: dict[str, Any]) -> Diagnosis:
+    missing = report["missing"]
     if missing:
         names = " ".join(missing)
         found = f"{path} has no {', '.join(missing)}"
-        return Finding(
+        return Diagnosis(
             "its packages",
             found,
-            f"{shlex.quote(path)} -m pip install {names}, or another {VARIABLE}",
+            f"{shlex.quote(path)} -m pip install {names}, or another {PYTHON_VARIABLE}",
         )
-    return Finding("its packages", ", ".join(_NEEDED))
+    return Diagnosis("its packages", ", ".join(_REQUIRED_PACKAGES))
 
 
-def _format(path: str, seen: dict[str, Any], here: str) -> Finding:
+def _check_format(path: str, report: dict[str, Any], remedy: str) -> Diagnosis:
     what = "the format"
-    if not seen["is_importable"]:
-        return Finding(
-            what, f"{path} has no rocketpoll, so that Spark does not find the format", here
+    if not report["is_importable"]:
+        return Diagnosis(
+            what, f"{path} has no rocketpoll, so that Spark does not find the format", remedy
         )
-    if not seen["is_found"]:
+    if not report["is_found"]:
         found = (
             f"{path} can import pyspark_rocketpoll, but does not list it, as Spark does: an "
             "editable install"
         )
         again = f"{shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
-        return Finding(what, found, f"{again}, or put the directory on PYTHONPATH")
-    if seen["rocketpoll"] != __version__:
-        found = f"{path} has rocketpoll {seen['rocketpoll']}, this Python {__version__}"
-        return Finding(what, found, f"{here}, or the same release for both")
-    return Finding(what, f"rocketpoll {__version__} is found by its name")
+        return Diagnosis(what, found, f"{again}, or put the directory on PYTHONPATH")
+    if report["rocketpoll"] != __version__:
+        found = f"{path} has rocketpoll {report['rocketpoll']}, this Python {__version__}"
+        return Diagnosis(what, found, f"{remedy}, or the same release for both")
+    return Diagnosis(what, f"rocketpoll {__version__} is found by its name")
 
 
-def _asked(path: str) -> dict[str, Any] | str:
+def _probe(path: str) -> dict[str, Any] | str:
     """Return the report of the program run by ``path``, or the reason why there is none."""
     try:
         done = subprocess.run(  # noqa: S603  # the user's own Python
-            [path, "-c", _PROBE, *_NEEDED],
+            [path, "-c", _PROBE, *_REQUIRED_PACKAGES],
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
             check=False,
         )
         said: dict[str, Any] = json.loads(done.stdout)

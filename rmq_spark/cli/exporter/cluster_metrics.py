@@ -19,7 +19,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from rmq_spark.client import Admin
-from rmq_spark.client.admin.broker_report import BrokerReport, GroupReport, TopicReport, read_broker
+from rmq_spark.client.admin.broker_report import BrokerReport, GroupReport, TopicReport, read_broker_report
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
@@ -27,8 +27,8 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_s
 _log = logging.getLogger(__name__)
 _MASTER_ID: Final = 0
 _STOP_SECONDS: Final = 2.0
-_OF_NODE: Final = ("cluster", "node_type", "node_id")
-_RATES: Final = {
+_NODE_LABELS: Final = ("cluster", "node_type", "node_id")
+_RATE_METRICS: Final = {
     "putTps": ("rocketpoll_messages_in_per_second", "Messages sent per second, of late."),
     "getTransferredTps": ("rocketpoll_messages_out_per_second", "Messages given out per second."),
     "getTransferedTps": ("rocketpoll_messages_out_per_second", "Messages given out per second."),
@@ -36,7 +36,7 @@ _RATES: Final = {
 """Rates of the last ten seconds that brokers report, with both spellings of RocketMQ's."""
 
 
-class Node(NamedTuple):
+class BrokerNode(NamedTuple):
     """A master of the cluster."""
 
     cluster: str
@@ -59,12 +59,12 @@ class ClusterMetrics:
         self._admin = admin
         self._interval_seconds = interval_seconds
         self._now = now
-        self._is_over = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ClusterMetrics", daemon=True)
-        self._away: dict[str, str] = {}
+        self._outages: dict[str, str] = {}
         """What was last found wrong, by broker name, or by "" for the name servers."""
-        self._succeeded = 0.0
-        self.why_not_ready: str | None = "the cluster has not been read yet"
+        self._last_success_seconds = 0.0
+        self.not_ready_reason: str | None = "the cluster has not been read yet"
         """Why the text tells nothing of the cluster; None while it does."""
         self.text = b""
 
@@ -74,76 +74,76 @@ class ClusterMetrics:
 
     def stop(self) -> None:
         """Read no more; a look that is under way is not waited for, if it takes long."""
-        self._is_over.set()
+        self._stop_event.set()
         self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
-        while not self._is_over.is_set():
+        while not self._stop_event.is_set():
             began = self._now()
             try:
-                self.look()
+                self.refresh()
             except Exception:  # noqa: BLE001  # whatever it is, the next look has to come
                 _log.exception("the cluster cannot be read")
-                self.text, self.why_not_ready = b"", "the cluster cannot be read; see the log"
-            self._is_over.wait(max(self._interval_seconds - (self._now() - began), 0.1))
+                self.text, self.not_ready_reason = b"", "the cluster cannot be read; see the log"
+            self._stop_event.wait(max(self._interval_seconds - (self._now() - began), 0.1))
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the cluster once, and make the text."""
         began = self._now()
-        reports: list[tuple[Node, BrokerReport | None]] = []
+        reports: list[tuple[BrokerNode, BrokerReport | None]] = []
         try:
             nodes = self._nodes()
         except ClientError as error:
-            self._note("", error)
-            self.why_not_ready = f"the name servers do not tell of the cluster: {error}"
+            self._log_outage("", error)
+            self.not_ready_reason = f"the name servers do not tell of the cluster: {error}"
         else:
-            self._note("", None)
-            reports = [(node, self._read(node)) for node in nodes]
+            self._log_outage("", None)
+            reports = [(node, self._read_broker(node)) for node in nodes]
             away = [node.name for node, report in reports if report is None]
-            self.why_not_ready = f"brokers are away: {', '.join(away)}" if away else None
+            self.not_ready_reason = f"brokers are away: {', '.join(away)}" if away else None
             if not away:
-                self._succeeded = self._now()
+                self._last_success_seconds = self._now()
         took = self._now() - began
-        metrics = [*_families(reports, began), *self._own(took)]
-        self.text = generate_latest(_Found(metrics))
+        metrics = [*_families(reports, began), *self._exporter_metrics(took)]
+        self.text = generate_latest(_FixedCollector(metrics))
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[BrokerNode]:
         info = self._admin.cluster_info()
         return [
-            Node(cluster, name, info.broker_addr_table[name].broker_addrs[_MASTER_ID])
+            BrokerNode(cluster, name, info.broker_addr_table[name].broker_addrs[_MASTER_ID])
             for cluster, names in sorted(info.cluster_addr_table.items())
             for name in sorted(names)
             if name in info.broker_addr_table
             and _MASTER_ID in info.broker_addr_table[name].broker_addrs
         ]
 
-    def _read(self, node: Node) -> BrokerReport | None:
+    def _read_broker(self, node: BrokerNode) -> BrokerReport | None:
         try:
-            report = read_broker(self._admin, node.address)
+            report = read_broker_report(self._admin, node.address)
         except ClientError as error:
-            self._note(node.name, error)
+            self._log_outage(node.name, error)
             return None
-        self._note(node.name, None)
+        self._log_outage(node.name, None)
         return report
 
-    def _note(self, name: str, error: ClientError | None) -> None:
+    def _log_outage(self, name: str, error: ClientError | None) -> None:
         """Log once that something is away, and once that it is back."""
         who = f"broker {name}" if name else "the name servers"
-        if error is not None and name not in self._away:
+        if error is not None and name not in self._outages:
             _log.warning("%s: %s", who, error)
-            self._away[name] = str(error)
-        elif error is None and self._away.pop(name, None) is not None:
+            self._outages[name] = str(error)
+        elif error is None and self._outages.pop(name, None) is not None:
             _log.warning("%s: back again", who)
 
-    def _own(self, took_seconds: float) -> Iterator[Metric]:
+    def _exporter_metrics(self, elapsed_seconds: float) -> Iterator[Metric]:
         for name, says, value in (
-            ("collect_seconds", "Time that the last look at the cluster took.", took_seconds),
-            ("last_success_timestamp_seconds", "Time of the last whole look.", self._succeeded),
+            ("collect_seconds", "Time that the last look at the cluster took.", elapsed_seconds),
+            ("last_success_timestamp_seconds", "Time of the last whole look.", self._last_success_seconds),
         ):
             yield GaugeMetricFamily(f"rocketpoll_exporter_{name}", says, value=value)
 
 
-class _Found(Collector):
+class _FixedCollector(Collector):
     """A registry of metrics that are there already."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
@@ -154,32 +154,32 @@ class _Found(Collector):
 
 
 def _families(
-    reports: Iterable[tuple[Node, BrokerReport | None]], now_seconds: float
+    reports: Iterable[tuple[BrokerNode, BrokerReport | None]], now_seconds: float
 ) -> Iterator[Metric]:
     up = GaugeMetricFamily(
-        "rocketpoll_broker_up", "1 if the broker answers, 0 if it is away.", labels=_OF_NODE
+        "rocketpoll_broker_up", "1 if the broker answers, 0 if it is away.", labels=_NODE_LABELS
     )
-    there: list[tuple[Node, BrokerReport]] = []
+    there: list[tuple[BrokerNode, BrokerReport]] = []
     for node, report in reports:
         up.add_metric(node.labels, report is not None)
         if report is not None:
             there.append((node, report))
     yield up
-    yield from _rates(there)
-    yield from _of_topics([(node, each) for node, report in there for each in report.topics])
-    yield from _of_members(there)
-    yield from _of_groups(
+    yield from _rate_metrics(there)
+    yield from _topic_metrics([(node, each) for node, report in there for each in report.topics])
+    yield from _member_metrics(there)
+    yield from _group_metrics(
         [(node, each) for node, report in there for each in report.groups], now_seconds
     )
 
 
-def _of_members(there: Iterable[tuple[Node, BrokerReport]]) -> Iterator[Metric]:
+def _member_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Iterator[Metric]:
     online = GaugeMetricFamily(
         "rocketmq_consumer_connections",
         "Members of a group that are online.",
-        labels=(*_OF_NODE, "consumer_group", *CLIENT_LABELS, "consume_mode", "is_system"),
+        labels=(*_NODE_LABELS, "consumer_group", *CLIENT_LABELS, "consume_mode", "is_system"),
     )
-    for node, report in there:
+    for node, report in reports:
         for group, members in report.members.items():
             more = (consume_mode(members.consume_type), _flag(is_system_group(group)))
             kinds = Counter(client_labels(e.language, e.version) for e in members.connection_set)
@@ -188,20 +188,20 @@ def _of_members(there: Iterable[tuple[Node, BrokerReport]]) -> Iterator[Metric]:
     yield online
 
 
-def _rates(there: Iterable[tuple[Node, BrokerReport]]) -> Iterator[Metric]:
+def _rate_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Iterator[Metric]:
     families = {
-        name: GaugeMetricFamily(name, says, labels=_OF_NODE) for name, says in _RATES.values()
+        name: GaugeMetricFamily(name, says, labels=_NODE_LABELS) for name, says in _RATE_METRICS.values()
     }
-    for node, report in there:
-        rates = {_RATES[key][0]: report.runtime[key] for key in _RATES if key in report.runtime}
+    for node, report in reports:
+        rates = {_RATE_METRICS[key][0]: report.runtime[key] for key in _RATE_METRICS if key in report.runtime}
         for name, text in rates.items():
             with suppress(ValueError, IndexError):  # a broker in its first second has none yet
                 families[name].add_metric(node.labels, float(text.split()[0]))
     yield from families.values()
 
 
-def _of_topics(topics: Iterable[tuple[Node, TopicReport]]) -> Iterator[Metric]:
-    labels = (*_OF_NODE, "topic", "message_type", "is_system")
+def _topic_metrics(topics: Iterable[tuple[BrokerNode, TopicReport]]) -> Iterator[Metric]:
+    labels = (*_NODE_LABELS, "topic", "message_type", "is_system")
     sent = CounterMetricFamily(
         "rocketmq_messages_in_total", "Messages ever sent to a topic.", labels=labels
     )
@@ -211,7 +211,7 @@ def _of_topics(topics: Iterable[tuple[Node, TopicReport]]) -> Iterator[Metric]:
     dead = CounterMetricFamily(
         "rocketmq_send_to_dlq_messages_total",
         "Messages that went to the dead letters of a group.",
-        labels=(*_OF_NODE, "consumer_group", "is_system"),
+        labels=(*_NODE_LABELS, "consumer_group", "is_system"),
     )
     for node, each in topics:
         is_system = _flag(is_system_topic(each.topic))
@@ -224,8 +224,8 @@ def _of_topics(topics: Iterable[tuple[Node, TopicReport]]) -> Iterator[Metric]:
     yield from (sent, kept, dead)
 
 
-def _of_groups(groups: Iterable[tuple[Node, GroupReport]], now_seconds: float) -> Iterator[Metric]:
-    labels = (*_OF_NODE, "consumer_group", "topic", "is_retry", "is_system")
+def _group_metrics(groups: Iterable[tuple[BrokerNode, GroupReport]], now_seconds: float) -> Iterator[Metric]:
+    labels = (*_NODE_LABELS, "consumer_group", "topic", "is_retry", "is_system")
     lag = GaugeMetricFamily(
         "rocketmq_consumer_lag_messages", "Messages that a group has yet to consume.", labels=labels
     )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmq_spark.cli.shell.connection import Access, connected
-from rmq_spark.cli.shell.numbers import Positive
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.numbers import PositiveFloat
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.client.transport.connection import parse_address
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll exporter --port 5558 --interval 30",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=5557, show_default=True,
               help="Port to listen on; 0: any free one.")  # fmt: skip
-@click.option("--interval", type=Positive(1, 3_600), default=15.0, show_default=True,
+@click.option("--interval", type=PositiveFloat(1, 3_600), default=15.0, show_default=True,
               metavar="SECONDS", help="How often the cluster is read.")  # fmt: skip
-@connected
-def exporter(*, host: str, port: int, interval: float, access: Access) -> None:
+@connection_options
+def exporter(*, host: str, port: int, interval: float, access: ClusterAccess) -> None:
     """Serve lag, offsets and rates of a cluster for Prometheus, at /metrics, until it is stopped.
 
     /healthz tells that it runs, /readyz whether it has read the cluster.
@@ -46,30 +46,30 @@ def exporter(*, host: str, port: int, interval: float, access: Access) -> None:
 def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
     # Only this command needs them, and the library behind them.
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415
-    from rmq_spark.cli.exporter.http_server import Answering, HttpServer  # noqa: PLC0415
-    from rmq_spark.cli.shell.http_server import port_explained  # noqa: PLC0415
+    from rmq_spark.cli.exporter.http_server import PathHandler, MetricsServer  # noqa: PLC0415
+    from rmq_spark.cli.shell.http_server import explain_port_errors  # noqa: PLC0415
 
     metrics = ClusterMetrics(admin, interval_seconds)
-    answers: dict[str, Answering] = {
+    answers: dict[str, PathHandler] = {
         "/metrics": lambda: (HTTPStatus.OK, metrics.text),
         "/healthz": lambda: (HTTPStatus.OK, b"ok\n"),
         "/readyz": lambda: _readiness(metrics),
     }
-    with port_explained(host, port):
-        server = HttpServer(host, port, answers)
+    with explain_port_errors(host, port):
+        server = MetricsServer(host, port, answers)
     with server:
         metrics.start()
-        server.serve_until_told(lambda: _say(server.url))
+        server.serve_until_signal(lambda: _print_url(server.url))
         metrics.stop()
 
 
-def _say(url: str) -> None:
+def _print_url(url: str) -> None:
     sys.stdout.write(f"metrics at {url}/metrics\n")
     sys.stdout.flush()
 
 
 def _readiness(metrics: ClusterMetrics) -> tuple[HTTPStatus, bytes]:
-    why_not = metrics.why_not_ready
+    why_not = metrics.not_ready_reason
     if why_not is None:
         return HTTPStatus.OK, b"ready\n"
     return HTTPStatus.SERVICE_UNAVAILABLE, f"{' '.join(why_not.split())}\n".encode()

@@ -10,34 +10,34 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, TypeAlias
 
-from rmq_spark.cli.shell.http_server import CLIENT_SECONDS, BoundedHttpServer
+from rmq_spark.cli.shell.http_server import CLIENT_TIMEOUT_SECONDS, BoundedHttpServer
 
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-Answering: TypeAlias = "Callable[[], tuple[HTTPStatus, bytes]]"
+PathHandler: TypeAlias = "Callable[[], tuple[HTTPStatus, bytes]]"
 
 
-class HttpServer(BoundedHttpServer):
+class MetricsServer(BoundedHttpServer):
     """A port with a few paths."""
 
-    def __init__(self, host: str, port: int, answers: Mapping[str, Answering]) -> None:
+    def __init__(self, host: str, port: int, handlers: Mapping[str, PathHandler]) -> None:
         """Listen.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
         """
-        self.answers = answers
-        super().__init__(host, port, _Handler)
+        self.handlers = handlers
+        super().__init__(host, port, _MetricsHandler)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: HttpServer
-    timeout = CLIENT_SECONDS
+class _MetricsHandler(BaseHTTPRequestHandler):
+    server: MetricsServer
+    timeout = CLIENT_TIMEOUT_SECONDS
 
     def do_GET(self) -> None:  # http.server's name
-        answering = self.server.answers.get(self.path.partition("?")[0])
+        answering = self.server.handlers.get(self.path.partition("?")[0])
         if answering is None:
-            paths = " ".join(self.server.answers)
+            paths = " ".join(self.server.handlers)
             status, body = HTTPStatus.NOT_FOUND, f"there are {paths}\n".encode()
         else:
             status, body = answering()

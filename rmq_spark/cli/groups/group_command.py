@@ -14,32 +14,32 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rmq_spark.cli.cluster.topic_command import confirm
-from rmq_spark.cli.groups.group_seek import Move, carry_out, plan
+from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek, plan_seek
 from rmq_spark.cli.groups.group_state import (
     QueueState,
-    check_group,
-    is_retry,
-    is_unknown,
-    messages_in,
+    check_group_exists,
+    is_retry_queue,
+    is_unknown_group,
+    count_messages,
     read_group,
-    topics_of,
+    consumed_topics,
 )
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import output_option, show_document, show_rows, time_of, write_text
-from rmq_spark.cli.shell.positions import PLACE, Place
+from rmq_spark.cli.shell.output import output_option, show_document, show_rows, local_time, write_text
+from rmq_spark.cli.shell.positions import POSITION, TopicPosition
 from rmq_spark.cli.shell.queues import QUEUE, QueueName
-from rmq_spark.cli.shell.tree import Noun
-from rmq_spark.errors import counted
+from rmq_spark.cli.shell.tree import CommandGroup
+from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic, is_system_group
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
-_MOVES: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind")
+_MOVE_COLUMNS: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind")
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Look at lag, members and offsets of consumer groups, and change offsets."""
 
@@ -47,8 +47,8 @@ def group() -> None:
 @group.command("list", example="rocketpoll group list")
 @click.option("--all", "with_all", is_flag=True, help="RocketMQ's own groups, too.")
 @output_option
-@connected
-def list_groups(*, with_all: bool, output: str, access: Access) -> None:
+@connection_options
+def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
     """List all groups: members that are online, topics, messages behind."""
     with access.admin() as admin:
         rows = []
@@ -61,20 +61,20 @@ def list_groups(*, with_all: bool, output: str, access: Access) -> None:
                 {
                     "group": name,
                     "members": len(admin.members(name)),
-                    "topics": sorted(topics_of(progress)),
-                    "behind": sum(lag.messages for lag in progress if not is_retry(lag.queue)),
-                    "last_consumed": time_of(max(times, default=0)),
+                    "topics": sorted(consumed_topics(progress)),
+                    "behind": sum(lag.messages for lag in progress if not is_retry_queue(lag.queue)),
+                    "last_consumed": local_time(max(times, default=0)),
                 }
             )
     columns = ["group", "members", "topics", "behind", "last_consumed"]
-    show_rows(rows, columns, output, none="no groups; a consumer's first start makes its group")
+    show_rows(rows, columns, output, empty_text="no groups; a consumer's first start makes its group")
 
 
 @group.command(example="rocketpoll group describe billing")
 @click.argument("name", metavar="GROUP")
 @output_option
-@connected
-def describe(name: str, output: str, access: Access) -> None:
+@connection_options
+def describe(name: str, output: str, access: ClusterAccess) -> None:
     """Show the lag of a group by queue, its members, and what failed.
 
     For a queue that is behind, "waiting since" is when its next message was stored. last consumed
@@ -110,7 +110,7 @@ def describe(name: str, output: str, access: Access) -> None:
     "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes",
 )
 @click.argument("name", metavar="GROUP")
-@click.option("--to", "place", type=PLACE, required=True, metavar="PLACE",
+@click.option("--to", "place", type=POSITION, required=True, metavar="PLACE",
               help="start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00Z), or relative "
               "to what it has committed: +1 skips one message, -10 repeats ten.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC",
@@ -119,17 +119,17 @@ def describe(name: str, output: str, access: Access) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what it would do, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
-@connected
+@connection_options
 def seek(
     name: str,
-    place: Place,
+    place: TopicPosition,
     topics: tuple[str, ...],
     queue: QueueName | None,
     output: str,
     *,
     dry_run: bool,
     yes: bool,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Move the committed offsets of a group, and show each queue's old and new offset.
 
@@ -137,13 +137,13 @@ def seek(
     notified and continue from there at once. behind is the lag of the group after the move.
     """
     with access.admin() as admin:
-        moves = plan(admin, name, topics, place, queue)
+        moves = plan_seek(admin, name, topics, place, queue)
         if not moves:
-            show_rows([], _MOVES, output, none=f"{name} has no queues there")
+            show_rows([], _MOVE_COLUMNS, output, empty_text=f"{name} has no queues there")
             return
-        with moving(name, moves, output, is_dry=dry_run, yes=yes):
+        with confirm_moves(name, moves, output, is_dry=dry_run, yes=yes):
             if not dry_run:
-                carry_out(admin, name, moves, place, is_all=queue is None)
+                apply_seek(admin, name, moves, place, is_all=queue is None)
 
 
 @group.command(example="rocketpoll group clone billing billing-test")
@@ -152,19 +152,19 @@ def seek(
 @click.option("--topic", metavar="TOPIC", help="Only this topic; all that GROUP consumes.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
-@connected
+@connection_options
 def clone(
-    source: str, target: str, topic: str | None, output: str, *, yes: bool, access: Access
+    source: str, target: str, topic: str | None, output: str, *, yes: bool, access: ClusterAccess
 ) -> None:
     """Give a group the offsets of another, so that it continues where that one is.
 
     The command asks before it replaces offsets that NEW-GROUP has already.
     """
     with access.admin() as admin:
-        if is_unknown(admin, source):
-            check_group(admin, source)
+        if is_unknown_group(admin, source):
+            check_group_exists(admin, source)
         _check_offline(admin, target)
-        _confirm_replacing(admin, source, target, topic, yes=yes)
+        _confirm_overwrite(admin, source, target, topic, yes=yes)
         admin.clone_offsets(source, target, topic=topic)
         rows = [
             {
@@ -175,31 +175,31 @@ def clone(
                 "behind": lag.messages,
             }
             for lag in admin.progress(target)
-            if not is_retry(lag.queue)
+            if not is_retry_queue(lag.queue)
         ]
     columns = ["topic", "broker", "queue", "committed", "behind"]
-    show_rows(rows, columns, output, none=f"{source} has no offsets")
+    show_rows(rows, columns, output, empty_text=f"{source} has no offsets")
 
 
 @group.command(example="rocketpoll group delete billing-test --yes")
 @click.argument("name", metavar="GROUP")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@connected
-def delete(name: str, *, yes: bool, access: Access) -> None:
+@connection_options
+def delete(name: str, *, yes: bool, access: ClusterAccess) -> None:
     """Delete a group, with its offsets, its retries and its dead letters."""
     with access.admin() as admin:
-        if is_unknown(admin, name):
-            check_group(admin, name)
+        if is_unknown_group(admin, name):
+            check_group_exists(admin, name)
         _check_offline(admin, name)
-        dead = counted(messages_in(admin, dlq_topic(name)), "dead letter")
+        dead = format_count(count_messages(admin, dlq_topic(name)), "dead letter")
         confirm(f"delete {name} with its offsets and {dead}", yes=yes)
         admin.delete_group(name)
     write_text(f"deleted {name} with its offsets and {dead}\n")
 
 
 @contextmanager
-def moving(
-    name: str, moves: Sequence[Move], output: str, *, is_dry: bool, yes: bool
+def confirm_moves(
+    name: str, moves: Sequence[OffsetMove], output: str, *, is_dry_run: bool, yes: bool
 ) -> Iterator[None]:
     """Print how a group moves, or would; ask before the block if that replaces offsets.
 
@@ -213,29 +213,29 @@ def moving(
             "broker": move.queue.broker_name,
             "queue": move.queue.queue_id,
             "committed": move.committed,
-            "to": move.to,
-            "moves": None if move.committed is None else move.to - move.committed,
+            "to": move.target_offset,
+            "moves": None if move.committed is None else move.target_offset - move.committed,
             "behind": move.behind,
         }
         for move in moves
     ]
 
     def show() -> None:
-        show_rows(rows, _MOVES, output, none="")
+        show_rows(rows, _MOVE_COLUMNS, output, empty_text="")
 
     replaced = sum(move.committed is not None for move in moves)
-    is_asking = not is_dry and not yes and replaced > 0
+    is_asking = not is_dry_run and not yes and replaced > 0
     if is_asking:
-        what = f"move {name} in {counted(len(moves), 'queue')}"
-        confirm(what, yes=False, show=show)
+        what = f"move {name} in {format_count(len(moves), 'queue')}"
+        confirm(what, yes=False, show_details=show)
     yield
     if not is_asking:
         show()
     if output == "table":
-        sys.stderr.write("nothing was changed: a dry run\n" if is_dry else "moved\n")
+        sys.stderr.write("nothing was changed: a dry run\n" if is_dry_run else "moved\n")
 
 
-def _confirm_replacing(
+def _confirm_overwrite(
     admin: Admin, source: str, target: str, topic: str | None, *, yes: bool
 ) -> None:
     """Ask before a clone replaces offsets."""
@@ -243,17 +243,17 @@ def _confirm_replacing(
     replaced = [
         lag
         for lag in admin.progress(target)
-        if lag.consumer_offset is not None and lag.queue in copied and not is_retry(lag.queue)
+        if lag.consumer_offset is not None and lag.queue in copied and not is_retry_queue(lag.queue)
     ]
     if replaced:
-        what = f"replace the offsets of {target} in {counted(len(replaced), 'queue')}"
+        what = f"replace the offsets of {target} in {format_count(len(replaced), 'queue')}"
         confirm(what, yes=yes)
 
 
 def _check_offline(admin: Admin, name: str) -> None:
     members = admin.members(name)
     if members:
-        online = counted(len(members), "member")
+        online = format_count(len(members), "member")
         raise Failure(f"{name} has {online} online: stop its consumers first")
 
 
@@ -266,8 +266,8 @@ def _queue_row(state: QueueState) -> dict[str, object]:
         "committed": lag.consumer_offset,
         "end": lag.broker_offset,
         "behind": lag.messages,
-        "last_consumed": time_of(lag.last_timestamp),
-        "waiting_since": time_of(state.waiting_since_ms or 0),
-        "last_tried": time_of(state.tried_ms or 0),
+        "last_consumed": local_time(lag.last_timestamp),
+        "waiting_since": local_time(state.waiting_since_ms or 0),
+        "last_tried": local_time(state.last_tried_ms or 0),
         "member": state.member,
     }

@@ -13,53 +13,53 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rmq_spark.cli.groups.group_state import check_group, is_unknown, topics_of
-from rmq_spark.cli.shell.failures import Failure, line_of
-from rmq_spark.cli.shell.positions import Kind, Place
-from rmq_spark.cli.shell.queues import QueueName, spans_from
+from rmq_spark.cli.groups.group_state import check_group_exists, is_unknown_group, consumed_topics
+from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
+from rmq_spark.cli.shell.queues import QueueName, resolve_ranges
 from rmq_spark.client.errors import ClientError, NotSupported
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
 
-class Move(NamedTuple):
+class OffsetMove(NamedTuple):
     """One queue's part of a seek; ``committed`` is None if the group has committed nothing."""
 
     queue: MessageQueue
     committed: int | None
-    to: int
-    end: int
+    target_offset: int
+    end_offset: int
 
     @property
     def behind(self) -> int:
         """Number of messages that the group has before it when it has moved."""
-        return self.end - self.to
+        return self.end_offset - self.target_offset
 
 
-def plan(
-    admin: Admin, name: str, topics: Collection[str], place: Place, queue: QueueName | None
-) -> list[Move]:
+def plan_seek(
+    admin: Admin, name: str, topics: Collection[str], position: TopicPosition, queue: QueueName | None
+) -> list[OffsetMove]:
     """Work out a seek of a group, in all topics that it consumes if none is named.
 
     Raises:
         Failure: There is no such group or queue, or nothing that the place is relative to.
     """
-    chosen = list(topics) or sorted(topics_of(admin.progress(name)))
+    chosen = list(topics) or sorted(consumed_topics(admin.progress(name)))
     if not chosen:
-        check_group(admin, name)
+        check_group_exists(admin, name)
         raise Failure(f"{name} has committed nothing yet: say which --topic")
     if not topics and queue is not None and len(chosen) > 1:
         raise click.UsageError(f"--queue needs --topic: {name} consumes {', '.join(chosen)}")
-    if topics and is_unknown(admin, name):
-        check_group(admin, name)
-    return [move for topic in chosen for move in _plan_of(admin, name, topic, place, queue)]
+    if topics and is_unknown_group(admin, name):
+        check_group_exists(admin, name)
+    return [move for topic in chosen for move in _plan_topic(admin, name, topic, position, queue)]
 
 
-def carry_out(
-    admin: Admin, name: str, moves: Sequence[Move], place: Place, *, is_all: bool
+def apply_seek(
+    admin: Admin, name: str, moves: Sequence[OffsetMove], position: TopicPosition, *, is_all: bool
 ) -> None:
     """Move a group as planned, queue by queue.
 
@@ -67,7 +67,7 @@ def carry_out(
         admin: An administration object that has been started.
         name: Name of the group.
         moves: The plan.
-        place: The place that the plan leads to.
+        position: The place that the plan leads to.
         is_all: Whether the plan has all queues of its topics.
 
     Raises:
@@ -75,45 +75,45 @@ def carry_out(
     """
     for done, move in enumerate(moves):
         try:
-            admin.set_offset(name, move.queue, move.to)
+            admin.set_offset(name, move.queue, move.target_offset)
         except NotSupported as error:  # noqa: PERF203  # what was done before has to be told
             # RocketMQ 4.9 tells members only of times: that will do where all queues go to one.
-            times = {Kind.START: 0, Kind.END: -1, Kind.TIME: place.number}
-            if done or not is_all or place.kind not in times:
+            times = {PositionKind.START: 0, PositionKind.END: -1, PositionKind.TIME: position.number}
+            if done or not is_all or position.kind not in times:
                 raise Failure(f"{error.remark}") from error
             for topic in sorted({each.queue.topic for each in moves}):
-                admin.reset_to_time(name, topic, times[place.kind])
+                admin.reset_to_time(name, topic, times[position.kind])
             return
         except ClientError as error:
-            queues = counted(len(moves), "queue was", "queues were")
-            raise Failure(f"{line_of(error)}; {done} of {queues} moved before") from error
+            queues = format_count(len(moves), "queue was", "queues were")
+            raise Failure(f"{describe_error(error)}; {done} of {queues} moved before") from error
 
 
-def _plan_of(
-    admin: Admin, name: str, topic: str, place: Place, queue: QueueName | None
-) -> list[Move]:
+def _plan_topic(
+    admin: Admin, name: str, topic: str, position: TopicPosition, queue: QueueName | None
+) -> list[OffsetMove]:
     """Work out a seek in one topic, asking all its brokers."""
     lags = {lag.queue: lag for lag in admin.lag(name, topic)}
-    is_relative = place.kind in (Kind.BACK, Kind.FORTH)
+    is_relative = position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     held = {
-        span.queue: span for span in spans_from(admin.instance, topic, Place(Kind.START), queue)
+        span.queue: span for span in resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), queue)
     }
     if not is_relative:
         targets = {
-            span.queue: span.start for span in spans_from(admin.instance, topic, place, queue)
+            span.queue: span.start for span in resolve_ranges(admin.instance, topic, position, queue)
         }
     moves = []
     for each, span in held.items():
         committed = lags[each].consumer_offset if each in lags else None
         if not is_relative:
-            moves.append(Move(each, committed, targets[each], span.end))
+            moves.append(OffsetMove(each, committed, targets[each], span.end))
             continue
         if committed is None and span.end > span.start:
             raise Failure(
                 f"{name} has committed nothing in {topic} {each.broker_name}:{each.queue_id}, so "
                 "that nothing is relative to it: seek to start, end, an offset or a time"
             )
-        step = place.number if place.kind is Kind.FORTH else -place.number
+        step = position.number if position.kind is PositionKind.FORWARD else -position.number
         to = min(max((committed or 0) + step, span.start), span.end)
-        moves.append(Move(each, committed, to, span.end))
+        moves.append(OffsetMove(each, committed, to, span.end))
     return moves

@@ -30,7 +30,7 @@ class QueueState(NamedTuple):
         next_offset: Offset of the message that the group consumes next; None if it has all.
         waiting_since_ms: Milliseconds since the epoch at which that message was stored, or None.
         member: Client id of the member that has the queue, or None.
-        tried_ms: Milliseconds since the epoch at which that member last took up or finished a
+        last_tried_ms: Milliseconds since the epoch at which that member last took up or finished a
             message of the queue, or None.
     """
 
@@ -38,7 +38,7 @@ class QueueState(NamedTuple):
     next_offset: int | None
     waiting_since_ms: int | None
     member: str | None
-    tried_ms: int | None
+    last_tried_ms: int | None
 
 
 class GroupState(NamedTuple):
@@ -59,7 +59,7 @@ class GroupState(NamedTuple):
     def queues_of(self, client_id: str) -> int:
         """Return the number of queues that a member has, without those of retries."""
         return sum(
-            held.client_id == client_id and not is_retry(queue)
+            held.client_id == client_id and not is_retry_queue(queue)
             for queue, held in self.reports.items()
         )
 
@@ -72,36 +72,36 @@ def read_group(admin: Admin, name: str) -> GroupState:
     """
     members = admin.members(name)
     reports = admin.queue_reports(name) if members else {}
-    topics = {*topics_of(admin.progress(name)), *(queue.topic for queue in reports)}
+    topics = {*consumed_topics(admin.progress(name)), *(queue.topic for queue in reports)}
     if not topics and not members:
-        check_group(admin, name)
+        check_group_exists(admin, name)
     lags = [
         lag
         for topic in sorted(topics)
         if not topic.startswith(RETRY_PREFIX)
-        for lag in _lag_of(admin, name, topic)
+        for lag in _query_lag(admin, name, topic)
     ]
     return GroupState(
         name,
         tuple(_queue_states(admin, lags, reports)),
         members,
         reports,
-        sum(lag.messages for lag in _lag_of(admin, name, retry_topic(name))),
-        messages_in(admin, dlq_topic(name)),
+        sum(lag.messages for lag in _query_lag(admin, name, retry_topic(name))),
+        count_messages(admin, dlq_topic(name)),
     )
 
 
-def topics_of(progress: Iterable[Lag]) -> set[str]:
+def consumed_topics(progress: Iterable[Lag]) -> set[str]:
     """Return the topics of a group's progress, without its retry topic."""
-    return {lag.queue.topic for lag in progress if not is_retry(lag.queue)}
+    return {lag.queue.topic for lag in progress if not is_retry_queue(lag.queue)}
 
 
-def is_retry(queue: MessageQueue) -> bool:
+def is_retry_queue(queue: MessageQueue) -> bool:
     """Return whether a queue holds messages that a group is given once more."""
     return queue.topic.startswith(RETRY_PREFIX)
 
 
-def messages_in(admin: Admin, topic: str) -> int:
+def count_messages(admin: Admin, topic: str) -> int:
     """Return the number of messages that a topic holds; 0 if there is none of that name."""
     try:
         offsets = admin.topic_offsets(topic).values()
@@ -110,12 +110,12 @@ def messages_in(admin: Admin, topic: str) -> int:
     return sum(each.max_offset - each.min_offset for each in offsets)
 
 
-def is_unknown(admin: Admin, name: str) -> bool:
+def is_unknown_group(admin: Admin, name: str) -> bool:
     """Return whether no broker knows a group, nor has offsets of it."""
     return name not in admin.groups() and not admin.progress(name)
 
 
-def check_group(admin: Admin, name: str) -> None:
+def check_group_exists(admin: Admin, name: str) -> None:
     """Raise an error unless brokers know a group.
 
     Raises:
@@ -152,7 +152,7 @@ def _queue_states(
         )
 
 
-def _lag_of(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
+def _query_lag(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
     try:
         return admin.lag(name, topic)
     except RouteNotFound:  # it was deleted since, or never made, as no message has failed

@@ -14,37 +14,37 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show
-from rmq_spark.cli.shell.connection import Access, connected
-from rmq_spark.cli.shell.failures import warnings_shown
-from rmq_spark.cli.shell.positions import PLACE, Kind, Place
-from rmq_spark.cli.shell.queues import QUEUE, QueueName, spans_from, stored_order
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.failures import show_client_warnings
+from rmq_spark.cli.shell.positions import POSITION, PositionKind, TopicPosition
+from rmq_spark.cli.shell.queues import QUEUE, QueueName, resolve_ranges, store_order_key
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     MessageSelector,
     by_sql,
     by_tag,
     subscription_data,
-    wanted,
+    filter_by_tags,
 )
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
-    from rmq_spark.client.reading.read_bounds import Span
+    from rmq_spark.client.reading.read_bounds import ReadRange
     from rmq_spark.wire.message_queue import MessageQueue
 
 _POLL_MS: Final = 500
-_BY_KEY: Final = 64
+_KEY_QUERY_MESSAGES: Final = 64
 _CHUNK_BYTES: Final = 1 << 20
 
 
-class Wish(NamedTuple):
+class ConsumeQuery(NamedTuple):
     """The messages that a user wants to see."""
 
     topics: tuple[str, ...]
-    place: Place
+    position: TopicPosition
     selector: MessageSelector
     key: str | None
     queue: QueueName | None
@@ -67,7 +67,7 @@ _OPTIONS: Final = (
 )  # fmt: skip
 
 
-def _formats(function: Any) -> Any:
+def _consume_options(function: Any) -> Any:
     """Add the options that say which messages are wanted, and as what."""
     for option in reversed(_OPTIONS):
         function = option(function)
@@ -75,23 +75,23 @@ def _formats(function: Any) -> Any:
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll consume orders --offset -10\n"
     "rocketpoll consume orders --offset @-1h --tags paid -f '%o %k %s\\n'\n"
     "rocketpoll consume orders -n 1 -o json",
 )
 @click.argument("topic")
-@click.option("--offset", "place", type=PLACE, default="start", show_default=True, metavar="PLACE",
+@click.option("--offset", "place", type=POSITION, default="start", show_default=True, metavar="PLACE",
               help="Where to begin in each queue: start, end, -10 (before the end), +5 (behind the "
               "start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
 @click.option("--key", metavar="KEY", help="Only messages with this key, found by the index.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
-@_formats
-@connected
+@_consume_options
+@connection_options
 def consume(
     topic: str,
-    place: Place,
+    place: TopicPosition,
     key: str | None,
     count: int | None,
     tags: str | None,
@@ -101,31 +101,31 @@ def consume(
     output: str,
     *,
     follow: bool,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Print messages of a topic, in the order in which they were stored; no group's offsets change.
 
     It ends at what was the end when it began, unless it is to --follow.
     """
-    wish = Wish((topic,), place, _selector(tags, sql), key, queue, count)
+    wish = ConsumeQuery((topic,), place, _selector(tags, sql), key, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
         if follow:
-            show(islice(_followed(admin, wish), count), render, at_once=True)
+            show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
         elif key is not None:
-            show(islice(_with_key(admin, wish, key), count), render)
+            show_messages(islice(_query_by_key(admin, wish, key), count), render)
         else:
-            show(islice(_stored(admin, wish), count), render)
+            show_messages(islice(_read_stored(admin, wish), count), render)
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll tail orders payments -n 1",
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@_formats
-@connected
+@_consume_options
+@connection_options
 def tail(
     topics: tuple[str, ...],
     count: int | None,
@@ -134,13 +134,13 @@ def tail(
     queue: QueueName | None,
     text_format: str | None,
     output: str,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Print messages of one topic, or of several, as they come, until Ctrl-C."""
-    wish = Wish(topics, Place(Kind.END), _selector(tags, sql), None, queue, count)
+    wish = ConsumeQuery(topics, TopicPosition(PositionKind.END), _selector(tags, sql), None, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
-        show(islice(_followed(admin, wish), count), render, at_once=True)
+        show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
 
 
 def _selector(tags: str | None, sql: str | None) -> MessageSelector:
@@ -149,64 +149,64 @@ def _selector(tags: str | None, sql: str | None) -> MessageSelector:
     return by_sql(sql) if sql is not None else by_tag(tags or "*")
 
 
-def _stored(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
+def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     """Yield the messages that are there now, by the time at which they were stored.
 
     Raises:
         BrokerRefused: A broker cannot read the condition: RocketMQ would pass over nothing by it.
     """
-    from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers  # noqa: PLC0415  # not for help
+    from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
 
-    subscription = subscription_data(wish.topics[0], wish.selector, 0)
-    GroupBrokers(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
-    spans = spans_from(admin.instance, wish.topics[0], wish.place, wish.queue)
-    queues = [_messages_of(admin, span, wish) for span in spans]
-    return heapq.merge(*queues, key=stored_order)
+    subscription = subscription_data(query.topics[0], query.selector, 0)
+    GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
+    spans = resolve_ranges(admin.instance, query.topics[0], query.position, query.queue)
+    queues = [_read_range(admin, span, query) for span in spans]
+    return heapq.merge(*queues, key=store_order_key)
 
 
-def _messages_of(admin: Admin, span: Span, wish: Wish) -> Iterator[MessageExt]:
+def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[MessageExt]:
     from rmq_spark.client.reading.bulk_pull import PullRules  # noqa: PLC0415  # not to follow
     from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415
 
-    subscription = subscription_data(span.queue.topic, wish.selector, 0)
+    subscription = subscription_data(span.queue.topic, query.selector, 0)
     rules = PullRules(
         subscription=subscription.sub_string,
-        expression_type=wish.selector.expression_type,
-        in_flight=1 if wish.limit else 2,
+        expression_type=query.selector.expression_type,
+        in_flight=1 if query.limit else 2,
         chunk_bytes=_CHUNK_BYTES,
-        chunk_messages=min(wish.limit or 10_000, 10_000),
+        chunk_messages=min(query.limit or 10_000, 10_000),
     )
     for message in stored_messages(admin.instance.api, span, rules):
         # The tag of a damaged record may be damaged: the broker has taken it for wanted.
-        if message.fault is not None or wanted([message], subscription):
+        if message.fault is not None or filter_by_tags([message], subscription):
             yield message
 
 
-def _with_key(admin: Admin, wish: Wish, key: str) -> Iterator[MessageExt]:
+def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[MessageExt]:
     """Yield the messages that the brokers' index has for a key."""
-    kind, number = wish.place
-    if kind not in (Kind.START, Kind.TIME):
+    kind, number = query.position
+    if kind not in (PositionKind.START, PositionKind.TIME):
         raise click.UsageError("--key goes with --offset start or a time, or with --follow")
-    if wish.selector.expression_type != by_tag().expression_type:
+    if query.selector.expression_type != by_tag().expression_type:
         raise click.UsageError("--key goes with --tags, or with --follow, not with --sql")
-    topic = wish.topics[0]
+    topic = query.topics[0]
     found = admin.messages_by_key(
         topic,
         key,
-        begin_ms=number if kind is Kind.TIME else 0,
-        messages_max=max(wish.limit or _BY_KEY, _BY_KEY),
+        begin_ms=number if kind is PositionKind.TIME else 0,
+        messages_max=max(query.limit or _KEY_QUERY_MESSAGES, _KEY_QUERY_MESSAGES),
     )
-    chosen = wanted(found, subscription_data(topic, wish.selector, 0))
+    chosen = filter_by_tags(found, subscription_data(topic, query.selector, 0))
     return iter(
         sorted(
-            (each for each in chosen if wish.queue is None or wish.queue.means(each.queue)),
-            key=stored_order,
+            (each for each in chosen if query.queue is None or query.queue.matches(each.queue)),
+            key=store_order_key,
         )
     )
 
 
-def _followed(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
+def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     """Yield messages from the wished place on, and those to come, without an end."""
     from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # only to follow
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
@@ -215,24 +215,24 @@ def _followed(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
     consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
     with ExitStack() as stack:
         stack.enter_context(consumer)
-        _begin(consumer, admin, wish)
-        stack.enter_context(warnings_shown())  # what keeps it from beginning is an error
+        _assign_and_seek(consumer, admin, query)
+        stack.enter_context(show_client_warnings())  # what keeps it from beginning is an error
         while True:
             for message in consumer.poll(_POLL_MS):
-                if wish.key is None or wish.key in message.keys:
+                if query.key is None or query.key in message.keys:
                     yield message
 
 
-def _begin(consumer: LitePullConsumer, admin: Admin, wish: Wish) -> None:
+def _assign_and_seek(consumer: LitePullConsumer, admin: Admin, query: ConsumeQuery) -> None:
     """Have a consumer read from the wished place on, of whatever number of topics.
 
     Starts and ends are asked for by a request for each queue; other places need to know both.
     """
-    topics = dict.fromkeys(wish.topics)
-    if wish.place.kind in (Kind.START, Kind.END):
-        queues = [each for topic in topics for each in _queues_of(consumer, topic, wish.queue)]
-        consumer.assign(queues, wish.selector)
-        is_start = wish.place.kind is Kind.START
+    topics = dict.fromkeys(query.topics)
+    if query.position.kind in (PositionKind.START, PositionKind.END):
+        queues = [each for topic in topics for each in _queues_of(consumer, topic, query.queue)]
+        consumer.assign(queues, query.selector)
+        is_start = query.position.kind is PositionKind.START
         seek = consumer.seek_to_begin if is_start else consumer.seek_to_end
         for queue in queues:
             seek(queue)
@@ -240,9 +240,9 @@ def _begin(consumer: LitePullConsumer, admin: Admin, wish: Wish) -> None:
     spans = [
         span
         for topic in topics
-        for span in spans_from(admin.instance, topic, wish.place, wish.queue)
+        for span in resolve_ranges(admin.instance, topic, query.position, query.queue)
     ]
-    consumer.assign([span.queue for span in spans], wish.selector)
+    consumer.assign([span.queue for span in spans], query.selector)
     for span in spans:
         consumer.seek(span.queue, span.start)
 
@@ -252,6 +252,6 @@ def _queues_of(
 ) -> list[MessageQueue]:
     found = sorted(consumer.fetch_message_queues(topic))
     if name is not None:
-        found = [queue for queue in found if name.means(queue)]
-        name.check_found(found, topic)
+        found = [queue for queue in found if name.matches(queue)]
+        name.require_match(found, topic)
     return found

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.cli.messages.message_text import user_properties
-from rmq_spark.cli.shell.failures import Failure, line_of
-from rmq_spark.cli.shell.positions import Kind, Place
-from rmq_spark.cli.shell.queues import spans_from, stored_order
+from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
+from rmq_spark.cli.shell.queues import resolve_ranges, store_order_key
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "rocketpoll-dlq"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
-_OF_ONE_LETTER: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
+_SINGLE_MESSAGE_ERRORS: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
 """Errors that say nothing about other letters."""
-_ORIGIN_ID: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+_ORIGIN_ID_PROPERTIES: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
-class GroupLetters(NamedTuple):
+class DeadLetterCount(NamedTuple):
     """The dead letters of a group: how many there are, and when the last came (ms), or 0."""
 
     group: str
     messages: int
-    last_ms: int
+    last_stored_ms: int
 
 
-def groups_with_letters(admin: Admin) -> list[GroupLetters]:
+def groups_with_dead_letters(admin: Admin) -> list[DeadLetterCount]:
     """Return the groups that have dead letters, by name.
 
     Raises:
@@ -59,13 +59,13 @@ def groups_with_letters(admin: Admin) -> list[GroupLetters]:
         count = sum(each.max_offset - each.min_offset for each in offsets)
         last = max((each.last_update_timestamp for each in offsets), default=0)
         if count:
-            found.append(GroupLetters(topic.removeprefix(DLQ_PREFIX), count, last))
+            found.append(DeadLetterCount(topic.removeprefix(DLQ_PREFIX), count, last))
     if not found:
         admin.masters()
     return found
 
 
-class Resent(NamedTuple):
+class ResendResult(NamedTuple):
     """A dead letter, and where its original is now, or why it was not sent."""
 
     letter: MessageExt
@@ -73,7 +73,7 @@ class Resent(NamedTuple):
     fault: str | None = None
 
 
-def resend_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> Iterator[Resent]:
+def resend_dead_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> Iterator[ResendResult]:
     """Send the originals of dead letters, and yield what has become of each.
 
     One that cannot be sent holds up no other, unless no broker can be reached: the rest is not
@@ -86,18 +86,18 @@ def resend_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> It
     with Producer(_GROUP, instance=admin.instance, rules=rules) as producer:
         for letter in chosen:
             try:
-                result = producer.send(original(letter, group))
+                result = producer.send(original_message(letter, group))
             except Failure as error:  # noqa: PERF203  # each has an outcome of its own
-                yield Resent(letter, None, error.message)
+                yield ResendResult(letter, None, error.message)
             except ClientError as error:
-                yield Resent(letter, None, line_of(error))
-                if not isinstance(error, _OF_ONE_LETTER):
+                yield ResendResult(letter, None, describe_error(error))
+                if not isinstance(error, _SINGLE_MESSAGE_ERRORS):
                     return
             else:
-                yield Resent(letter, result)
+                yield ResendResult(letter, result)
 
 
-def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
+def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
     """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault.
 
     Raises:
@@ -107,7 +107,7 @@ def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
     from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
 
     try:
-        spans = spans_from(admin.instance, dlq_topic(group), Place(Kind.START), None)
+        spans = resolve_ranges(admin.instance, dlq_topic(group), TopicPosition(PositionKind.START), None)
     except RouteNotFound:
         admin.masters()
         is_topic = group.startswith(DLQ_PREFIX)
@@ -117,10 +117,10 @@ def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
         ) from None
 
     queues = [stored_messages(admin.instance.api, span) for span in spans]
-    return heapq.merge(*queues, key=stored_order)
+    return heapq.merge(*queues, key=store_order_key)
 
 
-def named(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list[MessageExt]:
+def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list[MessageExt]:
     """Return the dead letters with these ids, their own or those of their originals.
 
     Raises:
@@ -133,7 +133,7 @@ def named(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list
             letter
             for letter in letters
             if wanted in (letter.message_id, letter.offset_message_id)
-            or wanted in map(letter.properties.get, _ORIGIN_ID)
+            or wanted in map(letter.properties.get, _ORIGIN_ID_PROPERTIES)
         ]
         if not same:
             raise Failure(
@@ -144,7 +144,7 @@ def named(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list
     return found
 
 
-def original(letter: MessageExt, group: str) -> Message:
+def original_message(letter: MessageExt, group: str) -> Message:
     """Return the message that a dead letter was, to be sent once more.
 
     Raises:

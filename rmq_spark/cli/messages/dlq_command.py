@@ -13,39 +13,39 @@ import click
 
 from rmq_spark.cli.cluster.topic_command import confirm
 from rmq_spark.cli.messages.dead_letters import (
-    Resent,
-    groups_with_letters,
-    letters,
-    named,
-    original,
-    resend_letters,
+    ResendResult,
+    groups_with_dead_letters,
+    read_dead_letters,
+    select_by_id,
+    original_message,
+    resend_dead_letters,
 )
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer
-from rmq_spark.cli.messages.message_text import show as show_messages
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.messages.message_text import show_messages as show_messages
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import output_option, show_rows, time_of
-from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.cli.shell.output import output_option, show_rows, local_time
+from rmq_spark.cli.shell.tree import CommandGroup
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def dlq() -> None:
     """List, show and resend dead letters: what a group has failed to consume too often."""
 
 
 @dlq.command("list", example="rocketpoll dlq list")
 @output_option
-@connected
-def list_letters(output: str, access: Access) -> None:
+@connection_options
+def list_letters(output: str, access: ClusterAccess) -> None:
     """List the groups that have dead letters."""
     with access.admin() as admin:
         rows = [
-            {"group": each.group, "dead_letters": each.messages, "last": time_of(each.last_ms)}
-            for each in groups_with_letters(admin)
+            {"group": each.group, "dead_letters": each.messages, "last": local_time(each.last_stored_ms)}
+            for each in groups_with_dead_letters(admin)
         ]
-    show_rows(rows, ["group", "dead_letters", "last"], output, none="no dead letters")
+    show_rows(rows, ["group", "dead_letters", "last"], output, empty_text="no dead letters")
 
 
 @dlq.command(example="rocketpoll dlq show billing -n 10")
@@ -54,14 +54,14 @@ def list_letters(output: str, access: Access) -> None:
 @click.option("-f", "--format", "text_format", metavar="FORMAT", help="As for rocketpoll consume.")
 @click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT, show_default=True,
               help="As for rocketpoll consume.")  # fmt: skip
-@connected
+@connection_options
 def show(
-    group: str, count: int | None, text_format: str | None, output: str, access: Access
+    group: str, count: int | None, text_format: str | None, output: str, access: ClusterAccess
 ) -> None:
     """Print a group's dead letters, the oldest first."""
     render = renderer(output, text_format)
     with access.admin() as admin:
-        show_messages(islice(letters(admin, group), count), render)
+        show_messages(islice(read_dead_letters(admin, group), count), render)
 
 
 @dlq.command(example="rocketpoll dlq resend billing --all --yes")
@@ -71,7 +71,7 @@ def show(
 @click.option("--yes", is_flag=True, help="Do not ask before --all.")
 @click.option("--dry-run", is_flag=True, help="Show what it would send, and send nothing.")
 @output_option
-@connected
+@connection_options
 def resend(
     group: str,
     ids: tuple[str, ...],
@@ -80,7 +80,7 @@ def resend(
     is_all: bool,
     yes: bool,
     dry_run: bool,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Send dead letters to the topics that they came from, and show what was sent.
 
@@ -90,23 +90,23 @@ def resend(
     if bool(ids) == is_all:
         raise click.UsageError("name dead letters by their ids, or all by --all")
     with access.admin() as admin:
-        held = list(letters(admin, group))
-        chosen = held if is_all else named(held, ids, group)
+        held = list(read_dead_letters(admin, group))
+        chosen = held if is_all else select_by_id(held, ids, group)
         if is_all and not dry_run and chosen:
-            confirm(f"send {counted(len(chosen), 'message')} again", yes=yes)
+            confirm(f"send {format_count(len(chosen), 'message')} again", yes=yes)
         rows: list[dict[str, object]] = []
         try:
             if dry_run:
-                rows += (_planned(letter, group) for letter in chosen)
+                rows += (_plan_row(letter, group) for letter in chosen)
             else:
-                rows += map(_row, resend_letters(admin, group, chosen))
+                rows += map(_row, resend_dead_letters(admin, group, chosen))
         finally:  # whatever ends it, what was sent is told
-            show_rows(rows, _COLUMNS, output, none=f"{group} has no dead letters")
+            show_rows(rows, _COLUMNS, output, empty_text=f"{group} has no dead letters")
     sent = sum(row["fault"] is None for row in rows)
     if dry_run:
         sys.stderr.write("nothing was sent: a dry run\n")
     elif sent < len(chosen):
-        tried = counted(len(chosen), "dead letter was", "dead letters were")
+        tried = format_count(len(chosen), "dead letter was", "dead letters were")
         raise Failure(
             f"{sent} of {tried} sent again: name the others by their ids when what is in their way "
             "is mended"
@@ -116,16 +116,16 @@ def resend(
 _COLUMNS: Final = ["dead_letter", "topic", "sent_as", "broker", "queue", "fault"]
 
 
-def _planned(letter: MessageExt, group: str) -> dict[str, object]:
+def _plan_row(letter: MessageExt, group: str) -> dict[str, object]:
     try:
-        topic = original(letter, group).topic
+        topic = original_message(letter, group).topic
     except Failure as error:
-        return _row(Resent(letter, None, error.message))
-    return _row(Resent(letter, None)) | {"topic": topic}
+        return _row(ResendResult(letter, None, error.message))
+    return _row(ResendResult(letter, None)) | {"topic": topic}
 
 
-def _row(resent: Resent) -> dict[str, object]:
-    letter, result, fault = resent
+def _row(outcome: ResendResult) -> dict[str, object]:
+    letter, result, fault = outcome
     return {
         "dead_letter": letter.message_id,
         "topic": letter.real_topic if result is None else result.queue.topic,

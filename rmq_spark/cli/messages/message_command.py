@@ -9,35 +9,35 @@ import sys
 
 import click
 
-from rmq_spark.cli.messages.message_text import json_of
-from rmq_spark.cli.messages.message_trace import Delivery, Fate, copies_of, deliveries
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.messages.message_text import message_fields
+from rmq_spark.cli.messages.message_trace import Delivery, DeliveryState, find_copies, trace_deliveries
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import output_option, show_document
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
-from rmq_spark.errors import counted
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.errors import format_count
 from rmq_spark.wire.properties import RESERVED_NAMES
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll message $(rocketpoll consume orders -n 1 -f %i) --topic orders",
 )
 @click.argument("message_id", metavar="ID")
 @click.option("--topic", metavar="TOPIC", help="Where to look; without, all topics are searched.")
 @output_option
-@connected
-def message(message_id: str, topic: str | None, output: str, access: Access) -> None:
+@connection_options
+def message(message_id: str, topic: str | None, output: str, access: ClusterAccess) -> None:
     """Show where a message is, what it holds, and which groups have consumed it.
 
     A group has, if it has committed an offset behind the message. One that filters it away passes
     over it, and counts as well.
     """
     with access.admin() as admin:
-        copies = copies_of(admin, message_id, topic, _say_count)
+        copies = find_copies(admin, message_id, topic, _print_search_count)
         found = copies[0]
         document = {
-            **json_of(found),
+            **message_fields(found),
             "offset_id": found.offset_message_id,
             "commit_log_offset": found.commit_log_offset,
             "flag": found.flag,
@@ -45,7 +45,7 @@ def message(message_id: str, topic: str | None, output: str, access: Access) -> 
             "system_properties": {
                 name: value for name, value in found.properties.items() if name in RESERVED_NAMES
             },
-            "groups": [_group_row(each) for each in deliveries(admin, found)],
+            "groups": [_group_row(each) for each in trace_deliveries(admin, found)],
         }
         if len(copies) > 1:  # a send that was tried again may be stored twice
             document["copies"] = [
@@ -59,19 +59,19 @@ def message(message_id: str, topic: str | None, output: str, access: Access) -> 
     show_document(document, output)
 
 
-def _say_count(topics: int) -> None:
+def _print_search_count(topics: int) -> None:
     if sys.stderr.isatty():
-        searched = counted(topics, "topic is", "topics are")
+        searched = format_count(topics, "topic is", "topics are")
         sys.stderr.write(f"{searched} searched; --topic is quicker\n")
 
 
 def _group_row(delivery: Delivery) -> dict[str, object]:
     state = {
-        Fate.CONSUMED: "consumed",
-        Fate.WAITING: f"not yet: {delivery.before} before it",
-        Fate.UNTOUCHED: "has committed nothing",
-        Fate.DEAD: f"dead letter: rocketpoll dlq show {delivery.group}",
-    }[delivery.fate]
+        DeliveryState.CONSUMED: "consumed",
+        DeliveryState.WAITING: f"not yet: {delivery.messages_before} before it",
+        DeliveryState.NOT_STARTED: "has committed nothing",
+        DeliveryState.DEAD_LETTER: f"dead letter: rocketpoll dlq show {delivery.group}",
+    }[delivery.state]
     return {
         "group": delivery.group,
         "state": state,

@@ -30,17 +30,17 @@ _FIELDS: Final = (
     "delay_level",
     "flag",
 )
-_ANY_ID: Final = "0" * 32
+_PLACEHOLDER_ID: Final = "0" * 32
 _TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
 """A limit for what one message is read from: in JSON, a body takes several times its bytes."""
-_OF_CONSUME: Final = frozenset(
+_CONSUME_FIELDS: Final = frozenset(
     {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host"}
     | {"reconsume_times", "fault"}
 )
 """Fields by which ``consume -o json`` tells of a stored message; they are not sent again."""
 
 
-class Settings(NamedTuple):
+class MessageDefaults(NamedTuple):
     """Values for all messages that do not have their own."""
 
     topic: str
@@ -51,54 +51,54 @@ class Settings(NamedTuple):
     delay_level: int
 
 
-class Text(NamedTuple):
+class InputText(NamedTuple):
     """A text to send, and the place that errors name."""
 
-    place: str
+    origin: str
     data: bytes
 
 
-def texts_of(files: tuple[str, ...], *, whole: bool) -> Iterator[Text]:
+def read_texts(files: tuple[str, ...], *, whole: bool) -> Iterator[InputText]:
     """Yield the lines of files, or of stdin, that are not empty; or files as a whole.
 
     Raises:
         Failure: A file cannot be read.
     """
     if not files:
-        yield from _lines("line", sys.stdin.buffer)
+        yield from _read_lines("line", sys.stdin.buffer)
     for name in files:
         if name == "-":
-            yield from _lines("line", sys.stdin.buffer)
+            yield from _read_lines("line", sys.stdin.buffer)
         else:
-            yield from _texts_of(Path(name), whole=whole)
+            yield from _read_file(Path(name), whole=whole)
 
 
-def _texts_of(path: Path, *, whole: bool) -> Iterator[Text]:
+def _read_file(path: Path, *, whole: bool) -> Iterator[InputText]:
     try:
         with path.open("rb") as file:
             if whole:
-                yield Text(str(path), _bounded(file.read(_TEXT_BYTES_MAX + 1), str(path)))
+                yield InputText(str(path), _check_size(file.read(_TEXT_BYTES_MAX + 1), str(path)))
             else:
-                yield from _lines(f"{path} line", file)
+                yield from _read_lines(f"{path} line", file)
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _lines(place: str, file: BinaryIO) -> Iterator[Text]:
+def _read_lines(origin: str, file: BinaryIO) -> Iterator[InputText]:
     lines = iter(lambda: file.readline(_TEXT_BYTES_MAX + 1), b"")
     for number, line in enumerate(lines, 1):
-        data = _bounded(line, f"{place} {number}").removesuffix(b"\n").removesuffix(b"\r")
+        data = _check_size(line, f"{origin} {number}").removesuffix(b"\n").removesuffix(b"\r")
         if data:
-            yield Text(f"{place} {number}", data)
+            yield InputText(f"{origin} {number}", data)
 
 
-def _bounded(data: bytes, place: str) -> bytes:
+def _check_size(data: bytes, origin: str) -> bytes:
     if len(data) > _TEXT_BYTES_MAX:
-        raise Failure(f"{place} has over {_TEXT_BYTES_MAX} bytes: a message is smaller")
+        raise Failure(f"{origin} has over {_TEXT_BYTES_MAX} bytes: a message is smaller")
     return data
 
 
-def messages_of(texts: Iterable[Text], settings: Settings, *, is_json: bool) -> Iterator[Message]:
+def parse_messages(texts: Iterable[InputText], defaults: MessageDefaults, *, is_json: bool) -> Iterator[Message]:
     """Yield the message of each text.
 
     Raises:
@@ -106,27 +106,27 @@ def messages_of(texts: Iterable[Text], settings: Settings, *, is_json: bool) -> 
     """
     for text in texts:
         try:
-            message = _of_json(text.data, settings) if is_json else _of_bytes(text.data, settings)
+            message = _from_json(text.data, defaults) if is_json else _from_bytes(text.data, defaults)
             message.check()
-            message.properties_text(_ANY_ID)  # else a wrong one is found without its place
+            message.properties_text(_PLACEHOLDER_ID)  # else a wrong one is found without its place
         except (MessageRejected, TypeError, ValueError) as error:
-            raise Failure(f"{text.place}: {error}") from error
+            raise Failure(f"{text.origin}: {error}") from error
         yield message
 
 
-def _of_bytes(body: bytes, settings: Settings) -> Message:
+def _from_bytes(body: bytes, defaults: MessageDefaults) -> Message:
     return Message(
-        settings.topic,
+        defaults.topic,
         body,
-        tags=settings.tags,
-        keys=list(settings.keys) or None,
-        properties=settings.properties,
-        sharding_key=settings.sharding_key,
-        delay_level=settings.delay_level,
+        tags=defaults.tags,
+        keys=list(defaults.keys) or None,
+        properties=defaults.properties,
+        sharding_key=defaults.sharding_key,
+        delay_level=defaults.delay_level,
     )
 
 
-def _of_json(line: bytes, settings: Settings) -> Message:
+def _from_json(line: bytes, defaults: MessageDefaults) -> Message:
     try:
         given: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -138,41 +138,41 @@ def _of_json(line: bytes, settings: Settings) -> Message:
             f"fault: this message could not be read ({given['fault']}), and body_base64 has its "
             "stored bytes; leave fault out to send these as the body"
         )
-    unknown = [name for name in given if name not in _FIELDS and name not in _OF_CONSUME]
+    unknown = [name for name in given if name not in _FIELDS and name not in _CONSUME_FIELDS]
     if unknown:
         raise ValueError(f"{unknown[0]!r} means nothing; there are {', '.join(_FIELDS)}")
     return Message(
-        settings.topic,
+        defaults.topic,
         _body_of(given),
-        tags=given.get("tags") or settings.tags,
-        keys=given.get("keys") or list(settings.keys) or None,
-        properties={**settings.properties, **_properties_of(given)},
-        sharding_key=given.get("sharding_key") or settings.sharding_key,
-        delay_level=given.get("delay_level", settings.delay_level),
+        tags=given.get("tags") or defaults.tags,
+        keys=given.get("keys") or list(defaults.keys) or None,
+        properties={**defaults.properties, **_properties_of(given)},
+        sharding_key=given.get("sharding_key") or defaults.sharding_key,
+        delay_level=given.get("delay_level", defaults.delay_level),
         flag=given.get("flag", 0),
     )
 
 
-def _body_of(given: Mapping[str, Any]) -> bytes:
-    if ("body" in given) == ("body_base64" in given):
+def _body_of(fields: Mapping[str, Any]) -> bytes:
+    if ("body" in fields) == ("body_base64" in fields):
         raise ValueError("needed one of body and body_base64")
-    if "body" in given:
-        body = given["body"]
+    if "body" in fields:
+        body = fields["body"]
         return body.encode() if isinstance(body, str) else orjson.dumps(body)
     try:
-        return base64.b64decode(given["body_base64"], validate=True)
+        return base64.b64decode(fields["body_base64"], validate=True)
     except (TypeError, binascii.Error) as error:
         raise ValueError(f"body_base64: {error}") from error
 
 
-def _properties_of(given: Mapping[str, Any]) -> Mapping[str, str]:
-    properties = given.get("properties") or {}
+def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
+    properties = fields.get("properties") or {}
     if not isinstance(properties, dict):
         raise TypeError('properties: needed an object of texts, as {"colour": "red"}')
     return properties
 
 
-def property_of(text: str) -> tuple[str, str]:
+def parse_property(text: str) -> tuple[str, str]:
     """Return name and value of a property, as ``colour=red``.
 
     Raises:

@@ -20,10 +20,10 @@ from typing import Final
 
 import click
 
-from rmq_spark.cli.shell.failures import Failure, complain
-from rmq_spark.cli.shell.output import cell, json_line, printable, time_of, write_text
+from rmq_spark.cli.shell.failures import Failure, print_error
+from rmq_spark.cli.shell.output import format_cell, json_line, escape_unprintable, local_time, write_text
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.properties import RESERVED_NAMES
 
 TEXT: Final = "text"
@@ -31,7 +31,7 @@ BODY_FORMATS: Final = (TEXT, "json", "raw", "hex")
 
 Renderer = Callable[[MessageExt], bytes]
 
-_PIECE: Final = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|%$|\\$", re.DOTALL)
+_FORMAT_TOKEN: Final = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|%$|\\$", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _FIELDS: Final[Mapping[str, Callable[[MessageExt], bytes]]] = {
     "t": lambda message: message.topic.encode(),
@@ -57,17 +57,17 @@ def renderer(output: str, text_format: str | None) -> Renderer:
         click.UsageError: The format means nothing.
     """
     if text_format is not None:
-        return _formatted(text_format)
-    return {TEXT: _line, "json": _json, "raw": _of_body(_raw), "hex": _of_body(_hex)}[output]
+        return _format_renderer(text_format)
+    return {TEXT: _line, "json": _json, "raw": _body_renderer(_raw), "hex": _body_renderer(_hex)}[output]
 
 
-def show(messages: Iterable[MessageExt], render: Renderer, *, at_once: bool = False) -> None:
+def show_messages(messages: Iterable[MessageExt], render: Renderer, *, flush_each: bool = False) -> None:
     """Write messages to stdout, and name on stderr those that cannot be read.
 
     Args:
         messages: The messages.
         render: What makes text of each.
-        at_once: Whether to flush stdout after each message.
+        flush_each: Whether to flush stdout after each message.
 
     Raises:
         Failure: Messages that cannot be read were left out, as the output has bodies alone.
@@ -76,19 +76,19 @@ def show(messages: Iterable[MessageExt], render: Renderer, *, at_once: bool = Fa
     for message in messages:
         text = render(message)
         if message.fault is not None:
-            complain("rocketpoll", f"{place_of(message)} cannot be read: {message.fault}")
+            print_error("rocketpoll", f"{describe_location(message)} cannot be read: {message.fault}")
             left_out += not text
-        write(text)
-        if at_once:
+        write_bytes(text)
+        if flush_each:
             sys.stdout.flush()
     if left_out:
         raise Failure(
-            f"{counted(left_out, 'message')} left out, as named above: their bodies cannot be "
+            f"{format_count(left_out, 'message')} left out, as named above: their bodies cannot be "
             "read; use -o json to print their stored bytes"
         )
 
 
-def place_of(message: MessageExt) -> str:
+def describe_location(message: MessageExt) -> str:
     """Return the place and the id of a message, in words."""
     queue = message.queue
     return (
@@ -97,7 +97,7 @@ def place_of(message: MessageExt) -> str:
     )
 
 
-def write(data: bytes) -> None:
+def write_bytes(data: bytes) -> None:
     """Write to stdout; in a terminal, show what would steer it."""
     if sys.stdout.isatty():
         write_text(data.decode(errors="backslashreplace"))
@@ -114,7 +114,7 @@ def user_properties(message: MessageExt) -> dict[str, str]:
     return {name: value for name, value in message.properties.items() if name not in RESERVED_NAMES}
 
 
-def json_of(message: MessageExt) -> dict[str, object]:
+def message_fields(message: MessageExt) -> dict[str, object]:
     """Return a message as JSON has it; ``produce --json`` takes it again."""
     body: dict[str, object] = {"body_base64": base64.b64encode(message.body).decode()}
     if message.fault is not None:
@@ -129,8 +129,8 @@ def json_of(message: MessageExt) -> dict[str, object]:
         "queue": message.queue.queue_id,
         "offset": message.queue_offset,
         "id": message.message_id,
-        "stored": time_of(message.store_timestamp),
-        "born": time_of(message.born_timestamp),
+        "stored": local_time(message.store_timestamp),
+        "born": local_time(message.born_timestamp),
         "born_host": message.born_host,
         "reconsume_times": message.reconsume_times,
         "tags": message.tags,
@@ -144,24 +144,24 @@ def json_of(message: MessageExt) -> dict[str, object]:
 
 def _line(message: MessageExt) -> bytes:
     """Return a line for people: when, where, tags, keys, body."""
-    marks = [f"tags={printable(message.tags)}"] if message.tags else []
-    marks += [f"keys={printable(','.join(message.keys))}"] if message.keys else []
+    marks = [f"tags={escape_unprintable(message.tags)}"] if message.tags else []
+    marks += [f"keys={escape_unprintable(','.join(message.keys))}"] if message.keys else []
     head = (
-        f"{cell(time_of(message.store_timestamp))}  {printable(message.topic)} "
-        f"{printable(message.queue.broker_name)}:{message.queue.queue_id}@{message.queue_offset}"
+        f"{format_cell(local_time(message.store_timestamp))}  {escape_unprintable(message.topic)} "
+        f"{escape_unprintable(message.queue.broker_name)}:{message.queue.queue_id}@{message.queue_offset}"
     )
     if message.fault is not None:
-        body = f"cannot be read: {printable(message.fault)}"
+        body = f"cannot be read: {escape_unprintable(message.fault)}"
     else:
         try:
-            body = printable(message.body.decode())
+            body = escape_unprintable(message.body.decode())
         except UnicodeDecodeError:
             body = repr(message.body)
     return _bytes("  ".join([head, *marks, body]) + "\n")
 
 
 def _json(message: MessageExt) -> bytes:
-    return json_line(json_of(message))
+    return json_line(message_fields(message))
 
 
 def _raw(message: MessageExt) -> bytes:
@@ -172,17 +172,17 @@ def _hex(message: MessageExt) -> bytes:
     return message.body.hex().encode() + b"\n"
 
 
-def _of_body(render: Renderer) -> Renderer:
+def _body_renderer(render: Renderer) -> Renderer:
     """Return a renderer of bodies; it gives nothing for a message whose body cannot be read."""
     return lambda message: render(message) if message.fault is None else b""
 
 
-def _formatted(text_format: str) -> Renderer:
+def _format_renderer(text_format: str) -> Renderer:
     pieces: list[bytes | Callable[[MessageExt], bytes]] = []
     at = 0
-    for found in _PIECE.finditer(text_format):
+    for found in _FORMAT_TOKEN.finditer(text_format):
         pieces.append(_bytes(text_format[at : found.start()]))
-        pieces.append(_meant(found))
+        pieces.append(_parse_token(found))
         at = found.end()
     pieces.append(_bytes(text_format[at:]))
 
@@ -190,11 +190,11 @@ def _formatted(text_format: str) -> Renderer:
         return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in pieces)
 
     has_body = _FIELDS["s"] in pieces or _FIELDS["S"] in pieces
-    return _of_body(render) if has_body else render
+    return _body_renderer(render) if has_body else render
 
 
-def _meant(found: re.Match[str]) -> bytes | Callable[[MessageExt], bytes]:
-    field, digits, escape = found.groups()
+def _parse_token(token: re.Match[str]) -> bytes | Callable[[MessageExt], bytes]:
+    field, digits, escape = token.groups()
     if field == "%":
         return b"%"
     if field in _FIELDS:
@@ -204,7 +204,7 @@ def _meant(found: re.Match[str]) -> bytes | Callable[[MessageExt], bytes]:
     if escape in _ESCAPES:
         return _ESCAPES[escape]
     fields = " ".join(f"%{each}" for each in _FIELDS)
-    raise click.UsageError(f"-f: {found[0]!r} means nothing; there are {fields} %% \\n \\t \\xHH")
+    raise click.UsageError(f"-f: {token[0]!r} means nothing; there are {fields} %% \\n \\t \\xHH")
 
 
 def _bytes(text: str) -> bytes:

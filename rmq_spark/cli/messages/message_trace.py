@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
 
-class Fate(Enum):
+class DeliveryState(Enum):
     """Outcomes of a message with a group."""
 
     CONSUMED = "consumed"
     WAITING = "waiting"
-    UNTOUCHED = "untouched"
-    DEAD = "dead"
+    NOT_STARTED = "untouched"
+    DEAD_LETTER = "dead"
 
 
 class Delivery(NamedTuple):
@@ -35,24 +35,24 @@ class Delivery(NamedTuple):
 
     Attributes:
         group: Name of the group.
-        fate: What the group has made of the message, by its offset.
+        state: What the group has made of the message, by its offset.
         committed: Offset that the group has committed in the message's queue, or None.
-        before: Number of messages before this one that the group has yet to consume.
+        messages_before: Number of messages before this one that the group has yet to consume.
         retries: Number of times that the message was given back for another delivery.
     """
 
     group: str
-    fate: Fate
+    state: DeliveryState
     committed: int | None
-    before: int
+    messages_before: int
     retries: int
 
 
-def copies_of(
+def find_copies(
     admin: Admin,
     message_id: str,
     topic: str | None,
-    tell_count: Callable[[int], object] | None = None,
+    on_search: Callable[[int], object] | None = None,
 ) -> Sequence[MessageExt]:
     """Find a message by its producer's or its broker's id, and return its copies, the first first.
 
@@ -60,7 +60,7 @@ def copies_of(
         admin: An administration object that has been started.
         message_id: The id.
         topic: Topic to look in; None searches all.
-        tell_count: Function that is told how many topics are to be searched, if that is needed.
+        on_search: Function that is told how many topics are to be searched, if that is needed.
 
     Raises:
         Failure: There are none.
@@ -69,18 +69,18 @@ def copies_of(
         try:
             return admin.messages_by_unique_id(topic, message_id)
         except NotFound:
-            found = by_offset_id(admin, message_id)
+            found = find_by_offset_id(admin, message_id)
             if found is None or found.topic != topic:
                 raise Failure(
                     f"{topic} has no message {message_id}; without --topic all topics are searched"
                 ) from None
             return [found]
-    found = by_offset_id(admin, message_id)
+    found = find_by_offset_id(admin, message_id)
     if found is not None:
         return [found]
     topics = sorted(each for each in admin.topics() if not each.startswith(RETRY_PREFIX))
-    if tell_count is not None:
-        tell_count(len(topics))
+    if on_search is not None:
+        on_search(len(topics))
     for each in topics:
         try:
             return admin.messages_by_unique_id(each, message_id)
@@ -91,7 +91,7 @@ def copies_of(
     )
 
 
-def by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
+def find_by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
     """Return the message at the place that an id names; None if it is no broker's, or is gone."""
     try:
         host, _ = decode_offset_message_id(message_id)
@@ -105,38 +105,38 @@ def by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
         return None
 
 
-def deliveries(admin: Admin, found: MessageExt) -> list[Delivery]:
+def trace_deliveries(admin: Admin, message: MessageExt) -> list[Delivery]:
     """Return what each group of a message's topic has made of it.
 
     A group has consumed it if it has committed an offset behind it. One that filters the message
     away passes over it, and counts as well.
     """
     return [
-        _delivery(admin, name, found)
-        for name in sorted(admin.groups_of_topic(found.topic))
+        _trace_group(admin, name, message)
+        for name in sorted(admin.groups_of_topic(message.topic))
         if not is_system_group(name)  # tools that look, and consume nothing
     ]
 
 
-def _delivery(admin: Admin, name: str, found: MessageExt) -> Delivery:
-    lags = {lag.queue: lag for lag in admin.lag(name, found.topic)}
-    committed = lags[found.queue].consumer_offset if found.queue in lags else None
+def _trace_group(admin: Admin, name: str, message: MessageExt) -> Delivery:
+    lags = {lag.queue: lag for lag in admin.lag(name, message.topic)}
+    committed = lags[message.queue].consumer_offset if message.queue in lags else None
     before, retries = 0, 0
     if committed is None:
-        fate = Fate.UNTOUCHED
-    elif committed > found.queue_offset:
-        fate = Fate.CONSUMED
-        given_back = _copies(admin, retry_topic(name), found)
+        fate = DeliveryState.NOT_STARTED
+    elif committed > message.queue_offset:
+        fate = DeliveryState.CONSUMED
+        given_back = _copies(admin, retry_topic(name), message)
         retries = max((each.reconsume_times for each in given_back), default=0)
     else:
-        fate, before = Fate.WAITING, found.queue_offset - committed
-    if not found.topic.startswith(DLQ_PREFIX) and _copies(admin, dlq_topic(name), found):
-        fate = Fate.DEAD
+        fate, before = DeliveryState.WAITING, message.queue_offset - committed
+    if not message.topic.startswith(DLQ_PREFIX) and _copies(admin, dlq_topic(name), message):
+        fate = DeliveryState.DEAD_LETTER
     return Delivery(name, fate, committed, before, retries)
 
 
-def _copies(admin: Admin, topic: str, found: MessageExt) -> Sequence[MessageExt]:
+def _copies(admin: Admin, topic: str, message: MessageExt) -> Sequence[MessageExt]:
     try:
-        return admin.messages_by_unique_id(topic, found.message_id)
+        return admin.messages_by_unique_id(topic, message.message_id)
     except (NotFound, RouteNotFound):
         return ()

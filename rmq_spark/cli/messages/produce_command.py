@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmq_spark.cli.messages.message_input import Settings, messages_of, property_of, texts_of
-from rmq_spark.cli.shell.connection import Access, connected
-from rmq_spark.cli.shell.failures import Failure, line_of
-from rmq_spark.cli.shell.numbers import Positive
+from rmq_spark.cli.messages.message_input import MessageDefaults, parse_messages, parse_property, read_texts
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.numbers import PositiveFloat
 from rmq_spark.cli.shell.output import json_line, write_text
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.client.errors import ClientError, PartlySent
 from rmq_spark.client.message import Message
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.producer import Producer
@@ -34,7 +34,7 @@ _GROUP: Final = "rocketpoll-produce"
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="echo 'one order' | rocketpoll produce orders --key order-42 --tags paid\n"
     "seq 1000 | rocketpoll produce orders --batch 100\n"
@@ -55,11 +55,11 @@ _GROUP: Final = "rocketpoll-produce"
               help="Deliver later: 1 s to 2 h, as the broker is set.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="N",
               help="Messages for each request.")  # fmt: skip
-@click.option("--rate", type=Positive(), metavar="N",
+@click.option("--rate", type=PositiveFloat(), metavar="N",
               help="Most messages a second.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text",
               show_default=True, help="A summary, or a JSON line for each request.")  # fmt: skip
-@connected
+@connection_options
 def produce(
     topic: str,
     files: tuple[str, ...],
@@ -74,7 +74,7 @@ def produce(
     *,
     is_json: bool,
     whole: bool,
-    access: Access,
+    access: ClusterAccess,
 ) -> None:
     """Send each line of stdin, or of files, as a message.
 
@@ -83,26 +83,26 @@ def produce(
     """
     if whole and (is_json or not files):
         raise click.UsageError("--whole is for files, and not for JSON lines")
-    named = dict(property_of(text) for text in properties)
-    settings = Settings(topic, tags, keys, named, sharding_key, delay_level)
-    made = messages_of(texts_of(files, whole=whole), settings, is_json=is_json)
+    named = dict(parse_property(text) for text in properties)
+    settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level)
+    made = parse_messages(read_texts(files, whole=whole), settings, is_json=is_json)
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 
     with Producer(_GROUP, instance=access.instance()) as producer, _progress() as advance:
-        sent = Sent(topic)
+        sent = SendCounter(topic)
         try:
-            for results, count in _sends(producer, _batches(made, batch), rate, sent):
+            for results, count in _send_batches(producer, _batches(made, batch), rate, sent):
                 advance(count)
                 if output == "json":
                     sys.stdout.buffer.write(_result_line(results, count))
         except (ClientError, Failure) as error:
-            text = line_of(error) if isinstance(error, ClientError) else error.format_message()
+            text = describe_error(error) if isinstance(error, ClientError) else error.format_message()
             raise Failure(f"{text}; {sent} before") from error
     if output == "text":
-        write_text(f"{sent}{sent.where}\n")
+        write_text(f"{sent}{sent.last_location}\n")
 
 
-class Sent:
+class SendCounter:
     """A count of all that was sent so far, in words."""
 
     def __init__(self, topic: str) -> None:
@@ -116,10 +116,10 @@ class Sent:
         self._last = last or self._last
 
     def __str__(self) -> str:
-        return f"{counted(self.count, 'message was', 'messages were')} sent to {self._topic}"
+        return f"{format_count(self.count, 'message was', 'messages were')} sent to {self._topic}"
 
     @property
-    def where(self) -> str:
+    def last_location(self) -> str:
         """The place of the last message, or nothing if there is none."""
         if self._last is None:
             return ""
@@ -128,22 +128,22 @@ class Sent:
         return f"; the last is {newest} in {queue.broker_name}:{queue.queue_id}"
 
 
-def _sends(
-    producer: Producer, batches: Iterable[list[Message]], rate: float | None, sent: Sent
+def _send_batches(
+    producer: Producer, batches: Iterable[list[Message]], rate: float | None, counter: SendCounter
 ) -> Iterator[tuple[list[SendResult], int]]:
     """Send batches, at a rate; yield the results of each and the number of its messages."""
     started = time.monotonic()
     for batch in batches:
         if rate is not None:
-            time.sleep(max(started + sent.count / rate - time.monotonic(), 0))
+            time.sleep(max(started + counter.count / rate - time.monotonic(), 0))
         try:
             results = (
                 [producer.send(batch[0])] if len(batch) == 1 else list(producer.send_batch(batch))
             )
         except PartlySent as error:
-            sent.add(error.messages_sent, None)
+            counter.add(error.messages_sent, None)
             raise
-        sent.add(len(batch), results[-1])
+        counter.add(len(batch), results[-1])
         yield results, len(batch)
 
 

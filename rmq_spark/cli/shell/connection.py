@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from rmq_spark.cli.shell.failures import Failure, line_of
+from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.tree import ConnectionOption
 from rmq_spark.client.errors import (
     BrokerNotFound,
@@ -89,15 +89,15 @@ _FLAGS: Final = frozenset({"tls", "tls-verify"})
 _FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
 _SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
 _CREDENTIALS: Final = _SECRETS | {"access-key"}
-_MENTIONED: Final = re.compile(
+_COMMAND_MENTION: Final = re.compile(
     r"\brocketpoll ((?:cluster|dlq|group|sink|topic) [a-z]+"
     r"|(?:bench|console|consume|exporter|message|produce|tail|top)\b)"
 )
 """A command within a sentence that acts on a cluster."""
 
-_OTHERS_MAY_READ: Final = stat.S_IRGRP | stat.S_IROTH
-_PROFILES_CHARACTERS_MAX: Final = 1 << 20
-KEYS: Final = (
+_READABLE_BY_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
+_PROFILES_SIZE_MAX: Final = 1 << 20
+PROFILE_KEYS: Final = (
     *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
     *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes"),
 )
@@ -105,21 +105,21 @@ KEYS: Final = (
 
 
 @dataclass(frozen=True)
-class Access:
+class ClusterAccess:
     """The way to a cluster.
 
     Attributes:
         settings: What options, environment and profile say, by the names of the options.
         options: The options that lead another command to the same cluster, without credentials.
         profiles_file: The file of profiles, if a variable names it and a profile is used.
-        needs_keys: Whether commands need credentials that neither these options nor the profile
+        needs_credentials: Whether commands need credentials that neither these options nor the profile
             give.
     """
 
     settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
     options: tuple[str, ...] = ()
     profiles_file: str | None = None
-    needs_keys: bool = False
+    needs_credentials: bool = False
 
     @property
     def name_servers(self) -> str:
@@ -144,9 +144,9 @@ class Access:
             return line
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
 
-    def completed(self, text: str) -> str:
+    def complete_commands(self, text: str) -> str:
         """Return a sentence, with the options of this cluster in each command that it names."""
-        return _MENTIONED.sub(lambda found: self.command(found[1]), text)
+        return _COMMAND_MENTION.sub(lambda found: self.command(found[1]), text)
 
     def instance(self) -> ClientInstance:
         """Return a client for this cluster, which is not started."""
@@ -202,12 +202,12 @@ class Access:
         """
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not for help
 
-        with Admin(instance=self.instance()) as admin, explained(admin):
+        with Admin(instance=self.instance()) as admin, explain_missing_topics(admin):
             yield admin
 
 
 @contextmanager
-def explained(admin: Admin) -> Iterator[None]:
+def explain_missing_topics(admin: Admin) -> Iterator[None]:
     """Tell of a topic that is not there with the nearest that is.
 
     Name servers forget the topics of brokers that are away: where there is no broker, the topic may
@@ -223,7 +223,7 @@ def explained(admin: Admin) -> Iterator[None]:
         raise
     except RouteNotFound as error:
         _check_has_brokers(admin, error)
-        near = get_close_matches(error.topic, _topics_of(admin), 1)
+        near = get_close_matches(error.topic, _known_topics(admin), 1)
         what = f"did you mean {near[0]}? " if near else ""
         raise Failure(
             f"there is no topic {error.topic}: {what}rocketpoll topic list shows all, "
@@ -231,17 +231,17 @@ def explained(admin: Admin) -> Iterator[None]:
         ) from error
     except TopicNotFound as error:
         raise Failure(
-            f"{line_of(error)}; rocketpoll topic describe shows which brokers have it"
+            f"{describe_error(error)}; rocketpoll topic describe shows which brokers have it"
         ) from error
 
 
-def connected(function: _Function) -> _Function:
+def connection_options(function: _Function) -> _Function:
     """Add the options of a connection to a command, which gets them as its argument ``access``."""
 
     @functools.wraps(function)
     def run(*arguments: Any, **given: Any) -> Any:
-        of_connection = {name: given.pop(name.replace("-", "_"), None) for name in KEYS}
-        access = _access(of_connection, given.pop("profile"))
+        of_connection = {name: given.pop(name.replace("-", "_"), None) for name in PROFILE_KEYS}
+        access = _resolve_access(of_connection, given.pop("profile"))
         return function(*arguments, access=access, **given)
 
     decorated: Any = run
@@ -250,7 +250,7 @@ def connected(function: _Function) -> _Function:
     return decorated  # type: ignore[no-any-return]  # it is called as the function was
 
 
-def _access(options: Mapping[str, Any], profile: str | None) -> Access:
+def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterAccess:
     of_environment = {
         name: os.environ[variable]
         for name, variable in _VARIABLES.items()
@@ -262,7 +262,7 @@ def _access(options: Mapping[str, Any], profile: str | None) -> Access:
     given = {name: value for name, value in options.items() if value is not None}
     settings = {**of_environment, **of_profile, **given}
     shown = [] if profile is None else ["--profile", profile]
-    for name in KEYS:
+    for name in PROFILE_KEYS:
         is_implied = profile is not None and name in of_profile and name not in given
         if is_implied or name in _CREDENTIALS:
             continue
@@ -273,7 +273,7 @@ def _access(options: Mapping[str, Any], profile: str | None) -> Access:
         elif name in given:
             shown += [f"--{name}", os.path.abspath(given[name]) if name in _FILES else given[name]]  # noqa: PTH100  # as text
     file = os.environ.get(PROFILES_VARIABLE) if profile is not None else None
-    return Access(
+    return ClusterAccess(
         settings,
         tuple(shown),
         None if not file else os.path.abspath(file),  # noqa: PTH100  # as text
@@ -287,15 +287,15 @@ def read_profile(name: str) -> Mapping[str, Any]:
     Raises:
         click.UsageError: There is no such file or section, or it has something else in it.
     """
-    path = _profiles_file(name)
-    section, others_may_read = _section(name, path)
+    path = _profiles_path(name)
+    section, others_may_read = _read_section(name, path)
     found: dict[str, Any] = {}
     for key, text in section.items():
         if not text:
             raise click.UsageError(f"--profile {name}: {path} has {key} without a value")
-        if key not in KEYS:
-            near = get_close_matches(key, KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(KEYS)}"
+        if key not in PROFILE_KEYS:
+            near = get_close_matches(key, PROFILE_KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PROFILE_KEYS)}"
             raise click.UsageError(f"--profile {name}: {path} has {key}, which is none: {hint}")
         if key in _FLAGS:
             if text.lower() not in _BOOLEANS:
@@ -309,7 +309,7 @@ def read_profile(name: str) -> Mapping[str, Any]:
                     f"--profile {name}: {path} has {key} = {text}: {error.message}"
                 ) from error
         else:
-            found[key] = _at_home(text) if key in _FILES else text
+            found[key] = _expand_user(text) if key in _FILES else text
     if others_may_read and not _SECRETS.isdisjoint(found):
         click.echo(
             f"rocketpoll: {path} holds secrets, and other users can read it: chmod 600 {path}",
@@ -318,14 +318,14 @@ def read_profile(name: str) -> Mapping[str, Any]:
     return found
 
 
-def _section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
+def _read_section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
     """Return a section of the file of profiles, and whether other users can read the file."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
-            text = file.read(_PROFILES_CHARACTERS_MAX)
+            text = file.read(_PROFILES_SIZE_MAX)
             mode = os.fstat(file.fileno()).st_mode
-        if len(text) == _PROFILES_CHARACTERS_MAX:
+        if len(text) == _PROFILES_SIZE_MAX:
             raise click.UsageError(f"--profile {name}: {path} is too large for a file of profiles")
         parser.read_string(text, str(path))
     except OSError as error:
@@ -338,15 +338,15 @@ def _section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
     if not parser.has_section(name):
         there = ", ".join(parser.sections()) or "none"
         raise click.UsageError(f"--profile {name}: {path} has no such section; there is {there}")
-    return dict(parser.items(name)), bool(mode & _OTHERS_MAY_READ)
+    return dict(parser.items(name)), bool(mode & _READABLE_BY_OTHERS)
 
 
-def _at_home(path: str) -> str:
+def _expand_user(path: str) -> str:
     """Return a path with the user's directory in the place of ~, as shells have it."""
     return os.path.expanduser(path)  # noqa: PTH111  # where there is none, it stays as it is
 
 
-def _profiles_file(name: str) -> Path:
+def _profiles_path(name: str) -> Path:
     named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
     if named:
         return Path(named)
@@ -368,7 +368,7 @@ def _check_has_brokers(admin: Admin, missing: RouteNotFound) -> None:
         return
 
 
-def _topics_of(admin: Admin) -> list[str]:
+def _known_topics(admin: Admin) -> list[str]:
     try:
         return sorted(admin.topics())
     except RocketPollError:  # the first error tells more

@@ -17,7 +17,7 @@ from typing import Final, TextIO
 
 import click
 
-from rmq_spark.cli.shell.output import printable
+from rmq_spark.cli.shell.output import escape_unprintable
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
@@ -40,23 +40,23 @@ USAGE: Final = 2
 UNHEALTHY: Final = 10
 INTERRUPTED: Final = 130
 
-_BROKERS: Final = "rocketpoll cluster health shows which brokers answer"
-_KEYS: Final = "take keys that may (--access-key, --profile), or change the topic's --perm"
-_ACCESS_LIST: Final = "AclException"
+_BROKERS_REMEDY: Final = "rocketpoll cluster health shows which brokers answer"
+_KEYS_REMEDY: Final = "take keys that may (--access-key, --profile), or change the topic's --perm"
+_ACL_EXCEPTION: Final = "AclException"
 """A word in what RocketMQ 4.9 says where its access list forbids something; the code is 1."""
 
-_OTHER_PROGRAMS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed)
+_FOREIGN_SERVER_ERRORS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed)
 """Errors of a name server's address at which something else listens."""
 
 _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (NoNameServer, "name another by --namesrv, or start one: rocketpoll broker"),
     (TlsFailed, "--tls-ca-file names the authority to trust; leave --tls out if it speaks none"),
-    (ConnectionFailed, _BROKERS),
+    (ConnectionFailed, _BROKERS_REMEDY),
     (ConnectionClosed, "is it the port of a name server? Does it speak TLS (--tls)?"),
     (RequestTimeout, "is it the port of a name server or broker? Does it speak TLS (--tls)?"),
     (ProtocolError, "give the port of a name server, as --namesrv localhost:9876"),
     (BrokerNotFound, "start one that registers there, or see rocketpoll cluster info"),
-    (NoPermission, _KEYS),
+    (NoPermission, _KEYS_REMEDY),
     (NotSupported, "rocketpoll cluster info shows the brokers' versions"),
     (SubscriptionRejected, "conditions in SQL92 need enablePropertyFilter=true at the broker"),
     (SystemBusy, "try again later, or slower"),
@@ -69,24 +69,24 @@ class Failure(click.ClickException):
     exit_code = FAILED
 
 
-def line_of(error: RocketPollError) -> str:
+def describe_error(error: RocketPollError) -> str:
     """Return an error of the client on one line, with what to do about it."""
     text = " ".join(str(error).split())
-    remedy = _BROKERS if isinstance(error, ConnectionClosed) else _remedy_of(_cause_of(error))
+    remedy = _BROKERS_REMEDY if isinstance(error, ConnectionClosed) else _remedy_of(_root_cause(error))
     return f"{text}; {remedy}" if remedy else text
 
 
-def complain(program: str, message: str) -> None:
+def print_error(program: str, message: str) -> None:
     """Write one line to stderr, in the name of a command; where there is no room, none."""
     sys.stdout.flush()
     try:
-        sys.stderr.write(f"{program}: {printable(' '.join(message.split()))}\n")
+        sys.stderr.write(f"{program}: {escape_unprintable(' '.join(message.split()))}\n")
         sys.stderr.flush()
     except OSError:
-        forget(sys.stderr)
+        redirect_to_devnull(sys.stderr)
 
 
-def forget(stream: TextIO) -> None:
+def redirect_to_devnull(stream: TextIO) -> None:
     """Have what is still to be written go nowhere, so that the end of Python is quiet."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
@@ -94,10 +94,10 @@ def forget(stream: TextIO) -> None:
 
 
 @contextmanager
-def warnings_shown() -> Iterator[None]:
+def show_client_warnings() -> Iterator[None]:
     """Show on stderr what the client warns of, while it goes on: outages, above all."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine("rocketpoll: %(message)s"))
+    handler.setFormatter(_EscapingFormatter("rocketpoll: %(message)s"))
     handler.setLevel(logging.WARNING)
     log = logging.getLogger("rmq_spark")
     log.addHandler(handler)
@@ -107,23 +107,23 @@ def warnings_shown() -> Iterator[None]:
         log.removeHandler(handler)
 
 
-class _OneLine(logging.Formatter):
+class _EscapingFormatter(logging.Formatter):
     """A formatter that escapes what would steer a terminal: names and ids are others' texts."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        return printable(super().formatMessage(record))
+        return escape_unprintable(super().formatMessage(record))
 
 
-def _cause_of(error: RocketPollError) -> RocketPollError:
+def _root_cause(error: RocketPollError) -> RocketPollError:
     """Return the error that tells most, of one that holds several."""
     if isinstance(error, SendFailed) and error.tries:
         return error.tries[-1]
     if isinstance(error, NoNameServer):
-        return next((each for each in error.tries if isinstance(each, _OTHER_PROGRAMS)), error)
+        return next((each for each in error.tries if isinstance(each, _FOREIGN_SERVER_ERRORS)), error)
     return error
 
 
 def _remedy_of(error: RocketPollError) -> str | None:
-    if isinstance(error, BrokerRefused) and _ACCESS_LIST in (error.remark or ""):
-        return _KEYS
+    if isinstance(error, BrokerRefused) and _ACL_EXCEPTION in (error.remark or ""):
+        return _KEYS_REMEDY
     return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), None)

@@ -18,11 +18,11 @@ from typing import Any, Final
 from rmq_spark.cli.shell.failures import Failure
 
 CLIENTS_MAX: Final = 32
-CLIENT_SECONDS: Final = 10.0
+CLIENT_TIMEOUT_SECONDS: Final = 10.0
 
 
 @contextmanager
-def port_explained(host: str, port: int) -> Iterator[None]:
+def explain_port_errors(host: str, port: int) -> Iterator[None]:
     """Tell of a port that cannot be opened within, and what to do about it.
 
     Raises:
@@ -48,7 +48,7 @@ class BoundedHttpServer(ThreadingHTTPServer):
         Raises:
             OSError: The port is in use, or the address is not this machine's.
         """
-        self._room = threading.BoundedSemaphore(CLIENTS_MAX)
+        self._client_permits = threading.BoundedSemaphore(CLIENTS_MAX)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
         shown = f"[{host}]" if ":" in host else host
@@ -59,20 +59,20 @@ class BoundedHttpServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
-    def serve_until_told(self, say: Callable[[], object]) -> None:
-        """Serve until SIGTERM or SIGINT; ``say`` is called once clients are answered."""
+    def serve_until_signal(self, on_ready: Callable[[], object]) -> None:
+        """Serve until SIGTERM or SIGINT; ``on_ready`` is called once clients are answered."""
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         name = type(self).__name__
         threading.Thread(target=self.serve_forever, name=name, daemon=True).start()
-        say()
+        on_ready()
         stop.wait()
         self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a client in a thread, or turn it away if there are too many."""
-        if not self._room.acquire(blocking=False):
+        if not self._client_permits.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -82,7 +82,7 @@ class BoundedHttpServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._client_permits.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Let a client go that breaks off: nobody can mend that."""

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import click
 
-_MOST: Final = 1e9
+_SECONDS_MAX: Final = 1e9
 """A limit: thirty years of seconds."""
 
 
-class Positive(click.FloatRange):
+class PositiveFloat(click.FloatRange):
     """Parses a number above 0, or from a least one on."""
 
-    def __init__(self, least: float = 0.0, most: float = _MOST) -> None:
-        super().__init__(least, most, min_open=not least)
+    def __init__(self, minimum: float = 0.0, maximum: float = _SECONDS_MAX) -> None:
+        super().__init__(minimum, maximum, min_open=not minimum)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

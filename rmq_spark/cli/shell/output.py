@@ -29,10 +29,10 @@ FORMATS: Final = ("table", "json", "yaml", "csv")
 
 Row = Mapping[str, object]
 
-_READABLE: Final = 12
+_FOLDED_WIDTH: Final = 12
 """A column of a table may be folded to this width: a word or two, or half of a time."""
-_BETWEEN: Final = 3
-_LISTED: Final = 10
+_COLUMN_GAP: Final = 3
+_LIST_ITEMS_MAX: Final = 10
 """So many of a list are shown to people, as the topics of a group; programs get all."""
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")
 _ESCAPED_BLANKS: Final = "\x85\xa0\u2028\u2029"
@@ -40,7 +40,7 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class Bytes(int):
+class ByteSize(int):
     """A number of bytes, which a table shows in units."""
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ def output_option(function: _Function) -> _Function:
     )(function)  # fmt: skip
 
 
-def time_of(timestamp_ms: int) -> datetime | None:
+def local_time(timestamp_ms: int) -> datetime | None:
     """Return a time in this machine's zone; None for 0 and below, by which brokers mean none."""
     if timestamp_ms <= 0:
         return None
@@ -70,7 +70,7 @@ def time_of(timestamp_ms: int) -> datetime | None:
         return None
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return a text on one line, with escapes for what would steer a terminal."""
     if text.isprintable():
         return text
@@ -79,24 +79,24 @@ def printable(text: str) -> str:
     )
 
 
-def for_terminal(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Return lines of text with escapes for what would steer a terminal, tabs excepted."""
     lines = text.split("\n")
-    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines)
+    return "\n".join("\t".join(map(escape_unprintable, line.split("\t"))) for line in lines)
 
 
-def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, none: str) -> None:
-    """Print rows that have these columns; ``none`` says on stderr that a table has no rows."""
+def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty_text: str) -> None:
+    """Print rows that have these columns; ``empty_text`` says on stderr that a table has no rows."""
     rows = list(rows)
     if output == "table":
         if rows:
             _show_table(rows, columns)
         else:
-            sys.stderr.write(f"{none}\n")
+            sys.stderr.write(f"{empty_text}\n")
     elif output == "csv":
         _show_csv(rows, columns)
     else:
-        _show_plain([_plain(row) for row in rows], output)
+        _show_serialized([_plain_value(row) for row in rows], output)
 
 
 def show_document(document: Row, output: str) -> None:
@@ -110,7 +110,7 @@ def show_document(document: Row, output: str) -> None:
         fields = {name: value for name, value in document.items() if name not in tables}
         width = max((len(_title(name)) for name in fields), default=0)
         for name, value in fields.items():
-            sys.stdout.write(f"{_title(name):{width}}  {cell(value)}\n")
+            sys.stdout.write(f"{_title(name):{width}}  {format_cell(value)}\n")
         for name, rows in tables.items():
             sys.stdout.write(f"\n{_title(name)}{'' if rows else ': none'}\n")
             if rows:
@@ -119,10 +119,10 @@ def show_document(document: Row, output: str) -> None:
         rows = next(iter(tables.values()), [document])
         _show_csv(rows, list(rows[0]) if rows else [])
     else:
-        _show_plain(_plain(document), output)
+        _show_serialized(_plain_value(document), output)
 
 
-def table_of(rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> Table:
+def rich_table(rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> Table:
     """Return a table for a terminal."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415  # only in a terminal
     from rich.table import Table  # noqa: PLC0415
@@ -134,14 +134,14 @@ def table_of(rows: Sequence[Row], columns: Sequence[str], title: str | None = No
         justify: Literal["left", "right"] = "right" if name in numeric else "left"
         table.add_column(_title(name), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell(row[name])) for name in columns))  # names are no markup
+        table.add_row(*(Text(format_cell(row[name])) for name in columns))  # names are no markup
     return table
 
 
 def text_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
     """Return rows as aligned text, below the names of their columns."""
     numeric = _numeric(rows, columns)
-    lines, widths = _laid_out(rows, columns)
+    lines, widths = _layout(rows, columns)
     return [
         "  ".join(
             text.rjust(width) if name in numeric else text.ljust(width)
@@ -159,12 +159,12 @@ def record_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
         for number, row in enumerate(rows)
         for line in (
             *([""] if number else []),
-            *(f"{_title(name):{width}}  {cell(row[name])}" for name in columns),
+            *(f"{_title(name):{width}}  {format_cell(row[name])}" for name in columns),
         )
     ]
 
 
-def cell(value: object) -> str:
+def format_cell(value: object) -> str:
     """Return a value as a table shows it."""
     if value is None or value == "":
         return "-"
@@ -176,21 +176,21 @@ def cell(value: object) -> str:
         return f"{value:.2f}"
     if isinstance(value, Mapping):
         return (
-            ", ".join(f"{printable(str(name))}={cell(each)}" for name, each in value.items()) or "-"
+            ", ".join(f"{escape_unprintable(str(name))}={format_cell(each)}" for name, each in value.items()) or "-"
         )
     if isinstance(value, (list, tuple, frozenset)):
-        more = f" and {len(value) - _LISTED:,} more" if len(value) > _LISTED else ""
-        return ", ".join(map(cell, islice(value, _LISTED))) + more or "-"
-    return printable(str(value))
+        more = f" and {len(value) - _LIST_ITEMS_MAX:,} more" if len(value) > _LIST_ITEMS_MAX else ""
+        return ", ".join(map(format_cell, islice(value, _LIST_ITEMS_MAX))) + more or "-"
+    return escape_unprintable(str(value))
 
 
 def json_line(row: Row) -> bytes:
     """Return a row as one line of JSON."""
-    return _json_text(orjson.dumps(_plain(row))).encode() + b"\n"
+    return _json_text(orjson.dumps(_plain_value(row))).encode() + b"\n"
 
 
 def _title(name: str) -> str:
-    return printable(name.replace("_", " "))
+    return escape_unprintable(name.replace("_", " "))
 
 
 def _numeric(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
@@ -209,22 +209,22 @@ def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     from rich.console import Console  # noqa: PLC0415  # programs that read tables need none
 
     console = Console()
-    if _has_room(rows, columns, console.width):
-        console.print(table_of(rows, columns))
+    if _fits(rows, columns, console.width):
+        console.print(rich_table(rows, columns))
     else:
         sys.stdout.writelines(f"{line}\n" for line in record_lines(rows, columns))
 
 
-def _has_room(rows: Sequence[Row], columns: Sequence[str], width: int) -> bool:
+def _fits(rows: Sequence[Row], columns: Sequence[str], width: int) -> bool:
     """Return whether a terminal is so wide that folded columns can be read."""
-    _, widths = _laid_out(rows, columns)
-    return sum(min(each, _READABLE) + _BETWEEN for each in widths) <= width
+    _, widths = _layout(rows, columns)
+    return sum(min(each, _FOLDED_WIDTH) + _COLUMN_GAP for each in widths) <= width
 
 
-def _laid_out(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+def _layout(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[list[str]], list[int]]:
     """Return the texts of a table, its titles first, and how wide each column is."""
     lines = [[_title(name) for name in columns]]
-    lines += [[cell(row[name]) for name in columns] for row in rows]
+    lines += [[format_cell(row[name]) for name in columns] for row in rows]
     return lines, [max(map(len, each)) for each in zip(*lines, strict=True)]
 
 
@@ -238,7 +238,7 @@ def _show_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 
 def _csv_cell(value: object) -> object:
-    plain = _plain(value)
+    plain = _plain_value(value)
     if isinstance(plain, list):
         return " ".join(map(str, plain))
     if isinstance(plain, dict):
@@ -246,7 +246,7 @@ def _csv_cell(value: object) -> object:
     return "" if plain is None else plain
 
 
-def _show_plain(plain: object, output: str) -> None:
+def _show_serialized(plain: object, output: str) -> None:
     if output == "json":
         write_text(_json_text(orjson.dumps(plain, option=orjson.OPT_INDENT_2)) + "\n")
         return
@@ -257,7 +257,7 @@ def _show_plain(plain: object, output: str) -> None:
 
 def write_text(text: str) -> None:
     """Write text to stdout; in a terminal, show what would steer it."""
-    sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)
+    sys.stdout.write(escape_for_terminal(text) if sys.stdout.isatty() else text)
 
 
 def _json_text(document: bytes) -> str:
@@ -275,18 +275,18 @@ def _json_character(character: str) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def _plain(value: object) -> Any:
+def _plain_value(value: object) -> Any:
     """Return a value as JSON and YAML have it."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
-    if isinstance(value, Bytes):
+    if isinstance(value, ByteSize):
         return int(value)
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain_value(each) for name, each in value.items()}
     if isinstance(value, frozenset):
-        return sorted(map(_plain, value))
+        return sorted(map(_plain_value, value))
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain_value(each) for each in value]
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()  # a lone surrogate is no JSON
     return value

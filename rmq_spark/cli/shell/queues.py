@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.positions import Kind, Place
+from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.client.instance.instance import ClientInstance
     from rmq_spark.client.message import MessageExt
-    from rmq_spark.client.reading.read_bounds import Span
+    from rmq_spark.client.reading.read_bounds import ReadRange
 
-_FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})")
+_QUEUE_FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})")
 
 
 class QueueName(NamedTuple):
@@ -29,17 +29,17 @@ class QueueName(NamedTuple):
     def __str__(self) -> str:
         return str(self.queue_id) if self.broker_name is None else ":".join(map(str, self))
 
-    def means(self, queue: MessageQueue) -> bool:
+    def matches(self, queue: MessageQueue) -> bool:
         """Return whether this names a queue."""
         return queue.queue_id == self.queue_id and self.broker_name in (None, queue.broker_name)
 
-    def check_found(self, found: Collection[MessageQueue], topic: str) -> None:
+    def require_match(self, queues: Collection[MessageQueue], topic: str) -> None:
         """Raise an error if no queue of a topic was meant.
 
         Raises:
             Failure: There was none.
         """
-        if not found:
+        if not queues:
             raise Failure(
                 f"{topic} has no queue {self}: rocketpoll topic describe {topic} shows them"
             )
@@ -54,7 +54,7 @@ class QueueType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> QueueName:
         """Return the queue that a text names."""
-        found = _FORM.fullmatch(str(value))
+        found = _QUEUE_FORM.fullmatch(str(value))
         if found is None:
             self.fail(f"{value!r} is no queue: write 3, or broker-a:3", param, ctx)
         return QueueName(found["broker"], int(found["number"]))
@@ -63,9 +63,9 @@ class QueueType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
 QUEUE: Final = QueueType()
 
 
-def spans_from(
-    instance: ClientInstance, topic: str, place: Place, name: QueueName | None
-) -> list[Span]:
+def resolve_ranges(
+    instance: ClientInstance, topic: str, position: TopicPosition, name: QueueName | None
+) -> list[ReadRange]:
     """Return what each queue of a topic holds from a place to its end; or of one queue alone.
 
     Relative places count from the ends: -10 before the end, +5 behind the start. None leads out of
@@ -75,23 +75,23 @@ def spans_from(
         Failure: The topic has no queue of that name.
         RouteNotFound: There is no such topic.
     """
-    from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, spans_to_read  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, resolve_read_ranges  # noqa: PLC0415  # not for help
 
-    kind, number = place
-    start = number if kind is Kind.TIME else LATEST if kind is Kind.END else EARLIEST
-    spans = spans_to_read(instance, topic, start, LATEST)
+    kind, number = position
+    start = number if kind is PositionKind.TIME else LATEST if kind is PositionKind.END else EARLIEST
+    spans = resolve_read_ranges(instance, topic, start, LATEST)
     if name is not None:
-        spans = [span for span in spans if name.means(span.queue)]
-        name.check_found([span.queue for span in spans], topic)
-    if kind is Kind.BACK:
+        spans = [span for span in spans if name.matches(span.queue)]
+        name.require_match([span.queue for span in spans], topic)
+    if kind is PositionKind.BACKWARD:
         return [span._replace(start=max(span.end - number, span.start)) for span in spans]
-    if kind is Kind.FORTH:
+    if kind is PositionKind.FORWARD:
         return [span._replace(start=min(span.start + number, span.end)) for span in spans]
-    if kind is Kind.OFFSET:
+    if kind is PositionKind.OFFSET:
         return [span._replace(start=min(max(number, span.start), span.end)) for span in spans]
     return spans
 
 
-def stored_order(message: MessageExt) -> tuple[int, int]:
+def store_order_key(message: MessageExt) -> tuple[int, int]:
     """Return what messages of several queues are sorted by: the time, then the place in the log."""
     return message.store_timestamp, message.commit_log_offset

@@ -20,25 +20,25 @@ _HELP_NAMES: Final = ("-h", "--help")
 HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
 
 
-class Leaf(NamedTuple):
+class LazyCommand(NamedTuple):
     """The place of a command that is not imported yet.
 
     Attributes:
         module: Name of the module.
         name: Name of the command in it.
-        about: A line about it, for the list of commands.
+        summary: A line about it, for the list of commands.
     """
 
     module: str
     name: str
-    about: str
+    summary: str
 
 
 class ConnectionOption(click.Option):
     """An option on the way to a cluster, which help lists behind a command's own."""
 
 
-class Verb(click.Command):
+class CommandWithExample(click.Command):
     """A command whose help ends with an example of its use."""
 
     def __init__(self, *arguments: Any, example: str = "", **settings: Any) -> None:
@@ -69,10 +69,10 @@ class Verb(click.Command):
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
-class Noun(click.Group):
+class CommandGroup(click.Group):
     """A command with commands in it; one that is misspelt is refused with the nearest."""
 
-    command_class = Verb
+    command_class = CommandWithExample
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         settings.setdefault("context_settings", HELP_SETTINGS)
@@ -94,21 +94,21 @@ class Noun(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Tree(Noun):
+class RootGroup(CommandGroup):
     """The root: its commands are imported when they are run, and listed without."""
 
-    def __init__(self, sections: Mapping[str, Mapping[str, Leaf]], **settings: Any) -> None:
+    def __init__(self, sections: Mapping[str, Mapping[str, LazyCommand]], **settings: Any) -> None:
         super().__init__(**settings)
         self._sections = sections
-        self.leaves = {name: leaf for each in sections.values() for name, leaf in each.items()}
+        self.lazy_commands = {name: leaf for each in sections.values() for name, leaf in each.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         """Return the names of all commands, in the order of the help."""
-        return list(self.leaves)
+        return list(self.lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command and return it; None if there is none of that name."""
-        leaf = self.leaves.get(cmd_name)
+        leaf = self.lazy_commands.get(cmd_name)
         if leaf is None:
             return None
         command = getattr(import_module(leaf.module), leaf.name)
@@ -121,6 +121,6 @@ class Tree(Noun):
         for title, leaves in self._sections.items():
             with formatter.section(title):
                 rows: Sequence[tuple[str, str]] = [
-                    (name, leaf.about) for name, leaf in leaves.items()
+                    (name, leaf.summary) for name, leaf in leaves.items()
                 ]
                 formatter.write_dl(rows, col_spacing=3)

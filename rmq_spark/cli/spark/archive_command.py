@@ -20,18 +20,18 @@ from typing import Final
 import click
 
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import Bytes
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.output import ByteSize
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 
-_HERE: Final = Path(__file__).resolve().parents[3]
-_LEFT_OUT: Final = _HERE / "rmq_spark" / "cli"
-_NAMES: Final = ("__init__.py", "errors.py")
+_ROOT: Final = Path(__file__).resolve().parents[3]
+_EXCLUDED: Final = _ROOT / "rmq_spark" / "cli"
+_ROCKETPOLL_MODULES: Final = ("__init__.py", "errors.py")
 """Modules of ``rocketpoll`` in the archive: ``rocketpoll.Producer`` works on a cluster, too."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll archive dist/rocketpoll.zip",
 )
@@ -54,7 +54,7 @@ def archive(file: Path) -> None:
         raise Failure(str(error)) from error
     for directory in missing:
         sys.stderr.write(f"made the directory {directory}\n")
-    sys.stderr.write(f"wrote {file}, {Bytes(file.stat().st_size)}\n")
+    sys.stderr.write(f"wrote {file}, {ByteSize(file.stat().st_size)}\n")
     quoted = shlex.quote(str(file))
     sys.stdout.write(f"PYTHONPATH={quoted} spark-submit --py-files {quoted} PROGRAM.py\n")
 
@@ -64,7 +64,7 @@ def write_archive(path: Path) -> None:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in _modules():
-            entry = zipfile.ZipInfo(module.relative_to(_HERE).as_posix(), _EPOCH)
+            entry = zipfile.ZipInfo(module.relative_to(_ROOT).as_posix(), _EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -76,8 +76,8 @@ def write_archive(path: Path) -> None:
 
 
 def _modules() -> Iterator[Path]:
-    yield _HERE / "pyspark_rocketpoll.py"
-    yield from (_HERE / "rocketpoll" / name for name in _NAMES)
-    for module in sorted((_HERE / "rmq_spark").rglob("*.py")):
-        if _LEFT_OUT not in module.parents:
+    yield _ROOT / "pyspark_rocketpoll.py"
+    yield from (_ROOT / "rocketpoll" / name for name in _ROCKETPOLL_MODULES)
+    for module in sorted((_ROOT / "rmq_spark").rglob("*.py")):
+        if _EXCLUDED not in module.parents:
             yield module

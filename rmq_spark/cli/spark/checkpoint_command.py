@@ -14,26 +14,26 @@ from urllib.parse import urlparse
 
 import click
 
-from rmq_spark.cli.groups.group_command import moving
-from rmq_spark.cli.groups.group_seek import carry_out
-from rmq_spark.cli.groups.group_state import is_unknown
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.groups.group_command import confirm_moves
+from rmq_spark.cli.groups.group_seek import apply_seek
+from rmq_spark.cli.groups.group_state import is_unknown_group
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import output_option, show_document, show_rows, time_of, write_text
-from rmq_spark.cli.shell.positions import Kind, Place
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, Verb
+from rmq_spark.cli.shell.output import output_option, show_document, show_rows, local_time, write_text
+from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
+from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.spark.checkpoint_lag import (
-    QueryPlace,
-    last_written,
-    moves_of,
-    places_of,
+    QueryPosition,
+    latest_batch,
+    plan_moves,
+    query_positions,
     total_behind,
 )
-from rmq_spark.cli.spark.spark import INSTALL, has_pyspark
-from rmq_spark.errors import counted
+from rmq_spark.cli.spark.spark import INSTALL_PYSPARK, has_pyspark
+from rmq_spark.errors import format_count
 from rmq_spark.spark.checkpoint import (
     CheckpointedBatch,
-    numbered,
+    find_batch,
     read_checkpoint,
     starting_offsets,
 )
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 
     from rmq_spark.client.admin.admin import Admin
 
-_SHOWN: Final = 10
+_BATCHES_SHOWN: Final = 10
 _COLUMNS: Final = (
     *("batch", "committed", "source", "topic", "broker", "queue", "next", "last_read_was_stored"),
 )
 
 
 @click.command(
-    cls=Verb,
+    cls=CommandWithExample,
     context_settings=HELP_SETTINGS,
     example="rocketpoll checkpoint ~/checkpoints/orders --lag\n"
     "rocketpoll checkpoint ~/checkpoints/orders --to-group billing --dry-run\n"
     "rocketpoll checkpoint ~/checkpoints/orders --start",
 )
 @click.argument("directory")
-@click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_SHOWN}.")
+@click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_BATCHES_SHOWN}.")
 @click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
 @click.option("--to-group", "group", metavar="GROUP",
               help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
@@ -72,8 +72,8 @@ _COLUMNS: Final = (
 @click.option("--source", metavar="N",
               help="Source of the query, by its number or name, if it has several.")  # fmt: skip
 @output_option
-@connected
-def checkpoint(directory: str, *, output: str, access: Access, **how: Any) -> None:
+@connection_options
+def checkpoint(directory: str, *, output: str, access: ClusterAccess, **how: Any) -> None:
     """Show what a streaming query's checkpoint says, and have others go on from it.
 
     DIRECTORY is the query's checkpointLocation: a local directory, or a URL that Spark can read.
@@ -88,42 +88,42 @@ def checkpoint(directory: str, *, output: str, access: Access, **how: Any) -> No
         raise click.UsageError("--dry-run is for --to-group")
     if how["yes"] and not how["group"]:
         raise click.UsageError("--yes is for --to-group")
-    source = None if how["source"] is None else _source(how["source"])
+    source = None if how["source"] is None else _parse_source(how["source"])
     try:
         if how["start"]:
-            write_text(f"{_start(directory, how['batch'], source or 0)}\n")
+            write_text(f"{_starting_offsets(directory, how['batch'], source or 0)}\n")
         elif how["lag"]:
-            _show_lag(_read(directory), access, output)
+            _show_lag(_read_batches(directory), access, output)
         elif how["group"]:
-            batch = _chosen(directory, how["batch"])
-            _move(
-                batch, how["group"], source, access, output, is_dry=how["dry_run"], yes=how["yes"]
+            batch = _select_batch(directory, how["batch"])
+            _move_group(
+                batch, how["group"], source, access, output, is_dry_run=how["dry_run"], yes=how["yes"]
             )
         else:
-            _list(_read(directory), output, is_all=how["is_all"])
+            _show_batches(_read_batches(directory), output, is_all=how["is_all"])
     except BrokenPipeError:
         raise
     except (SparkError, OSError) as error:
         raise Failure(str(error)) from error
 
 
-def _source(text: str) -> int | str:
+def _parse_source(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
-def _start(directory: str, batch: int | None, source: int | str) -> str:
-    with _reader(directory) as spark:
+def _starting_offsets(directory: str, batch: int | None, source: int | str) -> str:
+    with _spark_session(directory) as spark:
         return starting_offsets(directory, batch_id=batch, source=source, spark=spark)
 
 
 @contextmanager
-def _reader(location: str) -> Iterator[SparkSession | None]:
+def _spark_session(location: str) -> Iterator[SparkSession | None]:
     """Yield a session for a remote location, or None for a local one."""
     if urlparse(location).scheme in ("", "file"):
         yield None
         return
     if not has_pyspark():
-        raise SparkError(f"{location} is read by Spark, and this Python has no pyspark: {INSTALL}")
+        raise SparkError(f"{location} is read by Spark, and this Python has no pyspark: {INSTALL_PYSPARK}")
     from pyspark.sql import SparkSession  # noqa: PLC0415  # brings Java
 
     spark = SparkSession.builder.appName("rocketpoll checkpoint").master("local[1]").getOrCreate()
@@ -133,35 +133,35 @@ def _reader(location: str) -> Iterator[SparkSession | None]:
         spark.stop()
 
 
-def _read(directory: str) -> list[CheckpointedBatch]:
-    with _reader(directory) as spark:
+def _read_batches(directory: str) -> list[CheckpointedBatch]:
+    with _spark_session(directory) as spark:
         return read_checkpoint(directory, spark)
 
 
-def _chosen(directory: str, batch_id: int | None) -> CheckpointedBatch:
-    batches = _read(directory)
-    return last_written(batches) if batch_id is None else numbered(directory, batches, batch_id)
+def _select_batch(directory: str, batch_id: int | None) -> CheckpointedBatch:
+    batches = _read_batches(directory)
+    return latest_batch(batches) if batch_id is None else find_batch(directory, batches, batch_id)
 
 
-def _places(admin: Admin, batch: CheckpointedBatch) -> list[QueryPlace]:
+def _query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
     """Return the places of a query, of which some may be gone.
 
     Raises:
         RouteNotFound: Its topics are no more, or it is another cluster's.
     """
-    places = places_of(admin, batch)
+    places = query_positions(admin, batch)
     if places and all(each.end is None for each in places):
         admin.route(places[0].queue.topic)
     return places
 
 
-def _show_lag(batches: Sequence[CheckpointedBatch], access: Access, output: str) -> None:
-    batch = last_written(batches)
+def _show_lag(batches: Sequence[CheckpointedBatch], access: ClusterAccess, output: str) -> None:
+    batch = latest_batch(batches)
     with access.admin() as admin:
-        places = _places(admin, batch)
+        places = _query_positions(admin, batch)
     document = {
         "batch": batch.batch_id,
-        "began": None if batch.timestamp_ms is None else time_of(batch.timestamp_ms),
+        "began": None if batch.timestamp_ms is None else local_time(batch.timestamp_ms),
         "committed": batch.is_committed,
         "behind": total_behind(places),
         "queues": [
@@ -171,7 +171,7 @@ def _show_lag(batches: Sequence[CheckpointedBatch], access: Access, output: str)
                 "next": each.next_offset,
                 "end": "gone" if each.end is None else each.end,
                 "behind": each.behind,
-                "last_read_was_stored": time_of(each.stored_ms or 0),
+                "last_read_was_stored": local_time(each.stored_ms or 0),
             }
             for each in places
         ],
@@ -179,37 +179,37 @@ def _show_lag(batches: Sequence[CheckpointedBatch], access: Access, output: str)
     show_document(document, output)
 
 
-def _move(
+def _move_group(
     batch: CheckpointedBatch,
     group: str,
     source: int | str | None,
-    access: Access,
+    access: ClusterAccess,
     output: str,
     *,
-    is_dry: bool,
+    is_dry_run: bool,
     yes: bool,
 ) -> None:
     with access.admin() as admin:
-        moves = moves_of(admin, group, _places(admin, batch), source)
-        with moving(group, moves, output, is_dry=is_dry, yes=yes):
-            if is_dry:
+        moves = plan_moves(admin, group, _query_positions(admin, batch), source)
+        with confirm_moves(group, moves, output, is_dry=is_dry_run, yes=yes):
+            if is_dry_run:
                 return
-            if is_unknown(admin, group):  # 5.x stores no offsets of a group that was never made
+            if is_unknown_group(admin, group):  # 5.x stores no offsets of a group that was never made
                 admin.create_group(group)
-            carry_out(admin, group, moves, Place(Kind.OFFSET), is_all=False)
+            apply_seek(admin, group, moves, TopicPosition(PositionKind.OFFSET), is_all=False)
 
 
-def _list(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) -> None:
-    shown = batches if is_all else batches[-_SHOWN:]
+def _show_batches(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) -> None:
+    shown = batches if is_all else batches[-_BATCHES_SHOWN:]
     if output != "table":
         rows = [_row(batch, *each) for batch in shown for each in _positions(batch)]
-        show_rows(rows, _COLUMNS, output, none="no source of it is rocketpoll's")
+        show_rows(rows, _COLUMNS, output, empty_text="no source of it is rocketpoll's")
         return
     if len(shown) < len(batches):
-        hidden = counted(len(batches) - len(shown), "earlier batch is", "earlier batches are")
+        hidden = format_count(len(batches) - len(shown), "earlier batch is", "earlier batches are")
         write_text(f"{hidden} not shown: --all\n")
     for batch in shown:
-        write_text("".join(f"{line}\n" for line in _lines_of(batch)))
+        write_text("".join(f"{line}\n" for line in _batch_lines(batch)))
 
 
 def _positions(batch: CheckpointedBatch) -> Iterator[tuple[int | str, MessageQueue, QueuePosition]]:
@@ -219,15 +219,15 @@ def _positions(batch: CheckpointedBatch) -> Iterator[tuple[int | str, MessageQue
 
 
 def _row(
-    batch: CheckpointedBatch, source: int | str, queue: MessageQueue, at: QueuePosition
+    batch: CheckpointedBatch, source: int | str, queue: MessageQueue, position: QueuePosition
 ) -> dict[str, object]:
     return {
         "batch": batch.batch_id,
         "committed": batch.is_committed,
         "source": source,
         **_queue(queue),
-        "next": at.next_offset,
-        "last_read_was_stored": time_of(at.stored_ms or 0),
+        "next": position.next_offset,
+        "last_read_was_stored": local_time(position.stored_ms or 0),
     }
 
 
@@ -235,7 +235,7 @@ def _queue(queue: MessageQueue) -> dict[str, object]:
     return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
 
 
-def _lines_of(batch: CheckpointedBatch) -> Iterator[str]:
+def _batch_lines(batch: CheckpointedBatch) -> Iterator[str]:
     state = "committed" if batch.is_committed else "not committed"
     yield f"batch {batch.batch_id}  {_time(batch.timestamp_ms)}  {state}"
     if not batch.offsets:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmq_spark.cli.groups.group_seek import Move
+from rmq_spark.cli.groups.group_seek import OffsetMove
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.message_queue import MessageQueue
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmq_spark.spark.checkpoint import CheckpointedBatch
 
 
-class QueryPlace(NamedTuple):
+class QueryPosition(NamedTuple):
     """A query's place in one queue; ``end`` is None if the queue is no more."""
 
     source: int | str
@@ -36,12 +36,12 @@ class QueryPlace(NamedTuple):
         return None if self.end is None else max(self.end - self.next_offset, 0)
 
 
-def last_written(batches: Sequence[CheckpointedBatch]) -> CheckpointedBatch:
+def latest_batch(batches: Sequence[CheckpointedBatch]) -> CheckpointedBatch:
     """Return the last batch that was committed; the last of all if none was."""
     return next((each for each in reversed(batches) if each.is_committed), batches[-1])
 
 
-def places_of(admin: Admin, batch: CheckpointedBatch) -> list[QueryPlace]:
+def query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
     """Return the places at the end of a batch, each with the end of its queue as it is now."""
     topics = {queue.topic for offset in batch.offsets.values() for queue in offset.positions}
     ends: dict[MessageQueue, int] = {}
@@ -52,39 +52,39 @@ def places_of(admin: Admin, batch: CheckpointedBatch) -> list[QueryPlace]:
             continue
         ends.update({queue: offset.max_offset for queue, offset in found.items()})
     return [
-        QueryPlace(source, queue, at.next_offset, at.stored_ms, ends.get(queue))
+        QueryPosition(source, queue, at.next_offset, at.stored_ms, ends.get(queue))
         for source, offset in batch.offsets.items()
         for queue, at in sorted(offset.positions.items())
     ]
 
 
-def total_behind(places: Sequence[QueryPlace]) -> int:
+def total_behind(positions: Sequence[QueryPosition]) -> int:
     """Return the number of messages that a query has before it, as far as it is known."""
-    return sum(each.behind or 0 for each in places)
+    return sum(each.behind or 0 for each in positions)
 
 
-def moves_of(
-    admin: Admin, group: str, places: Sequence[QueryPlace], source: int | str | None
-) -> list[Move]:
+def plan_moves(
+    admin: Admin, group: str, positions: Sequence[QueryPosition], source: int | str | None
+) -> list[OffsetMove]:
     """Work out how a group gets to the places of a query's source.
 
     Raises:
         Failure: There is no such source, or several and none is named, or its queues are no more.
     """
-    sources = dict.fromkeys(each.source for each in places)
+    sources = dict.fromkeys(each.source for each in positions)
     there = ", ".join(map(str, sources)) or "none"
     if source is None and len(sources) > 1:
         raise Failure(f"the query has the sources {there}: name one by --source")
     if source is not None and source not in sources:
         raise Failure(f"source {source} is none of rocketpoll's; these are: {there}")
-    chosen = [each for each in places if source is None or each.source == source]
+    chosen = [each for each in positions if source is None or each.source == source]
     committed = {
         lag.queue: lag.consumer_offset
         for topic in sorted({each.queue.topic for each in chosen if each.end is not None})
         for lag in admin.lag(group, topic)
     }
     moves = [
-        Move(each.queue, committed.get(each.queue), min(each.next_offset, each.end), each.end)
+        OffsetMove(each.queue, committed.get(each.queue), min(each.next_offset, each.end), each.end)
         for each in chosen
         if each.end is not None
     ]

@@ -9,15 +9,15 @@ import subprocess
 from pathlib import Path
 from typing import Final, NamedTuple
 
-NEEDED: Final = 17
-HOW_TO: Final = (
+JAVA_VERSION_MIN: Final = 17
+INSTALL_JAVA: Final = (
     "Spark 4 runs on Java 17 or 21. On Debian or Ubuntu: apt-get install -y "
     "openjdk-17-jre-headless (or openjdk-21-jre-headless); elsewhere see https://adoptium.net. If "
     "it is there, point JAVA_HOME at it"
 )
 
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-_SECONDS: Final = 30
+_TIMEOUT_SECONDS: Final = 30
 
 
 class Java(NamedTuple):
@@ -29,7 +29,7 @@ class Java(NamedTuple):
     @property
     def is_new_enough(self) -> bool:
         """True if Spark 4 runs on this Java."""
-        return self.version is not None and self.version >= NEEDED
+        return self.version is not None and self.version >= JAVA_VERSION_MIN
 
 
 def find_java() -> Java | None:
@@ -40,7 +40,7 @@ def find_java() -> Java | None:
         return None
     try:
         done = subprocess.run(  # noqa: S603  # the user's own Java
-            [path, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
+            [path, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return Java(path, None)
@@ -58,7 +58,7 @@ def java_fault() -> str | None:
             if home
             else "there is no java on PATH"
         )
-        return f"{where}. {HOW_TO}"
+        return f"{where}. {INSTALL_JAVA}"
     if not java.is_new_enough:
-        return f"{java.path} is Java {java.version or 'of no known version'}. {HOW_TO}"
+        return f"{java.path} is Java {java.version or 'of no known version'}. {INSTALL_JAVA}"
     return None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rmq_spark.cli.cluster.topic_command import confirm
-from rmq_spark.cli.shell.connection import Access, connected
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import output_option, show_rows, time_of, write_text
-from rmq_spark.cli.shell.tree import Noun
+from rmq_spark.cli.shell.output import output_option, show_rows, local_time, write_text
+from rmq_spark.cli.shell.tree import CommandGroup
 from rmq_spark.client.errors import RouteNotFound
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.sinks import BrokerSink
     from rmq_spark.client.manifest import ManifestId
 
-_SHOWN: Final = 20
+_BATCHES_SHOWN: Final = 20
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def sink() -> None:
     """List, show and forget what queries have committed with delivery=exactly_once."""
 
@@ -34,8 +34,8 @@ def sink() -> None:
 @sink.command("list", example="rocketpoll sink list bills")
 @click.argument("topic", metavar="[TOPIC]", required=False)
 @output_option
-@connected
-def list_sinks(topic: str | None, output: str, access: Access) -> None:
+@connection_options
+def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
     """List the queries and batch writes that have committed to a topic, or to any.
 
     A sink with a broker stages its rows there, and only its last batch is known; without a topic,
@@ -44,12 +44,12 @@ def list_sinks(topic: str | None, output: str, access: Access) -> None:
     """
     with access.admin() as admin:
         by_sink: dict[str, list[SinkBatch]] = {}
-        for batch in [] if topic is None else _batches(topic, admin):
+        for batch in [] if topic is None else _committed_batches(topic, admin):
             by_sink.setdefault(_name_of(batch.id), []).append(batch)
-        staged = _staged(topic, admin)
+        staged = _staged_sinks(topic, admin)
     rows = []
     for name, batches in by_sink.items():
-        counting = [batch for batch in batches if batch.counts]
+        counting = [batch for batch in batches if batch.is_counted]
         rows.append(
             {
                 "sink": name,
@@ -58,7 +58,7 @@ def list_sinks(topic: str | None, output: str, access: Access) -> None:
                 "batches": len(counting),
                 "rows": sum(batch.row_count for batch in counting),
                 "repeats": len(batches) - len(counting),
-                "last": time_of(counting[-1].stored_ms),
+                "last": local_time(counting[-1].stored_ms),
             }
         )
     rows += [
@@ -69,26 +69,26 @@ def list_sinks(topic: str | None, output: str, access: Access) -> None:
             "batches": None,
             "rows": None,
             "repeats": None,
-            "last": time_of(each.state.committed_ms),
+            "last": local_time(each.state.committed_ms),
         }
         for each in staged
     ]
     columns = ["sink", "broker", "last_batch", "batches", "rows", "repeats", "last"]
-    none = "no sink has staged batches here" if topic is None else _nothing_in(topic)
-    show_rows(rows, columns, output, none=none)
+    none = "no sink has staged batches here" if topic is None else _nothing_committed(topic)
+    show_rows(rows, columns, output, empty_text=none)
 
 
 @sink.command(example="rocketpoll sink show bills -n 5")
 @click.argument("topic", metavar="TOPIC")
 @click.argument("name", metavar="[SINK]", required=False)
-@click.option("-n", "--count", type=click.IntRange(1), default=_SHOWN, show_default=True,
+@click.option("-n", "--count", type=click.IntRange(1), default=_BATCHES_SHOWN, show_default=True,
               metavar="N", help="The latest N.")  # fmt: skip
 @output_option
-@connected
-def show(topic: str, name: str | None, count: int, output: str, access: Access) -> None:
+@connection_options
+def show(topic: str, name: str | None, count: int, output: str, access: ClusterAccess) -> None:
     """Show the latest batches that were committed to a topic, by all sinks or by one."""
     with access.admin() as admin:
-        batches, staged = _batches(topic, admin), _staged(topic, admin)
+        batches, staged = _committed_batches(topic, admin), _staged_sinks(topic, admin)
     found = [
         (
             batch.stored_ms,
@@ -98,9 +98,9 @@ def show(topic: str, name: str | None, count: int, output: str, access: Access) 
                 "batch": batch.id.batch_id,
                 "rows": batch.row_count,
                 "bytes": batch.body_bytes,
-                "stored": time_of(batch.stored_ms),
+                "stored": local_time(batch.stored_ms),
                 "run": batch.id.run_id or None,
-                "counts": batch.counts,
+                "counts": batch.is_counted,
             },
         )
         for batch in batches
@@ -114,7 +114,7 @@ def show(topic: str, name: str | None, count: int, output: str, access: Access) 
                 "batch": each.state.batch_id,
                 "rows": each.state.rows,
                 "bytes": each.state.body_bytes,
-                "stored": time_of(each.state.committed_ms),
+                "stored": local_time(each.state.committed_ms),
                 "run": None,
                 "counts": True,
             },
@@ -127,43 +127,43 @@ def show(topic: str, name: str | None, count: int, output: str, access: Access) 
     if name is not None and not rows:
         raise Failure(f"{name} has committed nothing to {topic}: rocketpoll sink list {topic}")
     columns = ["sink", "broker", "batch", "rows", "bytes", "stored", "run", "counts"]
-    show_rows(rows[-count:], columns, output, none=_nothing_in(topic))
+    show_rows(rows[-count:], columns, output, empty_text=_nothing_committed(topic))
 
 
 @sink.command(example="rocketpoll sink forget bills-writer --yes")
 @click.argument("name", metavar="SINK")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@connected
-def forget(name: str, *, yes: bool, access: Access) -> None:
+@connection_options
+def forget(name: str, *, yes: bool, access: ClusterAccess) -> None:
     """Have brokers forget a sink that stages its rows, and what it has staged.
 
     Do so when the sink writes no more. One that goes on may commit any batch: those that it has
     committed before can come twice.
     """
-    from rmq_spark.client.admin.sinks import broker_sinks, forget_sink  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.sinks import broker_sinks, remove_sink  # noqa: PLC0415  # not for help
 
     with access.admin() as admin:
         known = [each for each in broker_sinks(admin) if each.name == name]
         last = max((each.state.batch_id for each in known), default=None)
         what = f"forget sink {name}" if last is None else f"forget sink {name} behind batch {last}"
         confirm(what, yes=yes)
-        brokers = forget_sink(admin, name)
+        brokers = remove_sink(admin, name)
     if not brokers:
         raise Failure(f"no broker knows sink {name}: rocketpoll sink list")
     write_text(f"{name} is forgotten on {', '.join(brokers)}\n")
 
 
-def _nothing_in(topic: str) -> str:
+def _nothing_committed(topic: str) -> str:
     return f"nothing was committed to {topic}"
 
 
-def _staged(topic: str | None, admin: Admin) -> list[BrokerSink]:
+def _staged_sinks(topic: str | None, admin: Admin) -> list[BrokerSink]:
     from rmq_spark.client.admin.sinks import broker_sinks  # noqa: PLC0415  # not for help
 
     return broker_sinks(admin, topic)
 
 
-def _batches(topic: str, admin: Admin) -> list[SinkBatch]:
+def _committed_batches(topic: str, admin: Admin) -> list[SinkBatch]:
     from rmq_spark.client.admin.reads.committed_reads import sink_batches  # noqa: PLC0415  # pyarrow
 
     admin.topic_offsets(topic)  # a topic that is not there is told as such

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Final
 
-INSTALL: Final = f"{shlex.quote(sys.executable)} -m pip install 'pyspark>=4.0,<4.4'"
+INSTALL_PYSPARK: Final = f"{shlex.quote(sys.executable)} -m pip install 'pyspark>=4.0,<4.4'"
 
 
 def has_pyspark() -> bool:

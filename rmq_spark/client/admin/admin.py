@@ -15,7 +15,7 @@ from typing import Final
 
 from rmq_spark.client.admin.group_offsets import GroupOffsets
 from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
-from rmq_spark.client.admin.topic_sizes import TopicSize, topic_size
+from rmq_spark.client.admin.topic_sizes import TopicSize, estimate_topic_size
 from rmq_spark.client.arguments import (
     INT32_MAX,
     INT64_MAX,
@@ -39,10 +39,10 @@ from rmq_spark.wire.names import dlq_topic, retry_topic
 
 # ---- Config checks: settings of topics and groups, checked before they are sent to a broker.
 
-_NONE: Final = "None"
-_FLAG: Final = "bool"
-_NUMBER: Final = "int"
-_OF_64_BITS: Final = frozenset({"broker_id", "which_broker_when_consume_slowly"})
+_NONE_TYPE: Final = "None"
+_BOOL_TYPE: Final = "bool"
+_INT_TYPE: Final = "int"
+_INT64_FIELDS: Final = frozenset({"broker_id", "which_broker_when_consume_slowly"})
 
 
 def check_topic_config(config: TopicConfig | None) -> None:
@@ -97,12 +97,12 @@ def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
     for each in fields(config):
         name, value = f"{each.name} of config", getattr(config, each.name)
         kinds = str(each.type).split(" | ")
-        if value is None and _NONE in kinds:
+        if value is None and _NONE_TYPE in kinds:
             continue
-        if _FLAG in kinds:
+        if _BOOL_TYPE in kinds:
             check_flag(name, value)
-        elif _NUMBER in kinds:
-            most = INT64_MAX if each.name in _OF_64_BITS else INT32_MAX
+        elif _INT_TYPE in kinds:
+            most = INT64_MAX if each.name in _INT64_FIELDS else INT32_MAX
             check_range(name, value, -most - 1, most)
 
 
@@ -251,7 +251,7 @@ class Admin(GroupOffsets):
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
         self.instance.name_servers.admin.delete_topic(topic, cluster)
-        self.instance.routes.forget(topic)
+        self.instance.routes.discard(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
         """Return the offsets that each queue of a topic begins and ends at, and its last write.
@@ -272,7 +272,7 @@ class Admin(GroupOffsets):
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
         """
-        return topic_size(self.instance, self.topic_offsets(topic))
+        return estimate_topic_size(self.instance, self.topic_offsets(topic))
 
     # ---- groups
 

@@ -84,7 +84,7 @@ class BrokerReport(NamedTuple):
     members: Mapping[str, ConsumerConnection]
 
 
-class _Topic(NamedTuple):
+class _TopicOffsets(NamedTuple):
     """A topic's report, and what is needed for those of its groups: the ends of its queues."""
 
     report: TopicReport
@@ -92,7 +92,7 @@ class _Topic(NamedTuple):
     messages: int
 
 
-def read_broker(admin: Admin, address: str, *, with_times: bool = True) -> BrokerReport:
+def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -> BrokerReport:
     """Return the report of a broker; what is deleted meanwhile is left out.
 
     Args:
@@ -106,11 +106,11 @@ def read_broker(admin: Admin, address: str, *, with_times: bool = True) -> Broke
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     names = tuple(sorted(api.admin.group_configs(address)))
-    topics = {each.report.topic: each for each in _topics(api, address)}
+    topics = {each.report.topic: each for each in _topic_offsets(api, address)}
     members = dict(_members(api, address, names))
-    groups = _groups(_offsets_of(api, address), topics, names, members)
+    groups = _group_reports(_committed_offsets(api, address), topics, names, members)
     return BrokerReport(
-        _runtime(api, address),
+        _runtime_info(api, address),
         tuple(each.report for each in topics.values()),
         names,
         tuple(_with_times(api, address, topics, groups) if with_times else groups),
@@ -118,20 +118,20 @@ def read_broker(admin: Admin, address: str, *, with_times: bool = True) -> Broke
     )
 
 
-def _runtime(api: BrokerApi, address: str) -> Mapping[str, str]:
+def _runtime_info(api: BrokerApi, address: str) -> Mapping[str, str]:
     with suppress(BrokerRefused):  # as RocketMQ does before it has any
         return api.admin.runtime_info(address)
     return {}
 
 
-def _topics(api: BrokerApi, address: str) -> Iterator[_Topic]:
+def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
     for topic, config in sorted(api.admin.topic_configs(address).items()):
         with suppress(BrokerRefused):  # it has just been deleted
             table = api.admin.topic_stats(address, topic).offset_table
             offsets = table.values()
             report = TopicReport(
                 topic,
-                _type_of(config),
+                _message_type(config),
                 sum(each.min_offset for each in offsets),
                 sum(each.max_offset for each in offsets),
                 max((each.last_update_timestamp for each in offsets), default=0),
@@ -141,10 +141,10 @@ def _topics(api: BrokerApi, address: str) -> Iterator[_Topic]:
                 for queue, each in table.items()
                 if queue.queue_id < config.read_queue_nums
             }
-            yield _Topic(report, ends, sum(ends.values()))
+            yield _TopicOffsets(report, ends, sum(ends.values()))
 
 
-def _type_of(config: TopicConfig) -> str:
+def _message_type(config: TopicConfig) -> str:
     return (config.attributes or {}).get("message.type", "UNSPECIFIED")
 
 
@@ -156,7 +156,7 @@ def _members(
             yield group, api.admin.consumer_connection(address, group)
 
 
-def _offsets_of(api: BrokerApi, address: str) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
+def _committed_offsets(api: BrokerApi, address: str) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
     """Return what groups have committed, by group, topic and queue."""
     found: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
     with suppress(BrokerRefused):  # as some brokers do where there is nothing
@@ -166,25 +166,25 @@ def _offsets_of(api: BrokerApi, address: str) -> Mapping[str, Mapping[str, Mappi
     return found
 
 
-def _groups(
+def _group_reports(
     offsets_of: Mapping[str, Mapping[str, Mapping[int, int]]],
-    topics: Mapping[str, _Topic],
-    names: Iterable[str],
+    topics: Mapping[str, _TopicOffsets],
+    group_names: Iterable[str],
     members: Mapping[str, ConsumerConnection],
 ) -> list[GroupReport]:
     """Return how far groups are in their topics, but those that they subscribe to no longer."""
     reports = []
-    for group in names:
+    for group in group_names:
         online = members.get(group)
         subscribed = online.subscription_table if online is not None else None
         for topic, offsets in sorted(offsets_of.get(group, {}).items()):
             found = topics.get(topic)
             if found is not None and (not subscribed or topic in subscribed):
-                reports.append(_group_in(group, found, offsets))
+                reports.append(_group_report(group, found, offsets))
     return reports
 
 
-def _group_in(group: str, topic: _Topic, offsets: Mapping[int, int]) -> GroupReport:
+def _group_report(group: str, topic: _TopicOffsets, offsets: Mapping[int, int]) -> GroupReport:
     """Return how far a group is: of a queue without an offset, it has consumed nothing."""
     consumed, messages = 0, topic.messages
     for queue_id, offset in offsets.items():
@@ -196,7 +196,7 @@ def _group_in(group: str, topic: _Topic, offsets: Mapping[int, int]) -> GroupRep
 
 
 def _with_times(
-    api: BrokerApi, address: str, topics: Mapping[str, _Topic], groups: Iterable[GroupReport]
+    api: BrokerApi, address: str, topics: Mapping[str, _TopicOffsets], groups: Iterable[GroupReport]
 ) -> list[GroupReport]:
     """Return reports with the times of those that are behind, of as many as may be asked for."""
     of_group: dict[str, list[GroupReport]] = defaultdict(list)
@@ -210,7 +210,7 @@ def _with_times(
     for group in sorted(of_group, key=rows.__getitem__):
         if rows[group] <= left and any(each.messages for each in of_group[group]):
             left -= rows[group]
-            times = _times_of(api, address, group)
+            times = _last_timestamps(api, address, group)
             of_group[group] = [
                 each._replace(last_timestamp_ms=times.get(each.topic, 0))
                 for each in of_group[group]
@@ -218,7 +218,7 @@ def _with_times(
     return [each for reports in of_group.values() for each in reports]
 
 
-def _times_of(api: BrokerApi, address: str, group: str) -> Mapping[str, int]:
+def _last_timestamps(api: BrokerApi, address: str, group: str) -> Mapping[str, int]:
     """Return the times of a group by topic, where it is behind."""
     times: dict[str, int] = {}
     with suppress(BrokerRefused):  # it has just been deleted, or has too many queues

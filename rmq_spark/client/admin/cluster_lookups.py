@@ -14,7 +14,7 @@ from rmq_spark.client.admin.reads.message_lookups import MessageLookups
 from rmq_spark.client.arguments import check_name, check_text
 from rmq_spark.client.errors import BrokerNotFound, ClientError, RouteNotFound
 from rmq_spark.client.instance.routes import MASTER_ID
-from rmq_spark.errors import legible
+from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.lists import ClusterInfo
@@ -84,7 +84,7 @@ class ClusterLookups(MessageLookups):
             and MASTER_ID in info.broker_addr_table[name].broker_addrs
         }
         if not found:
-            whose = "the cluster" if cluster is None else f"cluster {legible(cluster)}"
+            whose = "the cluster" if cluster is None else f"cluster {sanitize(cluster)}"
             raise BrokerNotFound("", f"{whose} has no master that the name servers know")
         return found
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from rmq_spark.client.admin.cluster_lookups import ClusterLookups
 from rmq_spark.client.admin.lag import Lag
-from rmq_spark.client.admin.reads.table_display import Lags
-from rmq_spark.client.admin.reset_confirmation import until_heard
+from rmq_spark.client.admin.reads.table_display import LagTable
+from rmq_spark.client.admin.reset_confirmation import confirm_members
 from rmq_spark.client.arguments import (
     check_flag,
     check_group,
@@ -22,7 +22,7 @@ from rmq_spark.client.arguments import (
     check_text,
     check_timestamp_ms,
 )
-from rmq_spark.client.concurrency.parallel import for_each, raise_first
+from rmq_spark.client.concurrency.parallel import parallel_map, raise_first
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
@@ -31,7 +31,7 @@ from rmq_spark.client.errors import (
     NotFound,
     NotSupported,
 )
-from rmq_spark.errors import legible
+from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
@@ -42,7 +42,7 @@ LATEST_MS: Final = -1
 
 _VERSION_5: Final = 413
 
-_AT_ONCE_MAX: Final = 16
+_RESET_THREADS_MAX: Final = 16
 """Most brokers, and most queues of a broker, that are reset at a time."""
 
 
@@ -51,7 +51,7 @@ class GroupOffsets(ClusterLookups):
 
     # ---- offsets
 
-    def lag(self, group: str, topic: str) -> Lags:
+    def lag(self, group: str, topic: str) -> LagTable:
         """Return the progress of a group in each queue of a topic, whether it is online or not.
 
         Raises:
@@ -73,9 +73,9 @@ class GroupOffsets(ClusterLookups):
                 stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
                 end = self._api.max_offset(address, queue)
                 found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
-        return Lags(found)
+        return LagTable(found)
 
-    def progress(self, group: str) -> Lags:
+    def progress(self, group: str) -> LagTable:
         """Return the progress of a group in all topics that it has offsets of, by one request each.
 
         Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not tell the two
@@ -90,7 +90,7 @@ class GroupOffsets(ClusterLookups):
             TypeError: The group's name is no text.
         """
         group = check_text("group", group, "billing")
-        return Lags(
+        return LagTable(
             Lag(queue, found.broker_offset, found.consumer_offset, found.last_timestamp)
             for address in self.masters().values()
             for queue, found in sorted(
@@ -123,13 +123,13 @@ class GroupOffsets(ClusterLookups):
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
-        self._check_all_hear(address, group)
-        for members in until_heard(self._api, address, group):
+        self._check_members_notifiable(address, group)
+        for members in confirm_members(self._api, address, group):
             if members:
-                self._check_can_tell(address)
+                self._check_broker_notifies_offsets(address)
             self._api.update_consumer_offset(address, group, queue, queue_offset)
             if self._api.consumer_ids(address, group):  # those that begin from now on go on there
-                self._tell(group, address, queue, queue_offset)
+                self._notify_offset(group, address, queue, queue_offset)
 
     def reset_to_time(
         self, group: str, topic: str, timestamp_ms: int, *, is_force: bool = True
@@ -161,10 +161,10 @@ class GroupOffsets(ClusterLookups):
             check_timestamp_ms("timestamp_ms", timestamp_ms)
         check_flag("is_force", is_force)
         header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-        outcomes = for_each(
+        outcomes = parallel_map(
             self._brokers_of(topic),
-            lambda broker: self._reset_at(*broker, header),
-            most=_AT_ONCE_MAX,
+            lambda broker: self._reset_broker(*broker, header),
+            threads_max=_RESET_THREADS_MAX,
             name="resets brokers",
         ).values()
         raise_first(each for each in outcomes if not isinstance(each, ConsumerNotOnline))
@@ -172,22 +172,22 @@ class GroupOffsets(ClusterLookups):
         reset = (each for each in outcomes if not isinstance(each, Exception))
         return {queue: offset for offsets in reset for queue, offset in offsets.items()}
 
-    def _reset_at(
+    def _reset_broker(
         self, name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        self._check_all_hear(address, header.group)
+        self._check_members_notifiable(address, header.group)
         found: dict[MessageQueue, int] = {}
-        for _ in until_heard(self._api, address, header.group):
+        for _ in confirm_members(self._api, address, header.group):
             found.update(self._reset_once(name, address, header))
         return found
 
     def _reset_once(
         self, name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        stored = self._store(name, address, header)
+        stored = self._store_offsets(name, address, header)
         if not self._api.consumer_ids(address, header.group):
             return stored  # those that begin from now on go on there
-        told = self._tell_of_time(address, header)
+        told = self._notify_time(address, header)
         for queue in sorted(told.keys() - stored.keys()):  # the topic has it since just now
             self._api.update_consumer_offset(address, header.group, queue, told[queue])
         return {**stored, **told}
@@ -213,11 +213,11 @@ class GroupOffsets(ClusterLookups):
             places = [
                 (address, each)
                 for address in self.masters().values()
-                for each in sorted(self._topics_consumed(address, source))
+                for each in sorted(self._consumed_topics(address, source))
             ]
         refusal: BrokerRefused = NotFound(
             22,
-            f"the consumer group <{legible(source)}> has no offsets",
+            f"the consumer group <{sanitize(source)}> has no offsets",
             "every broker",
             RequestCode.CLONE_GROUP_OFFSET,
         )
@@ -235,12 +235,12 @@ class GroupOffsets(ClusterLookups):
         if not are_copied:
             raise refusal
 
-    def _topics_consumed(self, address: str, group: str) -> frozenset[str]:
+    def _consumed_topics(self, address: str, group: str) -> frozenset[str]:
         """Return the topics of which a broker has offsets of a group."""
         offsets = self._api.admin.consume_stats(address, group).offset_table
         return frozenset(queue.topic for queue in offsets)
 
-    def _store(
+    def _store_offsets(
         self, broker_name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
         """Store the offsets of a time, at which members begin that come later."""
@@ -258,13 +258,13 @@ class GroupOffsets(ClusterLookups):
             return target
 
         queues = self._queues_of(broker_name, header.topic)
-        outcomes = for_each(
-            queues, store, most=_AT_ONCE_MAX, name="resets offsets", last=CONNECTION_FAULTS
+        outcomes = parallel_map(
+            queues, store, threads_max=_RESET_THREADS_MAX, name="resets offsets", stop_on=CONNECTION_FAULTS
         )
         raise_first(outcomes.values())
         return {queue: each for queue, each in outcomes.items() if isinstance(each, int)}
 
-    def _tell_of_time(
+    def _notify_time(
         self, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
         """Tell the members to go on at a time; they store their offsets themselves."""
@@ -273,7 +273,7 @@ class GroupOffsets(ClusterLookups):
         except ConsumerNotOnline:  # the last has just left
             return {}
 
-    def _check_all_hear(self, address: str, group: str) -> None:
+    def _check_members_notifiable(self, address: str, group: str) -> None:
         """Raise an error if a member ignores what brokers tell it: Java's pull consumers do.
 
         They would store their own offsets over those that are set. A RocketMQ 5 tells nobody:
@@ -291,11 +291,11 @@ class GroupOffsets(ClusterLookups):
             return
         remark = (
             "pull consumers of Java ignore where they are told to go on: stop "
-            f"{', '.join(map(legible, deaf))} first; nothing has changed on this broker"
+            f"{', '.join(map(sanitize, deaf))} first; nothing has changed on this broker"
         )
         raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
-    def _check_can_tell(self, address: str) -> None:
+    def _check_broker_notifies_offsets(self, address: str) -> None:
         """Raise an error if the broker cannot tell members of an offset: 4.9 cannot.
 
         It would ignore queue and offset, and send the group to the beginning of time.
@@ -305,9 +305,9 @@ class GroupOffsets(ClusterLookups):
             remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
             raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
-    def _tell(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
+    def _notify_offset(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
         """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
-        self._check_can_tell(address)
+        self._check_broker_notifies_offsets(address)
         header = ResetOffsetRequestHeader(
             topic=queue.topic,
             group=group,

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.concurrency.parallel import for_each
+from rmq_spark.client.concurrency.parallel import parallel_map
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
@@ -27,18 +27,18 @@ from rmq_spark.client.errors import (
     ProtocolError,
     SystemBusy,
 )
-from rmq_spark.errors import legible
+from rmq_spark.errors import sanitize
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 ROUNDS_MAX: Final = 3
 """Most times that members are asked, and that they are told."""
 
-_AT_ONCE_MAX: Final = 8
+_MEMBER_THREADS_MAX: Final = 8
 """Most members that are asked at a time: each that is silent keeps one of the sixteen threads busy
 that RocketMQ has for operators, which find offsets for all consumers as well."""
 
 
-def until_heard(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
+def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
     """Yield the members of a group to be told, and again if one has left or is connected anew.
 
     The last offsets of one that left may have come behind what was stored for it. However many are
@@ -54,36 +54,36 @@ def until_heard(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[
 
     def ask(client_id: str) -> None:
         asked.add(client_id)
-        _ask(api, address, group, client_id)
+        _ping_member(api, address, group, client_id)
 
     for _ in range(ROUNDS_MAX):
         if not left:
-            before = _members(api, address, group)
+            before = _member_addresses(api, address, group)
             yield frozenset(before)
-            told = _members(api, address, group)
+            told = _member_addresses(api, address, group)
             places, left = {**told, **before}, frozenset(told)
-        outcomes = for_each(
+        outcomes = parallel_map(
             sorted(left, key=lambda each: (each in asked, each)),  # nobody is left out for ever
             ask,
-            most=_AT_ONCE_MAX,
+            threads_max=_MEMBER_THREADS_MAX,
             name="is heard",
-            last=(ConsumerNotOnline, *CONNECTION_FAULTS),
+            stop_on=(ConsumerNotOnline, *CONNECTION_FAULTS),
         )
-        after = _members(api, address, group) if places else {}
+        after = _member_addresses(api, address, group) if places else {}
         silent = frozenset(each for each, outcome in outcomes.items() if outcome is not None)
         moved = frozenset(each for each, place in places.items() if after.get(each) != place)
         if not silent and not moved:
             return
         untold = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
         left = frozenset() if moved or untold else silent
-    raise _unheard(address, group, (silent & asked) | moved, len(silent - asked - moved))
+    raise _unconfirmed_error(address, group, (silent & asked) | moved, len(silent - asked - moved))
 
 
-def _unheard(address: str, group: str, unheard: frozenset[str], unasked: int) -> ConsumerNotOnline:
-    more = f", and {unasked} more were not asked" if unasked else ""
+def _unconfirmed_error(address: str, group: str, unconfirmed: frozenset[str], unasked_count: int) -> ConsumerNotOnline:
+    more = f", and {unasked_count} more were not asked" if unasked_count else ""
     remark = (
-        f"the offsets of <{legible(group)}> are stored on this broker, and its members were told, "
-        f"but {', '.join(map(legible, sorted(unheard)))} did not answer behind that, or left or "
+        f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were told, "
+        f"but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer behind that, or left or "
         f"connected anew{more}: who has not heard may store the offsets that it had: stop it, or "
         "do this again when it answers"
     )
@@ -91,7 +91,7 @@ def _unheard(address: str, group: str, unheard: frozenset[str], unasked: int) ->
     return ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
 
 
-def _ask(api: BrokerApi, address: str, group: str, client_id: str) -> None:
+def _ping_member(api: BrokerApi, address: str, group: str, client_id: str) -> None:
     """Return if a member answers its broker, whatever it says; raise an error if it does not."""
     try:
         api.admin.consumer_running_info(address, group, client_id)
@@ -101,6 +101,6 @@ def _ask(api: BrokerApi, address: str, group: str, client_id: str) -> None:
         return
 
 
-def _members(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:
+def _member_addresses(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:
     """Return the members of a group, and the address that each comes from."""
     return {each.client_id: each.client_addr for each in api.admin.online_members(address, group)}

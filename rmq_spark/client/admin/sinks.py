@@ -37,22 +37,22 @@ def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
     """
     return [
         BrokerSink(name, broker_name, state)
-        for broker_name, address in _brokers(admin)
+        for broker_name, address in _staging_brokers(admin)
         for name, state in sorted(admin.instance.api.admin.sinks(address).items())
         if topic is None or topic in state.topics
     ]
 
 
-def forget_sink(admin: Admin, name: str) -> list[str]:
+def remove_sink(admin: Admin, name: str) -> list[str]:
     """Have all brokers forget a sink and what it has staged; return the names of those with it."""
     return [
         broker_name
-        for broker_name, address in _brokers(admin)
+        for broker_name, address in _staging_brokers(admin)
         if admin.instance.api.admin.forget_sink(address, name)
     ]
 
 
-def _brokers(admin: Admin) -> Iterator[tuple[str, str]]:
+def _staging_brokers(admin: Admin) -> Iterator[tuple[str, str]]:
     """Yield the names and addresses of the masters on which batches can be staged."""
     for name, address in admin.masters().items():
         if Extension.STAGED_BATCHES in admin.instance.api.agreement(address).extensions:

@@ -37,7 +37,7 @@ class TopicSize(NamedTuple):
     last_timestamp: int
 
 
-def topic_size(instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]) -> TopicSize:
+def estimate_topic_size(instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]) -> TopicSize:
     """Look at some messages of each queue, and return the size of all.
 
     Args:
@@ -49,34 +49,34 @@ def topic_size(instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOff
         count = max(held.max_offset - held.min_offset, 0)
         if not count:
             continue
-        means = list(_means_of_ends(instance, queue, held))
+        means = list(_mean_record_sizes(instance, queue, held))
         messages += count
         stored_bytes += round(count * sum(means) / len(means)) if means else 0
         last = max(last, held.last_update_timestamp)
     return TopicSize(messages, stored_bytes, last)
 
 
-def _means_of_ends(
-    instance: ClientInstance, queue: MessageQueue, held: TopicOffset
+def _mean_record_sizes(
+    instance: ClientInstance, queue: MessageQueue, offsets: TopicOffset
 ) -> Iterator[float]:
     """Yield the mean length of the first records of a queue, and of its last ones.
 
     Apart, as a broker gives fewer at once where they are long.
     """
     address = instance.routes.address_for_read(queue.broker_name)
-    behind_first = held.min_offset + _SAMPLED
-    starts = [held.min_offset]
-    if held.max_offset > behind_first:
-        starts.append(max(held.max_offset - _SAMPLED, behind_first))
+    behind_first = offsets.min_offset + _SAMPLED
+    starts = [offsets.min_offset]
+    if offsets.max_offset > behind_first:
+        starts.append(max(offsets.max_offset - _SAMPLED, behind_first))
     for start in starts:
         pulled = instance.api.peek(address, READER_GROUP, queue, start, _SAMPLED)
         if pulled.pull_status is PullStatus.FOUND:
-            sizes = list(_sizes(memoryview(pulled.records)))
+            sizes = list(_record_sizes(memoryview(pulled.records)))
             if sizes:
                 yield sum(sizes) / len(sizes)
 
 
-def _sizes(records: memoryview) -> Iterator[int]:
+def _record_sizes(records: memoryview) -> Iterator[int]:
     at = 0
     try:
         while at < len(records):

@@ -12,10 +12,10 @@ from contextlib import suppress
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
 from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.aio.client import Client
-from rmq_spark.client.aio.member import Member, threaded
+from rmq_spark.client.aio.member import AsyncWrapper, run_in_thread
 
 
-class Admin(Member[ThreadedAdmin]):
+class Admin(AsyncWrapper[ThreadedAdmin]):
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
     Use it in an ``async with`` statement. A call that is cancelled may be made all the same.
@@ -38,52 +38,52 @@ class Admin(Member[ThreadedAdmin]):
         if not isinstance(client, Client):
             client = Client(client, request_timeout_ms=ADMIN_TIMEOUT_MS)
         super().__init__(client)
-        self._to_stop: list[ThreadedAdmin] = []
+        self._started: list[ThreadedAdmin] = []
 
-    topics = threaded(ThreadedAdmin.topics)
-    create_topic = threaded(ThreadedAdmin.create_topic)
-    delete_topic = threaded(ThreadedAdmin.delete_topic)
-    topic_offsets = threaded(ThreadedAdmin.topic_offsets)
-    topic_size = threaded(ThreadedAdmin.topic_size)
-    all_topic_configs = threaded(ThreadedAdmin.all_topic_configs)
-    topic_configs = threaded(ThreadedAdmin.topic_configs)
-    route = threaded(ThreadedAdmin.route)
+    topics = run_in_thread(ThreadedAdmin.topics)
+    create_topic = run_in_thread(ThreadedAdmin.create_topic)
+    delete_topic = run_in_thread(ThreadedAdmin.delete_topic)
+    topic_offsets = run_in_thread(ThreadedAdmin.topic_offsets)
+    topic_size = run_in_thread(ThreadedAdmin.topic_size)
+    all_topic_configs = run_in_thread(ThreadedAdmin.all_topic_configs)
+    topic_configs = run_in_thread(ThreadedAdmin.topic_configs)
+    route = run_in_thread(ThreadedAdmin.route)
 
-    create_group = threaded(ThreadedAdmin.create_group)
-    delete_group = threaded(ThreadedAdmin.delete_group)
-    groups = threaded(ThreadedAdmin.groups)
-    groups_of_topic = threaded(ThreadedAdmin.groups_of_topic)
-    members = threaded(ThreadedAdmin.members)
-    queue_owners = threaded(ThreadedAdmin.queue_owners)
-    queue_reports = threaded(ThreadedAdmin.queue_reports)
+    create_group = run_in_thread(ThreadedAdmin.create_group)
+    delete_group = run_in_thread(ThreadedAdmin.delete_group)
+    groups = run_in_thread(ThreadedAdmin.groups)
+    groups_of_topic = run_in_thread(ThreadedAdmin.groups_of_topic)
+    members = run_in_thread(ThreadedAdmin.members)
+    queue_owners = run_in_thread(ThreadedAdmin.queue_owners)
+    queue_reports = run_in_thread(ThreadedAdmin.queue_reports)
 
-    lag = threaded(ThreadedAdmin.lag)
-    progress = threaded(ThreadedAdmin.progress)
-    set_offset = threaded(ThreadedAdmin.set_offset)
-    reset_to_time = threaded(ThreadedAdmin.reset_to_time)
-    clone_offsets = threaded(ThreadedAdmin.clone_offsets)
+    lag = run_in_thread(ThreadedAdmin.lag)
+    progress = run_in_thread(ThreadedAdmin.progress)
+    set_offset = run_in_thread(ThreadedAdmin.set_offset)
+    reset_to_time = run_in_thread(ThreadedAdmin.reset_to_time)
+    clone_offsets = run_in_thread(ThreadedAdmin.clone_offsets)
 
-    cluster_info = threaded(ThreadedAdmin.cluster_info)
-    masters = threaded(ThreadedAdmin.masters)
-    runtime_info = threaded(ThreadedAdmin.runtime_info)
-    broker_info = threaded(ThreadedAdmin.broker_info)
+    cluster_info = run_in_thread(ThreadedAdmin.cluster_info)
+    masters = run_in_thread(ThreadedAdmin.masters)
+    runtime_info = run_in_thread(ThreadedAdmin.runtime_info)
+    broker_info = run_in_thread(ThreadedAdmin.broker_info)
 
-    message_at = threaded(ThreadedAdmin.message_at)
-    message_by_offset_id = threaded(ThreadedAdmin.message_by_offset_id)
-    messages_by_key = threaded(ThreadedAdmin.messages_by_key)
-    messages_by_unique_id = threaded(ThreadedAdmin.messages_by_unique_id)
-    read_table = threaded(ThreadedAdmin.read_table)
-    read_committed = threaded(ThreadedAdmin.read_committed)
+    message_at = run_in_thread(ThreadedAdmin.message_at)
+    message_by_offset_id = run_in_thread(ThreadedAdmin.message_by_offset_id)
+    messages_by_key = run_in_thread(ThreadedAdmin.messages_by_key)
+    messages_by_unique_id = run_in_thread(ThreadedAdmin.messages_by_unique_id)
+    read_table = run_in_thread(ThreadedAdmin.read_table)
+    read_committed = run_in_thread(ThreadedAdmin.read_committed)
 
-    def _build(self) -> ThreadedAdmin:
+    def _create(self) -> ThreadedAdmin:
         return ThreadedAdmin(instance=self._client.instance())
 
     def _start(self, threaded: ThreadedAdmin) -> None:
-        self._to_stop.append(threaded.__enter__())
+        self._started.append(threaded.__enter__())
 
-    def _end(self, threaded: ThreadedAdmin) -> None:  # noqa: ARG002  # the one to stop, if it began
+    def _stop(self, threaded: ThreadedAdmin) -> None:  # noqa: ARG002  # the one to stop, if it began
         with suppress(IndexError):  # it was stopped before, or has yet to begin
-            self._to_stop.pop().__exit__(None, None, None)
+            self._started.pop().__exit__(None, None, None)
 
     def __str__(self) -> str:
         return "the admin"

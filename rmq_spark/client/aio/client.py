@@ -18,13 +18,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.aio.calls import Turns
+from rmq_spark.client.aio.calls import CallQueue
 from rmq_spark.client.aio.loop_bridge import LoopBridge
 from rmq_spark.client.api.name_servers import parse_addresses
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
-from rmq_spark.client.concurrency.scheduler import Repeated
-from rmq_spark.client.concurrency.worker_threads import SharedCrew
+from rmq_spark.client.concurrency.scheduler import RepeatedTask
+from rmq_spark.client.concurrency.worker_threads import SharedThreads
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.instance.instance import (
     HEARTBEAT_INTERVAL_MS,
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_KEEPER: Final = "the block in which the client is kept"
+_BLOCK_USER: Final = "the block in which the client is kept"
 
-LOOK_AT_LOOP_MS: Final = 1_000
+LOOP_CHECK_MS: Final = 1_000
 """Milliseconds between two looks whether the event loop was closed."""
 
-END_OF_THREADS_MS: Final = 2_000
+THREAD_STOP_MS: Final = 2_000
 """Milliseconds that the end of a block of a thread waits for the threads of the crew."""
 
 
-class Client(ProcessBound):
+class Client(ForkAware):
     """Connections, routes, heartbeats and threads that asyncio producers and consumers share.
 
     A producer or consumer that is given an address makes a client of its own; pass a client to have
@@ -102,7 +102,7 @@ class Client(ProcessBound):
     ) -> None:
         if name_servers is not None:
             name_servers = parse_addresses(name_servers)
-        self._make: Callable[[], ClientInstance] = partial(
+        self._create: Callable[[], ClientInstance] = partial(
             ClientInstance,
             name_servers,
             credentials=credentials,
@@ -117,17 +117,17 @@ class Client(ProcessBound):
             max_body_bytes=max_body_bytes,
         )
         self._mutex = reentrant_mutex()
-        self._making = mutex()  # apart: making may wait for a host's name, the loop not
-        self._turns = Turns(are_ends=True)
+        self._creation_lock = mutex()  # apart: making may wait for a host's name, the loop not
+        self._call_queue = CallQueue(is_stop=True)
         self._instance: ClientInstance | None = None
         self._bridge: LoopBridge | None = None
         self._users: dict[object, Callable[[], object]] = {}
-        self._watching: Repeated | None = None
-        self._is_of_the_parent = False
-        self.crew = SharedCrew("rocketpoll asyncio")
+        self._loop_check: RepeatedTask | None = None
+        self._is_parents = False
+        self.threads = SharedThreads("rocketpoll asyncio")
         """The threads that do the consumers' work in the background."""
 
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
     # ---- where it is used
 
@@ -145,14 +145,14 @@ class Client(ProcessBound):
                 f"{what} is used where no event loop of asyncio runs (trio's is none): use it in a "
                 "coroutine of its loop"
             ) from None
-        if self._is_of_the_parent:
+        if self._is_parents:
             raise ClientShutDown(f"{what} was made before this process was forked: make one here")
-        bridge = self._bridge or self._bound_to(loop)
+        bridge = self._bridge or self._bind(loop)
         if bridge.loop is not loop:
             raise ClientShutDown(f"{what} belongs to another event loop: make one in this loop")
         return bridge
 
-    def _bound_to(self, loop: asyncio.AbstractEventLoop) -> LoopBridge:
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> LoopBridge:
         with self._mutex:
             if self._bridge is None:
                 self._bridge = LoopBridge(loop)
@@ -160,44 +160,44 @@ class Client(ProcessBound):
 
     def instance(self) -> ClientInstance:
         """Return the threaded client; made with the first call, which may look up a host's name."""
-        with self._making:
+        with self._creation_lock:
             if self._instance is None:
-                self._instance = self._make()
+                self._instance = self._create()
             return self._instance
 
     # ---- users
 
-    def enter(self, user: object, leave: Callable[[], object]) -> None:
-        """Add a user; ``leave`` ends it, should the loop be closed without a word to it."""
+    def register(self, user: object, stop: Callable[[], object]) -> None:
+        """Add a user; ``stop`` ends it, should the loop be closed without a word to it."""
         with self._mutex:
-            self._users[user] = leave
-            if self._watching is None:
-                services = self.crew.services("loop")
-                self._watching = Repeated(services, self._look_at_loop, LOOK_AT_LOOP_MS)
-                self._watching.start(LOOK_AT_LOOP_MS)
+            self._users[user] = stop
+            if self._loop_check is None:
+                services = self.threads.service_scheduler("loop")
+                self._loop_check = RepeatedTask(services, self._check_loop, LOOP_CHECK_MS)
+                self._loop_check.start(LOOP_CHECK_MS)
 
-    def left(self, user: object) -> None:
+    def unregister(self, user: object) -> None:
         """Remove a user that has ended; the last one ends the threads."""
         with self._mutex:
             if self._users.pop(user, None) is None or self._users:
                 return
-            if self._watching is not None:
-                self._watching.stop()
-        self.crew.stop()
+            if self._loop_check is not None:
+                self._loop_check.stop()
+        self.threads.stop()
 
-    def _look_at_loop(self) -> None:
+    def _check_loop(self) -> None:
         if self._bridge is None or not self._bridge.is_closed:
             return
         with self._mutex:
             users = dict(self._users)
-            users.pop(_KEEPER, None)  # which sees to its own end
+            users.pop(_BLOCK_USER, None)  # which sees to its own end
         if not users:
             return
         names = ", ".join(str(each) for each in users)
         _log.warning("the event loop was closed before %s: what it had is given up", names)
         for user, leave in users.items():
             leave()
-            self.left(user)
+            self.unregister(user)
 
     @contextmanager
     def kept(self) -> Iterator[Client]:
@@ -208,7 +208,7 @@ class Client(ProcessBound):
         ``async with``.
         """
         self.instance().start()
-        self.enter(_KEEPER, self.instance().stop)
+        self.register(_BLOCK_USER, self.instance().stop)
         try:
             yield self
         finally:
@@ -216,15 +216,15 @@ class Client(ProcessBound):
                 users = dict(self._users)
             for user, leave in users.items():
                 leave()
-                self.left(user)
-            self.crew.stop(END_OF_THREADS_MS)
+                self.unregister(user)
+            self.threads.stop(THREAD_STOP_MS)
 
     async def __aenter__(self) -> Client:
         bridge = self.bridge(self)
         try:
-            await self._turns.call(bridge, self._start)
+            await self._call_queue.call(bridge, self._start)
         except asyncio.CancelledError:
-            self._turns.call(bridge, self._stop)  # behind the start, should that have begun
+            self._call_queue.call(bridge, self._stop)  # behind the start, should that have begun
             raise
         return self
 
@@ -234,24 +234,24 @@ class Client(ProcessBound):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await asyncio.shield(self._turns.call(self.bridge(self), self._stop))
+        await asyncio.shield(self._call_queue.call(self.bridge(self), self._stop))
 
     def _start(self) -> None:
         self.instance().start()
-        self.enter(self, self._stop)
+        self.register(self, self._stop)
 
     def _stop(self) -> None:
         with self._mutex:
             is_user = self in self._users
         if is_user:
             self.instance().stop()
-            self.left(self)
+            self.unregister(self)
 
     def __str__(self) -> str:
         return "the client"
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Leave this client to the parent process."""
         self._mutex = reentrant_mutex()
-        self._making = mutex()
-        self._is_of_the_parent = True
+        self._creation_lock = mutex()
+        self._is_parents = True

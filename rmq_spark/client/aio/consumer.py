@@ -21,15 +21,15 @@ from typing import Final, TypeVar
 
 from rmq_spark.client import observing
 from rmq_spark.client.aio.client import Client
-from rmq_spark.client.aio.loop_bridge import LoopBridge, Wakes
-from rmq_spark.client.aio.member import Member, threaded
+from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
+from rmq_spark.client.aio.member import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_range, check_time_ms
-from rmq_spark.client.concurrency.worker_threads import Crew, SharedCrew
+from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, SharedThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.lite_pull_consumer_impl import ListenerOutcome, MessageQueueListener
-from rmq_spark.client.consumer.offsets.commit import Commit
+from rmq_spark.client.consumer.offsets.commit import CommitRequest
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, Handout
-from rmq_spark.client.consumer.seek import SeekableMember
+from rmq_spark.client.consumer.seek import SeekableConsumerImpl
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import ClientInstance
@@ -39,17 +39,17 @@ from rmq_spark.wire.message_queue import MessageQueue
 # ---- LoopConsumer: the threaded consumer behind one of asyncio; it gives messages, and waits for
 # none.
 
-TellListener = Callable[
+ListenerRunner = Callable[
     [str, frozenset[MessageQueue], frozenset[MessageQueue], ListenerOutcome], object
 ]
 """Has the listener called in the loop, and the outcome called when it has ended."""
 
 
-def _in_the_loop(topic: str, all_queues: object, own_queues: object) -> None:
+def _loop_listener(topic: str, all_queues: object, own_queues: object) -> None:
     """Stand for the listener, which `LoopConsumer` has called in its loop."""
 
 
-class LoopConsumer(SeekableMember):
+class LoopConsumer(SeekableConsumerImpl):
     """The threaded consumer behind a `Consumer`; its threads are those of the client's crew."""
 
     def __init__(
@@ -57,14 +57,14 @@ class LoopConsumer(SeekableMember):
         group: str,
         instance: ClientInstance,
         settings: LitePullSettings,
-        tell: TellListener | None,
-        crew: SharedCrew,
+        run_listener: ListenerRunner | None,
+        threads: SharedThreads,
     ) -> None:
-        self._shared_crew = crew
-        self._tell = tell
+        self._shared_threads = threads
+        self._run_listener = run_listener
         self.handout: Handout | None = None
-        self._handed_of: AssignedQueue | None = None
-        super().__init__(group, instance, settings, None if tell is None else _in_the_loop)
+        self._handout_queue: AssignedQueue | None = None
+        super().__init__(group, instance, settings, None if run_listener is None else _loop_listener)
 
     def _call_listener(
         self,
@@ -74,17 +74,17 @@ class LoopConsumer(SeekableMember):
         outcome: ListenerOutcome,
     ) -> None:
         def ended(error: BaseException | None) -> None:  # in the loop, which waits for no lock
-            self._services.schedule(partial(outcome, error))
+            self._service_scheduler.schedule(partial(outcome, error))
 
-        if self._tell is not None:
-            self._tell(topic, all_queues, mine, ended)
+        if self._run_listener is not None:
+            self._run_listener(topic, all_queues, mine, ended)
 
-    def _crew(self) -> Crew:
-        return self._shared_crew
+    def _consumer_threads(self) -> ConsumerThreads:
+        return self._shared_threads
 
-    def on_arrival(self, call: Callable[[], object]) -> None:
+    def set_arrival_callback(self, callback: Callable[[], object]) -> None:
         """Have a function called, in any thread, whenever `take` may return something."""
-        self._cache.on_change(call)
+        self._request_cache.set_change_callback(callback)
 
     def check_running(self) -> None:
         """Raise `ClientShutDown` if the consumer is not running."""
@@ -92,76 +92,76 @@ class LoopConsumer(SeekableMember):
 
     def confirm_returned(self) -> None:
         """With ``auto_commit``, count what was returned as dealt with, as its caller says."""
-        self._auto_commit.more_is_wanted()
+        self._auto_commit.confirm_returned()
 
-    def take(self, most: int | None) -> list[MessageExt] | None:
+    def poll_now(self, messages_max: int | None) -> list[MessageExt] | None:
         """Return up to so many messages of one queue that are here; None without any."""
         self._end_handout()
-        return self._take(0, most) or None
+        return self._poll_cache(0, messages_max) or None
 
-    def next_handed(self) -> MessageExt | None:
+    def next_from_handout(self) -> MessageExt | None:
         """Return the next message of those of one pull; None if there is none, or none any more."""
         if self.handout is None or (message := self.handout.next()) is None:
             return None
-        observing.handed(self.group, message)
+        observing.observe_message(self.group, message)
         return message
 
-    def hand_out(self) -> MessageExt | None:
+    def next_message(self) -> MessageExt | None:
         """Return the next message, if need be the first of another pull; None without any."""
-        if (message := self.next_handed()) is None:
+        if (message := self.next_from_handout()) is None:
             try:
                 self._end_handout()
-                self._begin_handout()
+                self._start_handout()
             except BaseException:  # out of a signal handler, at any line
-                self._return_again()
+                self._requeue_undelivered()
                 raise
-            message = self.next_handed()
-        if message is not None and self._handed_of is not None:
-            self._note_returned(self._handed_of)
+            message = self.next_from_handout()
+        if message is not None and self._handout_queue is not None:
+            self._record_returned(self._handout_queue)
         return message
 
-    def _begin_handout(self) -> None:
-        request = self._cache.poll(0, one_by_one=True)
+    def _start_handout(self) -> None:
+        request = self._request_cache.poll(0, one_by_one=True)
         if request is not None:
-            self._handed_of, self.handout = request.assigned, request.assigned.handout
+            self._handout_queue, self.handout = request.assigned, request.assigned.handout
             if self.handout is not None:
-                self.handout.asking_confirms = self._lite.auto_commit
+                self.handout.confirms_on_next = self._lite_settings.auto_commit
 
     def _end_handout(self) -> None:
-        of, self._handed_of, self.handout = self._handed_of, None, None
+        of, self._handout_queue, self.handout = self._handout_queue, None, None
         if of is not None and (left := of.end_handout()) is not None:
-            self._cache.put_back(left)
+            self._request_cache.put_first(left)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Hand out nothing of what the parent process has pulled."""
-        super()._forked()
-        self.handout = self._handed_of = None
+        super()._after_fork()
+        self.handout = self._handout_queue = None
 
-    def wanted_commit(self, offsets: Mapping[MessageQueue, int] | None) -> Commit:
+    def new_commit(self, offsets: Mapping[MessageQueue, int] | None) -> CommitRequest:
         """Return what `commit` stores: the offsets given, or how far all was returned."""
-        return self._wanted_commit(offsets)
+        return self._new_commit(offsets)
 
-    def store(self, commit: Commit, *, all_of_them: bool) -> None:
+    def store_commit(self, commit: CommitRequest, *, is_strict: bool) -> None:
         """Store the group's offsets, and wait until the brokers have them.
 
         Those of queues that were given up since are another member's to store: with
-        ``all_of_them`` that is an error, otherwise they are left out.
+        ``is_strict`` that is an error, otherwise they are left out.
         """
-        if all_of_them:
+        if is_strict:
             for queue in commit.offsets:
-                self._checked(queue)
-        held = self._assigned.queues
+                self._get_assigned(queue)
+        held = self._assigned_queues.queues
         offsets = {queue: at for queue, at in commit.offsets.items() if queue in held}
-        self._persist_now(commit._replace(offsets=offsets))
+        self._store_commit(commit._replace(offsets=offsets))
 
 
 _Taken = TypeVar("_Taken")
 
-BUSY_SECONDS: Final = 0.01
+YIELD_INTERVAL_SECONDS: Final = 0.01
 """Seconds after which a task that always finds messages lets the loop's other tasks run."""
 
 
-class Consumer(Member["LoopConsumer"]):
+class Consumer(AsyncWrapper["LoopConsumer"]):
     """A member of a consumer group whose messages are awaited, or iterated over.
 
     Either `subscribe` to topics, and share their queues with the group, or `assign` queues. With
@@ -204,7 +204,7 @@ class Consumer(Member["LoopConsumer"]):
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
             name = "message_queue_listener"
-            check_listener(name, message_queue_listener, *parameters, is_awaited=True)
+            check_listener(name, message_queue_listener, *parameters, allows_coroutine=True)
         self._settings = settings or LitePullSettings()
         self._listener = message_queue_listener
         if not isinstance(client, Client):
@@ -212,95 +212,95 @@ class Consumer(Member["LoopConsumer"]):
         super().__init__(client)
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._arrivals: Wakes | None = None
-        self._listening: set[asyncio.Task[None]] = set()
-        self._let_others_run_at = 0.0
+        self._arrival_event: WakeEvent | None = None
+        self._listener_tasks: set[asyncio.Task[None]] = set()
+        self._yield_at = 0.0
 
     # ---- life
 
-    def _here(self) -> LoopBridge:
-        bridge = super()._here()
+    def _get_bridge(self) -> LoopBridge:
+        bridge = super()._get_bridge()
         if self._bridge is None:
-            self._bridge, self._loop, self._arrivals = bridge, bridge.loop, Wakes(bridge.loop)
+            self._bridge, self._loop, self._arrival_event = bridge, bridge.loop, WakeEvent(bridge.loop)
         return bridge
 
-    def _build(self) -> LoopConsumer:
-        listener = None if self._listener is None else self._tell_listener
+    def _create(self) -> LoopConsumer:
+        listener = None if self._listener is None else self._post_listener
         consumer = LoopConsumer(
-            self.group, self._client.instance(), self._settings, listener, self._client.crew
+            self.group, self._client.instance(), self._settings, listener, self._client.threads
         )
-        consumer.on_arrival(self._has_arrived)
+        consumer.set_arrival_callback(self._on_arrival)
         return consumer
 
-    def _has_arrived(self) -> None:
-        if self._bridge is not None and self._arrivals is not None:
-            self._bridge.post_with_others(self._arrivals.wake_all)
+    def _on_arrival(self) -> None:
+        if self._bridge is not None and self._arrival_event is not None:
+            self._bridge.post_deferred(self._arrival_event.wake_all)
 
-    def _tell_listener(
+    def _post_listener(
         self,
         topic: str,
         all_queues: frozenset[MessageQueue],
-        own: frozenset[MessageQueue],
-        outcome: ListenerOutcome,
+        own_queues: frozenset[MessageQueue],
+        on_done: ListenerOutcome,
     ) -> None:
         if self._bridge is not None:
-            self._bridge.post(partial(self._call_listener, topic, all_queues, own, outcome))
+            self._bridge.post(partial(self._call_listener, topic, all_queues, own_queues, on_done))
 
     def _call_listener(
         self,
         topic: str,
         all_queues: frozenset[MessageQueue],
-        own: frozenset[MessageQueue],
-        outcome: ListenerOutcome,
+        own_queues: frozenset[MessageQueue],
+        on_done: ListenerOutcome,
     ) -> None:
         """Run the listener in the loop as a task of its own, and hand over how it has ended."""
         listener = self._listener
-        if listener is None or self._is_over:
+        if listener is None or self._is_closing:
             return
 
         async def run() -> None:
-            result = listener(topic, all_queues, own)
+            result = listener(topic, all_queues, own_queues)
             if isawaitable(result):
                 await result
 
         def ended(task: asyncio.Task[None]) -> None:
-            self._listening.discard(task)
-            outcome(asyncio.CancelledError() if task.cancelled() else task.exception())
+            self._listener_tasks.discard(task)
+            on_done(asyncio.CancelledError() if task.cancelled() else task.exception())
 
         task = get_running_loop().create_task(run())
-        self._listening.add(task)
+        self._listener_tasks.add(task)
         task.add_done_callback(ended)
 
     def _start(self, threaded: LoopConsumer) -> None:
         threaded.start()
 
-    def _end(self, threaded: LoopConsumer) -> None:
+    def _stop(self, threaded: LoopConsumer) -> None:
         threaded.shutdown()
 
-    def _closed(self) -> None:
-        for task in list(self._listening):
+    def _on_close(self) -> None:
+        for task in list(self._listener_tasks):
             if task is not asyncio.current_task():
                 task.cancel()
-        if self._arrivals is not None:
-            self._arrivals.end()
+        if self._arrival_event is not None:
+            self._arrival_event.close()
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, without asking or waiting for anybody.
 
         Its ``threads`` are those of its own: there are none, as the client's do its work.
         """
-        return self._now().health()
+        return self._get_started().health()
 
     # ---- which queues
 
-    subscribe = threaded(SeekableMember.subscribe, in_turn=True)
-    unsubscribe = threaded(SeekableMember.unsubscribe, in_turn=True)
-    assign = threaded(SeekableMember.assign, in_turn=True)
-    fetch_message_queues = threaded(SeekableMember.fetch_message_queues)
+    subscribe = run_in_thread(SeekableConsumerImpl.subscribe, is_ordered=True)
+    unsubscribe = run_in_thread(SeekableConsumerImpl.unsubscribe, is_ordered=True)
+    assign = run_in_thread(SeekableConsumerImpl.assign, is_ordered=True)
+    fetch_message_queues = run_in_thread(SeekableConsumerImpl.fetch_message_queues)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
-        return self._now().assignment()
+        return self._get_started().assignment()
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return and pull no messages of these queues until `resume`.
@@ -313,7 +313,7 @@ class Consumer(Member["LoopConsumer"]):
             NotAssigned: One of the queues is not this consumer's.
             TypeError: Something else than several queues was given.
         """
-        self._now().pause(queues)
+        self._get_started().pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Return and pull messages of paused queues again; of others, nothing changes.
@@ -326,7 +326,7 @@ class Consumer(Member["LoopConsumer"]):
             NotAssigned: One of the queues is not this consumer's.
             TypeError: Something else than several queues was given.
         """
-        self._now().resume(queues)
+        self._get_started().resume(queues)
 
     # ---- messages
 
@@ -351,11 +351,11 @@ class Consumer(Member["LoopConsumer"]):
             check_time_ms("timeout_ms", timeout_ms)
         if max_messages is not None:
             check_range("max_messages", max_messages)
-        consumer = self._now()
+        consumer = self._get_started()
         consumer.check_running()
         milliseconds = self._settings.poll_timeout_ms if timeout_ms is None else timeout_ms
-        take = partial(consumer.take, max_messages)
-        return await self._next(consumer, milliseconds / 1000, take) or []
+        take = partial(consumer.poll_now, max_messages)
+        return await self._wait_next(consumer, milliseconds / 1000, take) or []
 
     def __aiter__(self) -> Consumer:
         return self
@@ -366,44 +366,44 @@ class Consumer(Member["LoopConsumer"]):
         Asking for it says that the message before is dealt with. The iteration ends when the
         consumer is closed. One that is cancelled has taken nothing.
         """
-        consumer = self._built
+        consumer = self._wrapped
         if (
             consumer is not None
             and (handout := consumer.handout) is not None
-            and not self._is_over
+            and not self._is_closing
             and get_running_loop() is self._loop
-            and monotonic() < self._let_others_run_at
+            and monotonic() < self._yield_at
             and (message := handout.next()) is not None
         ):
-            observing.handed(self.group, message)
+            observing.observe_message(self.group, message)
             return message
-        consumer = self._now()
-        if not self._is_over:
+        consumer = self._get_started()
+        if not self._is_closing:
             consumer.check_running()
-        message = await self._next(consumer, None, consumer.hand_out)
+        message = await self._wait_next(consumer, None, consumer.next_message)
         if message is None:
             raise StopAsyncIteration
         return message
 
-    async def _next(
-        self, consumer: LoopConsumer, seconds: float | None, take: Callable[[], _Taken | None]
+    async def _wait_next(
+        self, consumer: LoopConsumer, seconds: float | None, poll_now: Callable[[], _Taken | None]
     ) -> _Taken | None:
         """Return what there is to take, waiting for it; None if the time, or the consumer, ends."""
-        arrivals, loop = self._arrivals, get_running_loop()
+        arrivals, loop = self._arrival_event, get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
-        if monotonic() >= self._let_others_run_at:
+        if monotonic() >= self._yield_at:
             await asyncio.sleep(0)
-            self._let_others_run_at = monotonic() + BUSY_SECONDS
+            self._yield_at = monotonic() + YIELD_INTERVAL_SECONDS
         consumer.confirm_returned()
-        while not self._is_over and consumer.is_running:
-            taken = take()
+        while not self._is_closing and consumer.is_running:
+            taken = poll_now()
             if taken is not None or arrivals is None:
                 return taken  # nothing may be awaited between taking and this
             patience = None if deadline is None else deadline - loop.time()
             if patience is not None and patience <= 0:
                 break
             await arrivals.wait(patience)
-            self._let_others_run_at = monotonic() + BUSY_SECONDS
+            self._yield_at = monotonic() + YIELD_INTERVAL_SECONDS
         return None
 
     # ---- offsets
@@ -422,16 +422,16 @@ class Consumer(Member["LoopConsumer"]):
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
             ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
-        wanted = self._now().wanted_commit(offsets)
+        wanted = self._get_started().new_commit(offsets)
         is_asked_for = offsets is not None
-        await self._call_in_turn(lambda one: one.store(wanted, all_of_them=is_asked_for))
+        await self._call_in_turn(lambda one: one.store_commit(wanted, is_strict=is_asked_for))
 
-    committed = threaded(SeekableMember.committed, in_turn=True)
-    seek = threaded(SeekableMember.seek, in_turn=True)
-    seek_to_begin = threaded(SeekableMember.seek_to_begin, in_turn=True)
-    seek_to_end = threaded(SeekableMember.seek_to_end, in_turn=True)
-    seek_to_time = threaded(SeekableMember.seek_to_time, in_turn=True)
-    offset_for_timestamp = threaded(SeekableMember.offset_for_timestamp)
+    committed = run_in_thread(SeekableConsumerImpl.committed, is_ordered=True)
+    seek = run_in_thread(SeekableConsumerImpl.seek, is_ordered=True)
+    seek_to_begin = run_in_thread(SeekableConsumerImpl.seek_to_begin, is_ordered=True)
+    seek_to_end = run_in_thread(SeekableConsumerImpl.seek_to_end, is_ordered=True)
+    seek_to_time = run_in_thread(SeekableConsumerImpl.seek_to_time, is_ordered=True)
+    offset_for_timestamp = run_in_thread(SeekableConsumerImpl.offset_for_timestamp)
 
     def __str__(self) -> str:
         return f"the consumer {self.group!r}"

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-PUT_OFF_SECONDS: Final = 0.002
+DEFER_SECONDS_MAX: Final = 0.002
 """Seconds after which a loop is woken, though the thread that reads has more to hand over."""
 
 
@@ -43,40 +43,40 @@ class LoopBridge:
         self.loop = loop
         self._clock = clock
         self._actions: deque[Callable[[], object]] = deque()
-        self._is_woken = False
-        self._put_off_until: float | None = None
+        self._is_wakeup_pending = False
+        self._deferred_until: float | None = None
 
     def post(self, action: Callable[[], object]) -> None:
         """Have a function called in the loop soon, behind all that was posted before."""
         self._actions.append(action)
-        if not self._is_woken:
+        if not self._is_wakeup_pending:
             self._wake()
 
-    def post_with_others(self, action: Callable[[], object]) -> None:
+    def post_deferred(self, action: Callable[[], object]) -> None:
         """Post a function of which the thread that reads may have many more to post."""
         self._actions.append(action)
-        if self._is_woken:
+        if self._is_wakeup_pending:
             return
-        until = self._put_off_until
+        until = self._deferred_until
         if until is None:
-            self._put_off_until = self._clock() + PUT_OFF_SECONDS
-            if not deferred_wakeups.put_off(self._wake):
+            self._deferred_until = self._clock() + DEFER_SECONDS_MAX
+            if not deferred_wakeups.defer(self._wake):
                 self._wake()
         elif self._clock() >= until:
             self._wake()
 
     def _wake(self) -> None:
-        if self._is_woken:
+        if self._is_wakeup_pending:
             return
-        self._is_woken = True
+        self._is_wakeup_pending = True
         try:
             self.loop.call_soon_threadsafe(self._run)
         except RuntimeError:  # the loop is closed, and stays so
             self._actions.clear()
-            self._is_woken, self._put_off_until = False, None
+            self._is_wakeup_pending, self._deferred_until = False, None
 
     def _run(self) -> None:
-        self._is_woken, self._put_off_until = False, None
+        self._is_wakeup_pending, self._deferred_until = False, None
         actions = self._actions
         for _ in range(len(actions)):
             action = actions.popleft()
@@ -91,19 +91,19 @@ class LoopBridge:
         return self.loop.is_closed()
 
 
-class Promise(Generic[_Result]):
+class LoopPromise(Generic[_Result]):
     """A result that a thread finds out, and a coroutine awaits as ``future``.
 
     The future may be cancelled: the result is dropped then. Made in the loop; the other methods
     may be called from any thread.
     """
 
-    __slots__ = ("_bridge", "_then", "future")
+    __slots__ = ("_bridge", "_on_done", "future")
 
-    def __init__(self, bridge: LoopBridge, then: Callable[[], object] = lambda: None) -> None:
-        """Make it; ``then`` is called in the loop when the outcome is there, wanted or not."""
+    def __init__(self, bridge: LoopBridge, on_done: Callable[[], object] = lambda: None) -> None:
+        """Make it; ``on_done`` is called in the loop when the outcome is there, wanted or not."""
         self._bridge = bridge
-        self._then = then
+        self._on_done = on_done
         self.future: asyncio.Future[_Result] = bridge.loop.create_future()
 
     def cancelled(self) -> bool:
@@ -116,24 +116,24 @@ class Promise(Generic[_Result]):
 
     def set_result(self, result: _Result) -> None:
         """Let the future have its result."""
-        self._bridge.post_with_others(partial(self._resolve, result))
+        self._bridge.post_deferred(partial(self._resolve, result))
 
     def set_exception(self, error: BaseException) -> None:
         """Let the future fail."""
-        self._bridge.post_with_others(partial(self._fail, error))
+        self._bridge.post_deferred(partial(self._fail, error))
 
     def _resolve(self, result: _Result) -> None:
         if not self.future.done():
             self.future.set_result(result)
-        self._then()
+        self._on_done()
 
     def _fail(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-        self._then()
+        self._on_done()
 
 
-class Wakes:
+class WakeEvent:
     """Coroutines of one loop that wait for something to look at again. Used in the loop alone.
 
     Those whose time may be over share one timer. It is set for the first of them, and stays set
@@ -144,15 +144,15 @@ class Wakes:
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], float] = {}  # until when each waits
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = inf
+        self._timer_at = inf
 
     async def wait(self, seconds: float | None) -> None:
         """Wait to be woken, or for so many seconds; None is for as long as it takes."""
         woken = self._loop.create_future()
         until = inf if seconds is None else self._loop.time() + seconds
         self._waiting[woken] = until
-        if until < self._looks_at:
-            self._look_at(until)
+        if until < self._timer_at:
+            self._set_timer(until)
         try:
             await woken
         finally:
@@ -164,30 +164,30 @@ class Wakes:
         for woken in waiting:
             _wake(woken)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Wake all, and leave no timer behind; nobody waits for a time any more."""
-        self._no_timer()
+        self._cancel_timer()
         self.wake_all()
 
-    def _look_at(self, time: float) -> None:
-        self._no_timer()
-        self._looks_at, self._timer = time, self._loop.call_at(time, self._look)
+    def _set_timer(self, time: float) -> None:
+        self._cancel_timer()
+        self._timer_at, self._timer = time, self._loop.call_at(time, self._on_timer)
 
-    def _no_timer(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._looks_at, self._timer = inf, None
+        self._timer_at, self._timer = inf, None
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         """Wake those whose time is over: that of the timer, as the loop may call it a bit early."""
-        now, self._looks_at, self._timer = self._looks_at, inf, None
+        now, self._timer_at, self._timer = self._timer_at, inf, None
         now = max(now, self._loop.time())
         for woken, until in self._waiting.items():
             if until <= now:
                 _wake(woken)
         following = min([until for until in self._waiting.values() if until > now], default=inf)
         if following < inf:
-            self._look_at(following)
+            self._set_timer(following)
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

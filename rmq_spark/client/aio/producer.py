@@ -16,72 +16,72 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client import observing
 from rmq_spark.client.aio.client import Client
-from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise
-from rmq_spark.client.aio.member import Member, threaded
+from rmq_spark.client.aio.loop_bridge import LoopBridge, LoopPromise
+from rmq_spark.client.aio.member import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_time_ms
 from rmq_spark.client.bodies.serializers import Serializer
 from rmq_spark.client.errors import TooManyPending
 from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.prepared_message import Outgoing, SendRules
+from rmq_spark.client.producer.prepared_message import PreparedMessage, SendRules
 from rmq_spark.client.producer.producer import (
     PENDING_BYTES_MAX,
     PENDING_MAX,
     RETRY_TIMES,
     SEND_TIMEOUT_MS,
-    sender_of,
+    topic_sender,
 )
 from rmq_spark.client.producer.producer import Producer as ThreadedProducer
 from rmq_spark.client.producer.topic_sender import Selector
 from rmq_spark.client.results import SendResult
-from rmq_spark.client.transport.frame_writer import Soon
+from rmq_spark.client.transport.frame_writer import CallSoon
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.tables.arrow_sends import BulkResult
 
 
-# ---- WaitingLine: coroutines of one loop that wait for room, of whom only the first may look for
+# ---- WaiterQueue: coroutines of one loop that wait for room, of whom only the first may look for
 # it.
 
 
-class WaitingLine:
+class WaiterQueue:
     """The coroutines that wait, in the order in which they came."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._places: dict[Place, None] = {}
+        self._waiters: dict[RoomWaiter, None] = {}
 
     @property
     def count(self) -> int:
         """Number of coroutines that wait."""
-        return len(self._places)
+        return len(self._waiters)
 
-    def place(self) -> Place:
+    def new_waiter(self) -> RoomWaiter:
         """Return a place at the end, which is taken for as long as a with statement lasts."""
-        return Place(self._loop, self._places)
+        return RoomWaiter(self._loop, self._waiters)
 
     def wake_first(self) -> None:
         """Wake the first, if there is one: there may be room for it."""
-        if self._places:
-            next(iter(self._places)).wake()
+        if self._waiters:
+            next(iter(self._waiters)).wake()
 
     def wake_all(self) -> None:
         """Wake all that wait."""
-        for place in self._places:
+        for place in self._waiters:
             place.wake()
 
 
-class Place:
-    """A place in a `WaitingLine`, which may be taken before the with statement in which it ends."""
+class RoomWaiter:
+    """A place in a `WaiterQueue`, which may be taken before the with statement in which it ends."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, places: dict[Place, None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, waiters: dict[RoomWaiter, None]) -> None:
         self._loop = loop
-        self._places = places
-        self._woken: asyncio.Future[None] | None = None
+        self._waiters = waiters
+        self._wakeup: asyncio.Future[None] | None = None
 
-    def __enter__(self) -> Place:
-        self.take()
+    def __enter__(self) -> RoomWaiter:
+        self.join()
         return self
 
     def __exit__(
@@ -92,41 +92,41 @@ class Place:
     ) -> None:
         self.leave()
 
-    def take(self) -> None:
+    def join(self) -> None:
         """Be the last from now on; who is there already stays where it is."""
-        self._places[self] = None
+        self._waiters[self] = None
 
     def leave(self) -> None:
         """Let the next one look for room; who has left has no effect."""
-        if self._places.pop(self, self) is None and self._places:
-            next(iter(self._places)).wake()
+        if self._waiters.pop(self, self) is None and self._waiters:
+            next(iter(self._waiters)).wake()
 
     @property
     def is_first(self) -> bool:
         """True if nobody is ahead."""
-        return next(iter(self._places)) is self
+        return next(iter(self._waiters)) is self
 
     def wake(self) -> None:
         """Have the one who waits here look again."""
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     async def wait(self, seconds: float) -> None:
         """Wait to be woken, at most for so many seconds."""
-        self._woken = self._loop.create_future()
+        self._wakeup = self._loop.create_future()
         timer = self._loop.call_later(seconds, self.wake)
         try:
-            await self._woken
+            await self._wakeup
         finally:
             timer.cancel()
-            self._woken = None
+            self._wakeup = None
 
 
 LARGE_BODY_BYTES: Final = 1 << 16
 """Size of a body, in bytes, from which on it is compressed in a thread: that takes milliseconds."""
 
 
-class Producer(Member["LoopProducer"]):
+class Producer(AsyncWrapper["LoopProducer"]):
     """Sends messages under the name of a producer group.
 
     Use it in an ``async with`` statement. Any number of tasks may send at once; what they send at
@@ -175,7 +175,7 @@ class Producer(Member["LoopProducer"]):
     ) -> None:
         self.group = check_group(group)
         super().__init__(client if isinstance(client, Client) else Client(client))
-        self._make: Callable[[], LoopProducer] = lambda: LoopProducer(
+        self._create_producer: Callable[[], LoopProducer] = lambda: LoopProducer(
             group,
             instance=self._client.instance(),
             rules=rules,
@@ -187,24 +187,24 @@ class Producer(Member["LoopProducer"]):
             pending_bytes_max=pending_bytes_max,
             serializer=serializer,
         )
-        self._line: WaitingLine | None = None
+        self._waiter_queue: WaiterQueue | None = None
 
-    def _build(self) -> LoopProducer:
-        return self._make()
+    def _create(self) -> LoopProducer:
+        return self._create_producer()
 
     def _start(self, threaded: LoopProducer) -> None:
         threaded.start()
 
-    def _end(self, threaded: LoopProducer) -> None:
+    def _stop(self, threaded: LoopProducer) -> None:
         threaded.shutdown()
 
-    def _closed(self) -> None:
-        if self._line is not None:
-            self._line.wake_all()
+    def _on_close(self) -> None:
+        if self._waiter_queue is not None:
+            self._waiter_queue.wake_all()
 
     def health(self) -> ProducerHealth:
         """Return the state of this producer right now, without asking or waiting for anybody."""
-        return self._now().health()
+        return self._get_started().health()
 
     # ---- sending
 
@@ -241,12 +241,12 @@ class Producer(Member["LoopProducer"]):
             SendFailed: All tries failed. The message may have been stored all the same.
             ClientError: The only try of a message with a given queue or a sharding key failed.
         """
-        sending = observing.sending((message,))
+        sending = observing.observe_send((message,))
         if sending is None:
-            return await self._begun(message, queue, timeout_ms)
+            return await self._start_send(message, queue, timeout_ms)
         with sending:
-            result = await self._begun(sending.messages[0], queue, timeout_ms)
-            sending.sent((result,))
+            result = await self._start_send(sending.messages[0], queue, timeout_ms)
+            sending.on_results((result,))
         return result
 
     def send_async(
@@ -285,49 +285,49 @@ class Producer(Member["LoopProducer"]):
             futures = [producer.send_async(Message("orders", body)) for body in bodies]
             results = await asyncio.gather(*futures)
         """
-        sending = observing.sending((message,))
+        sending = observing.observe_send((message,))
         if sending is None:
-            return asyncio.ensure_future(self._begun(message, queue, timeout_ms))
+            return asyncio.ensure_future(self._start_send(message, queue, timeout_ms))
         try:
-            begun = self._begun(sending.messages[0], queue, timeout_ms)
+            begun = self._start_send(sending.messages[0], queue, timeout_ms)
         except BaseException:
             with sending:
                 raise
-        return asyncio.ensure_future(_watched(sending, begun))
+        return asyncio.ensure_future(_observe_result(sending, begun))
 
-    def _begun(
+    def _start_send(
         self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
     ) -> Awaitable[SendResult]:
         """Return the result to come of a send, which is under way already if it need not wait."""
-        bridge, producer = self._here(), self._built
-        if self._is_over:
-            raise self._shut_down()
+        bridge, producer = self._get_bridge(), self._wrapped
+        if self._is_closing:
+            raise self._closed_error()
         if producer is None:
-            producer = self._now()
-        line = self._waiting_line(bridge)
+            producer = self._get_started()
+        line = self._get_waiter_queue(bridge)
         if timeout_ms is None:
             timeout_ms = producer.send_timeout_ms
         else:
             check_time_ms("timeout_ms", timeout_ms)
-        prepared = producer.prepared_small(message)
+        prepared = producer.prepare_small(message)
         is_free = queue is None and message.sharding_key is None
         if prepared is None or not is_free or line.count:  # who waits for room goes first
             return self._send(bridge, producer, message, prepared, queue, timeout_ms)
-        promise: Promise[SendResult] = Promise(bridge, line.wake_first)
-        if producer.begin(prepared, None, timeout_ms, promise, bridge.loop.call_soon):
+        promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
+        if producer.send_nonblocking(prepared, None, timeout_ms, promise, bridge.loop.call_soon):
             return promise.future
-        place = line.place()
-        place.take()  # before the task begins: who sends in this very turn comes behind
+        place = line.new_waiter()
+        place.join()  # before the task begins: who sends in this very turn comes behind
         waiting = asyncio.ensure_future(
-            self._when_there_is_room(bridge, producer, prepared, None, timeout_ms, place)
+            self._send_when_room(bridge, producer, prepared, None, timeout_ms, place)
         )
         waiting.add_done_callback(lambda _: place.leave())  # it may be cancelled before it begins
         return waiting
 
-    def _waiting_line(self, bridge: LoopBridge) -> WaitingLine:
-        line = self._line
+    def _get_waiter_queue(self, bridge: LoopBridge) -> WaiterQueue:
+        line = self._waiter_queue
         if line is None:
-            line = self._line = WaitingLine(bridge.loop)
+            line = self._waiter_queue = WaiterQueue(bridge.loop)
         return line
 
     async def _send(
@@ -335,50 +335,50 @@ class Producer(Member["LoopProducer"]):
         bridge: LoopBridge,
         producer: LoopProducer,
         message: Message,
-        prepared: Outgoing | None,
+        prepared: PreparedMessage | None,
         queue: MessageQueue | Selector | None,
         timeout_ms: int,
     ) -> SendResult:
         if prepared is None:
-            prepared = await self._call(lambda one: one.prepared(message))
+            prepared = await self._call(lambda one: one.prepare(message))
         fixed = None
         if queue is not None or message.sharding_key is not None:
-            sender = sender_of(producer)
+            sender = topic_sender(producer)
             queues = sender.known_queues(message.topic) or await self._call(
-                lambda one: sender_of(one).publish_queues(message.topic)
+                lambda one: topic_sender(one).publish_queues(message.topic)
             )
             fixed = sender.fixed_queue(message, queue, queues)
-        place = self._waiting_line(bridge).place()
-        return await self._when_there_is_room(bridge, producer, prepared, fixed, timeout_ms, place)
+        place = self._get_waiter_queue(bridge).new_waiter()
+        return await self._send_when_room(bridge, producer, prepared, fixed, timeout_ms, place)
 
-    async def _when_there_is_room(
+    async def _send_when_room(
         self,
         bridge: LoopBridge,
         producer: LoopProducer,
-        prepared: Outgoing,
+        prepared: PreparedMessage,
         fixed: MessageQueue | None,
         timeout_ms: int,
-        place: Place,
+        waiter: RoomWaiter,
     ) -> SendResult:
-        line = self._waiting_line(bridge)
-        promise: Promise[SendResult] = Promise(bridge, line.wake_first)
+        line = self._get_waiter_queue(bridge)
+        promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
         deadline: float | None = None
         soon = bridge.loop.call_soon
-        with place:
+        with waiter:
             while not (
-                place.is_first and producer.begin(prepared, fixed, timeout_ms, promise, soon)
+                waiter.is_first and producer.send_nonblocking(prepared, fixed, timeout_ms, promise, soon)
             ):
                 now = bridge.loop.time()
                 deadline = now + timeout_ms / 1000 if deadline is None else deadline
                 if now >= deadline:
-                    raise producer.too_many()
-                await place.wait(deadline - now)
-                producer.check_runs()
+                    raise producer.too_many_pending()
+                await waiter.wait(deadline - now)
+                producer.check_running()
         return await promise.future
 
-    send_one_way = threaded(ThreadedProducer.send_one_way)
-    send_batch = threaded(ThreadedProducer.send_batch)
-    publish_queues = threaded(ThreadedProducer.publish_queues)
+    send_one_way = run_in_thread(ThreadedProducer.send_one_way)
+    send_batch = run_in_thread(ThreadedProducer.send_batch)
+    publish_queues = run_in_thread(ThreadedProducer.publish_queues)
 
     async def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
         """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
@@ -446,42 +446,42 @@ class Producer(Member["LoopProducer"]):
         return f"the producer {self.group!r}"
 
 
-async def _watched(sending: observing.Sending, begun: Awaitable[SendResult]) -> SendResult:
+async def _observe_result(sending: observing.SendObservation, send_result: Awaitable[SendResult]) -> SendResult:
     with sending:
-        result = await begun
-        sending.sent((result,))
+        result = await send_result
+        sending.on_results((result,))
     return result
 
 
 class LoopProducer(ThreadedProducer):
     """The threaded producer behind a `Producer`; it can send without waiting for anybody."""
 
-    def prepared(self, message: Message) -> Outgoing:
+    def prepare(self, message: Message) -> PreparedMessage:
         """Check a message, and return what is sent of it."""
-        return self._prepared(message)
+        return self._prepare(message)
 
-    def prepared_small(self, message: Message) -> Outgoing | None:
+    def prepare_small(self, message: Message) -> PreparedMessage | None:
         """Return what is sent of a message; None if its body may take long to make."""
         if not isinstance(message, Message):
             check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
         is_small = isinstance(message.body, bytes) and len(message.body) < LARGE_BODY_BYTES
-        return self._prepared(message) if is_small else None
+        return self._prepare(message) if is_small else None
 
-    def check_runs(self) -> None:
+    def check_running(self) -> None:
         """Raise `ClientShutDown` if the producer does not run."""
-        self._life.check_runs()
+        self._lifecycle.check_running()
 
-    def begin(
+    def send_nonblocking(
         self,
-        prepared: Outgoing,
+        prepared: PreparedMessage,
         fixed: MessageQueue | None,
         timeout_ms: int,
-        promise: Promise[SendResult],
-        soon: Soon,
+        promise: LoopPromise[SendResult],
+        call_soon: CallSoon,
     ) -> bool:
         """Send a message and come back at once; return False if there is no room for it."""
-        return self._async_sends.begin(prepared, fixed, timeout_ms, promise, soon)
+        return self._async_sender.send_nonblocking(prepared, fixed, timeout_ms, promise, call_soon)
 
-    def too_many(self) -> TooManyPending:
+    def too_many_pending(self) -> TooManyPending:
         """Return the error of a send for which no room was made in time."""
-        return TooManyPending(self._async_sends.pending.count, self._async_sends.pending.bytes)
+        return TooManyPending(self._async_sender.permits.count, self._async_sender.permits.bytes)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import ConsumerNotOnline
-from rmq_spark.client.transport.typed_requests import Calls, body_of, checked, command_of, header_of
+from rmq_spark.client.transport.typed_requests import TypedRequests, response_body, check_response, build_request, response_header
 from rmq_spark.wire.bodies.client_info import (
     Connection,
     ConsumeMessageDirectlyResult,
@@ -69,19 +69,19 @@ from rmq_spark.wire.headers.topics import (
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.transport.remoting_client import Connections
+    from rmq_spark.client.transport.remoting_client import RemotingClient
 
 RELAY_TIMEOUT_MS: Final = 15_000
 """Milliseconds to wait where the broker asks a consumer, for which it waits ten seconds itself."""
 
-_FOUND_OR_NOT: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
+_FOUND_OR_NOT_FOUND: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 
 
-class AdminCalls:
+class AdminApi:
     """The requests of operators to a broker, a method each; the address comes first."""
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
+    def __init__(self, requests: TypedRequests) -> None:
+        self.requests = requests
 
     # ---- messages
 
@@ -91,33 +91,33 @@ class AdminCalls:
         """Return entries of a queue from an offset on, blank ones among them."""
         header = QueryConsumeQueueRequestHeader(queue.topic, queue.queue_id, start, count)
         code = RequestCode.QUERY_CONSUME_QUEUE
-        return self.calls.body(QueryConsumeQueueResponseBody, address, code, header)
+        return self.requests.body(QueryConsumeQueueResponseBody, address, code, header)
 
     def view_message(self, address: str, commit_log_offset: int) -> Buffer:
         """Return the record at a position of the commit log."""
         header = ViewMessageRequestHeader(commit_log_offset)
-        return self.calls.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header).body
+        return self.requests.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header).body
 
     def query_message(self, address: str, header: QueryMessageRequestHeader) -> Buffer:
         """Return the records with a key, back to back; empty if there are none."""
-        return self.calls.call(
-            address, RequestCode.QUERY_MESSAGE, header, accepted=_FOUND_OR_NOT
+        return self.requests.call(
+            address, RequestCode.QUERY_MESSAGE, header, accepted=_FOUND_OR_NOT_FOUND
         ).body
 
     # ---- sinks
 
     def sinks(self, address: str) -> Mapping[str, SinkState]:
         """Return what each sink has committed last on a broker of ours, by the sink's name."""
-        answer = self.calls.call(address, RequestCode.ALL_SINKS)
-        return body_of(address, SinksBody, answer).sinks
+        answer = self.requests.call(address, RequestCode.ALL_SINKS)
+        return response_body(address, SinksBody, answer).sinks
 
     def forget_sink(self, address: str, sink: str) -> bool:
         """Have a broker of ours forget a sink; return whether it knew it."""
-        answer = self.calls.call(
+        answer = self.requests.call(
             address,
             RequestCode.FORGET_SINK,
             ForgetSinkRequestHeader(sink),
-            accepted=_FOUND_OR_NOT,
+            accepted=_FOUND_OR_NOT_FOUND,
         )
         return answer.code == ResponseCode.SUCCESS
 
@@ -139,47 +139,47 @@ class AdminCalls:
             order=config.order,
             attributes=attributes or None,
         )
-        self.calls.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        self.requests.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     def delete_topic(self, address: str, topic: str) -> None:
         """Delete a topic of a broker, with its messages."""
-        self.calls.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
+        self.requests.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
 
     def topic_configs(self, address: str) -> Mapping[str, TopicConfig]:
         """Return the settings of all topics of a broker, by name."""
         code = RequestCode.GET_ALL_TOPIC_CONFIG
-        return self.calls.body(TopicConfigSerializeWrapper, address, code).topic_config_table
+        return self.requests.body(TopicConfigSerializeWrapper, address, code).topic_config_table
 
     def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
         """Return the offsets that the queues of a topic hold on a broker."""
         header = TopicRequestHeader(topic)
-        return self.calls.body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        return self.requests.body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
 
     def groups_of_topic(self, address: str, topic: str) -> frozenset[str]:
         """Return the names of the groups that consume a topic, or have consumed it."""
         header, code = TopicRequestHeader(topic), RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-        return self.calls.body(GroupList, address, code, header).group_list
+        return self.requests.body(GroupList, address, code, header).group_list
 
     # ---- groups
 
     def create_group(self, address: str, config: SubscriptionGroupConfig) -> None:
         """Create a consumer group on a broker, or change it."""
-        self.calls.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
+        self.requests.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
 
     def delete_group(self, address: str, group: str, *, with_offsets: bool = False) -> None:
         """Delete a consumer group, and its offsets if asked for."""
         header = DeleteSubscriptionGroupRequestHeader(group, with_offsets, with_offsets)
-        self.calls.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        self.requests.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     def group_configs(self, address: str) -> Mapping[str, SubscriptionGroupConfig]:
         """Return the settings of all consumer groups of a broker, by name."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        return self.calls.body(SubscriptionGroupWrapper, address, code).subscription_group_table
+        return self.requests.body(SubscriptionGroupWrapper, address, code).subscription_group_table
 
     def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
         """Return a group's progress, in one topic or in all that it has offsets for."""
         header = GetConsumeStatsRequestHeader(group, topic)
-        return self.calls.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
+        return self.requests.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
 
     def all_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
         """Return the offsets of all groups, by ``topic@group`` and queue.
@@ -187,7 +187,7 @@ class AdminCalls:
         RocketMQ refuses (1) where there are none.
         """
         code = RequestCode.GET_ALL_CONSUMER_OFFSET
-        return self.calls.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
+        return self.requests.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
 
     def reset_offset(
         self, address: str, header: ResetOffsetRequestHeader
@@ -198,11 +198,11 @@ class AdminCalls:
             ConsumerNotOnline: No member is online; its offsets can be stored directly.
         """
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        return self.calls.body(ResetOffsetBody, address, code, header).offset_table
+        return self.requests.body(ResetOffsetBody, address, code, header).offset_table
 
     def clone_group_offset(self, address: str, header: CloneGroupOffsetRequestHeader) -> None:
         """Give one group the offsets of another."""
-        self.calls.call(address, RequestCode.CLONE_GROUP_OFFSET, header)
+        self.requests.call(address, RequestCode.CLONE_GROUP_OFFSET, header)
 
     # ---- clients
 
@@ -213,7 +213,7 @@ class AdminCalls:
             ConsumerNotOnline: There are none.
         """
         header, code = ConsumerGroupRequestHeader(group), RequestCode.GET_CONSUMER_CONNECTION_LIST
-        return self.calls.body(ConsumerConnection, address, code, header)
+        return self.requests.body(ConsumerConnection, address, code, header)
 
     def online_members(self, address: str, group: str) -> tuple[Connection, ...]:
         """Return the online members of a consumer group, as one broker knows them; maybe none."""
@@ -228,11 +228,11 @@ class AdminCalls:
             GetProducerConnectionListRequestHeader(group),
             RequestCode.GET_PRODUCER_CONNECTION_LIST,
         )
-        return self.calls.body(ProducerConnection, address, code, header)
+        return self.requests.body(ProducerConnection, address, code, header)
 
     def producers(self, address: str) -> ProducerTableInfo:
         """Return all producers of a broker, by group."""
-        return self.calls.body(ProducerTableInfo, address, RequestCode.GET_ALL_PRODUCER_INFO)
+        return self.requests.body(ProducerTableInfo, address, RequestCode.GET_ALL_PRODUCER_INFO)
 
     def consumer_running_info(
         self, address: str, group: str, client_id: str
@@ -244,7 +244,7 @@ class AdminCalls:
         """
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         header = GetConsumerRunningInfoRequestHeader(group, client_id)
-        calls = Calls(self.calls.ask, RELAY_TIMEOUT_MS)
+        calls = TypedRequests(self.requests.request, RELAY_TIMEOUT_MS)
         return calls.body(ConsumerRunningInfo, address, code, header)
 
     def consume_message_directly(
@@ -252,19 +252,19 @@ class AdminCalls:
     ) -> ConsumeMessageDirectlyResult:
         """Have a consumer consume one message now, which the broker asks it to."""
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        calls = Calls(self.calls.ask, RELAY_TIMEOUT_MS)
+        calls = TypedRequests(self.requests.request, RELAY_TIMEOUT_MS)
         return calls.body(ConsumeMessageDirectlyResult, address, code, header)
 
     # ---- the broker
 
     def runtime_info(self, address: str) -> Mapping[str, str]:
         """Return a broker's report on itself."""
-        return self.calls.body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO).table
+        return self.requests.body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO).table
 
     def broker_config(self, address: str) -> Mapping[str, str]:
         """Return a broker's settings."""
-        answer = self.calls.call(address, RequestCode.GET_BROKER_CONFIG)
-        header_of(address, RequestCode.GET_BROKER_CONFIG, answer)
+        answer = self.requests.call(address, RequestCode.GET_BROKER_CONFIG)
+        response_header(address, RequestCode.GET_BROKER_CONFIG, answer)
         lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
         pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
         return {name.strip(): value.strip() for name, _, value in pairs}
@@ -272,17 +272,17 @@ class AdminCalls:
     def broker_stats(self, address: str, stats_name: str, stats_key: str) -> BrokerStatsData:
         """Return one counter of a broker; refused (1) if nothing has been counted."""
         header = ViewBrokerStatsDataRequestHeader(stats_name, stats_key)
-        return self.calls.body(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return self.requests.body(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
 
 
-# ---- StagingCalls: requests about staged batches, which rocketpoll's brokers know, a method
+# ---- StagingApi: requests about staged batches, which rocketpoll's brokers know, a method
 # each.
 
 
-class StagingCalls:
+class StagingApi:
     """The requests about staged batches, a method each; the broker's address comes first."""
 
-    def __init__(self, connections: Connections, timeout_ms: int) -> None:
+    def __init__(self, connections: RemotingClient, timeout_ms: int) -> None:
         """Make calls over connections; ``timeout_ms`` is how long each may take by default."""
         self._connections = connections
         self._timeout_ms = timeout_ms
@@ -299,11 +299,11 @@ class StagingCalls:
         Returns a future that is True if the batch is committed already, and nothing was staged.
         """
         code = RequestCode.STAGE_CHUNK
-        command = command_of(code, header, sized_records)
+        command = build_request(code, header, sized_records)
 
         def interpret(answer: RemotingCommand) -> bool:
-            checked(address, code, answer)
-            is_committed: bool = header_of(address, code, answer).is_committed
+            check_response(address, code, answer)
+            is_committed: bool = response_header(address, code, answer).is_committed
             return is_committed
 
         return self._connections.request_async(address, command, self._time(timeout_ms), interpret)
@@ -321,8 +321,8 @@ class StagingCalls:
         nobody waits for it any more: who asks again hears what it has come to.
         """
         code, body = RequestCode.COMMIT_BATCH, CommitBatchRequestBody(attempts=tuple(attempts))
-        answer = self._ask(address, command_of(code, batch, body), timeout_ms)
-        return body_of(address, CommittedBatch, checked(address, code, answer))
+        answer = self._request(address, build_request(code, batch, body), timeout_ms)
+        return response_body(address, CommittedBatch, check_response(address, code, answer))
 
     def abort_batch(
         self,
@@ -333,18 +333,18 @@ class StagingCalls:
     ) -> None:
         """Forget what these attempts have staged, unless the batch is committed."""
         code, body = RequestCode.ABORT_BATCH, AbortBatchRequestBody(attempts=tuple(attempts))
-        checked(address, code, self._ask(address, command_of(code, batch, body), timeout_ms))
+        check_response(address, code, self._request(address, build_request(code, batch, body), timeout_ms))
 
     def last_batch(self, address: str, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
         code = RequestCode.LAST_BATCH
-        answer = self._ask(address, command_of(code, LastBatchRequestHeader(sink)), None)
-        checked(address, code, answer, _FOUND_OR_NOT)
+        answer = self._request(address, build_request(code, LastBatchRequestHeader(sink)), None)
+        check_response(address, code, answer, _FOUND_OR_NOT_FOUND)
         if answer.code != ResponseCode.SUCCESS:
             return None
-        return body_of(address, CommittedBatch, answer)
+        return response_body(address, CommittedBatch, answer)
 
-    def _ask(
+    def _request(
         self, address: str, command: RemotingCommand, timeout_ms: int | None
     ) -> RemotingCommand:
         return self._connections.request(address, command, self._time(timeout_ms))

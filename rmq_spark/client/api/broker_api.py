@@ -12,13 +12,13 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.api.responses import pulled, sent
+from rmq_spark.client.api.responses import pull_result, send_result
 from rmq_spark.client.results import AppendResult, PullResult, SendResult
 from rmq_spark.client.subscriptions import ALL
 from rmq_spark.client.transport.connection_pool import Agreement
-from rmq_spark.client.transport.pending_requests import Answer, Waiter
-from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, Connections
-from rmq_spark.client.transport.typed_requests import Calls, body_of, checked, command_of, header_of
+from rmq_spark.client.transport.pending_requests import ResponseFuture, PendingRequest
+from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, RemotingClient
+from rmq_spark.client.transport.typed_requests import TypedRequests, response_body, check_response, build_request, response_header
 from rmq_spark.wire.bodies.clients import (
     TAG_EXPRESSION,
     CheckClientRequestBody,
@@ -50,8 +50,8 @@ from rmq_spark.wire.headers.send import (
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.api.admin_api import AdminCalls, StagingCalls
-    from rmq_spark.client.transport.connection import Connection
+    from rmq_spark.client.api.admin_api import AdminApi, StagingApi
+    from rmq_spark.client.transport.connection import RemotingConnection
 
 HOLD_MARGIN_MS: Final = 10_000
 """Milliseconds that the answer to a pull is waited for beyond the time that it may be held."""
@@ -81,28 +81,28 @@ class BrokerApi:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: RemotingClient,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         max_body_bytes: int = PLAIN_BYTES_MAX,
     ) -> None:
-        self.calls = Calls(connections.request, timeout_ms)
+        self.requests = TypedRequests(connections.request, timeout_ms)
         self.connections = connections
         self.timeout_ms = timeout_ms
         self.max_body_bytes = max_body_bytes
 
     @cached_property
-    def admin(self) -> AdminCalls:
+    def admin(self) -> AdminApi:
         """Requests of operators; a program that only sends or consumes never loads them."""
-        from rmq_spark.client.api.admin_api import AdminCalls  # noqa: PLC0415  # for operators only
+        from rmq_spark.client.api.admin_api import AdminApi  # noqa: PLC0415  # for operators only
 
-        return AdminCalls(self.calls)
+        return AdminApi(self.requests)
 
     @cached_property
-    def staging(self) -> StagingCalls:
+    def staging(self) -> StagingApi:
         """Requests about staged batches; only who writes exactly once loads them."""
-        from rmq_spark.client.api.admin_api import StagingCalls  # noqa: PLC0415
+        from rmq_spark.client.api.admin_api import StagingApi  # noqa: PLC0415
 
-        return StagingCalls(self.connections, self.timeout_ms)
+        return StagingApi(self.connections, self.timeout_ms)
 
     def agreement(self, address: str) -> Agreement:
         """Return the extensions that a broker and this client share, connecting if need be."""
@@ -127,9 +127,9 @@ class BrokerApi:
             message_id: Id that the sender gave the message; it is returned in the result.
             timeout_ms: Milliseconds to wait for the response.
         """
-        command = send_command(header, body)
+        command = build_send_request(header, body)
         answer = self.connections.request(address, command, self._timeout(timeout_ms))
-        return sent(address, command.code, answer, header, message_id)
+        return send_result(address, command.code, answer, header, message_id)
 
     def send_async(
         self,
@@ -140,25 +140,25 @@ class BrokerApi:
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
         """Send a message, or a batch, and return a future of the result; see `send`."""
-        command = send_command(header, body)
+        command = build_send_request(header, body)
 
         def interpret(answer: RemotingCommand) -> SendResult:
-            return sent(address, command.code, answer, header, message_id)
+            return send_result(address, command.code, answer, header, message_id)
 
         timeout_ms = self._timeout(timeout_ms)
         return self.connections.request_async(
-            address, command, timeout_ms, interpret, may_gather=True
+            address, command, timeout_ms, interpret, may_batch=True
         )
 
-    def send_to(
-        self, waiter: Waiter, address: str, header: SendMessageRequestHeader, body: Buffer
+    def submit_send(
+        self, pending: PendingRequest, address: str, header: SendMessageRequestHeader, body: Buffer
     ) -> None:
         """Send a message, or a batch, and have the waiter told the response, for `answers.sent`."""
-        self.connections.ask(address, waiter, send_command(header, body))
+        self.connections.submit(address, pending, build_send_request(header, body))
 
     def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
         """Send a message, or a batch, without a response."""
-        self.connections.send_one_way(address, send_command(header, body), self.timeout_ms)
+        self.connections.send_one_way(address, build_send_request(header, body), self.timeout_ms)
 
     def append_chunk(
         self,
@@ -171,11 +171,11 @@ class BrokerApi:
 
         The broker's `agreement` must have APPEND_CHUNK.
         """
-        command = command_of(RequestCode.APPEND_CHUNK, header, sized_records)
+        command = build_request(RequestCode.APPEND_CHUNK, header, sized_records)
 
         def interpret(answer: RemotingCommand) -> AppendResult:
-            checked(address, RequestCode.APPEND_CHUNK, answer)
-            found = header_of(address, RequestCode.APPEND_CHUNK, answer)
+            check_response(address, RequestCode.APPEND_CHUNK, answer)
+            found = response_header(address, RequestCode.APPEND_CHUNK, answer)
             return AppendResult(found.queue_offset, found.message_count, found.store_timestamp)
 
         return self.connections.request_async(
@@ -184,7 +184,7 @@ class BrokerApi:
 
     def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
         """Have a message that was not consumed delivered again later, or made a dead letter."""
-        self.calls.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+        self.requests.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     # ---- pulling
 
@@ -201,7 +201,7 @@ class BrokerApi:
         """
         command, timeout_ms = self._pull_command(header, timeout_ms)
         answer = self.connections.request(address, command, timeout_ms)
-        return pulled(address, command.code, answer)
+        return pull_result(address, command.code, answer)
 
     def peek(
         self, address: str, group: str, queue: MessageQueue, queue_offset: int, count: int = 1
@@ -229,35 +229,35 @@ class BrokerApi:
         timeout_ms: int | None = None,
         *,
         is_chunk: bool = False,
-        places_over: Connection | None = None,
-    ) -> Answer[PullResult]:
+        proven_connection: RemotingConnection | None = None,
+    ) -> ResponseFuture[PullResult]:
         """Pull messages of a queue, and return a future of the result; see `pull`.
 
         With ``is_chunk``, megabytes are pulled at once; the broker's `agreement` must have
-        PULL_CHUNK. With ``places_over``, the request goes over that connection or fails, and the
+        PULL_CHUNK. With ``proven_connection``, the request goes over that connection or fails, and the
         answer may say where the messages are in the files of the log; the broker must have proven
         there that these are its own.
         """
         code = RequestCode.PULL_CHUNK if is_chunk else RequestCode.PULL_MESSAGE
-        if places_over is not None:
+        if proven_connection is not None:
             code = RequestCode.PULL_PLACES
         command, timeout_ms = self._pull_command(header, timeout_ms, code)
 
         def interpret(answer: RemotingCommand) -> PullResult:
-            return pulled(address, command.code, answer)
+            return pull_result(address, command.code, answer)
 
         return self.connections.request_async(
-            address, command, timeout_ms, interpret, over=places_over
+            address, command, timeout_ms, interpret, connection_only=proven_connection
         )
 
-    def tells_of_deleted_topics(self, address: str) -> bool:
+    def notifies_topic_deletion(self, address: str) -> bool:
         """Return whether a connected broker answers a pull that it holds when its topic is deleted.
 
         RocketMQ's hold it on, and answer it out of a topic of that name that is made meanwhile.
         """
-        return bool(self.connections.agreed(address).extensions)
+        return bool(self.connections.known_agreement(address).extensions)
 
-    def takes_chunks(self, address: str) -> bool:
+    def supports_chunks(self, address: str) -> bool:
         """Return whether a broker answers pulls in chunks of megabytes."""
         return Extension.PULL_CHUNK in self.agreement(address).extensions
 
@@ -272,7 +272,7 @@ class BrokerApi:
             timeout_ms = (
                 header.suspend_timeout_millis + HOLD_MARGIN_MS if is_held else HOLD_MARGIN_MS
             )
-        return command_of(code, header), timeout_ms
+        return build_request(code, header), timeout_ms
 
     # ---- offsets
 
@@ -288,10 +288,10 @@ class BrokerApi:
             group, queue.topic, queue.queue_id, None if zero_if_young else False
         )
         code = RequestCode.QUERY_CONSUMER_OFFSET
-        answer = self.calls.call(address, code, header, accepted=_NONE_STORED)
+        answer = self.requests.call(address, code, header, accepted=_NONE_STORED)
         if answer.code != ResponseCode.SUCCESS:
             return None
-        offset: int = header_of(address, code, answer).offset
+        offset: int = response_header(address, code, answer).offset
         return None if offset < 0 else offset
 
     def update_consumer_offset(
@@ -309,20 +309,20 @@ class BrokerApi:
         )
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         if one_way:
-            self.connections.send_one_way(address, command_of(code, header), self.timeout_ms)
+            self.connections.send_one_way(address, build_request(code, header), self.timeout_ms)
         else:
-            self.calls.call(address, code, header)
+            self.requests.call(address, code, header)
 
     def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue will get."""
         header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id)
-        found: int = self.calls.header(address, RequestCode.GET_MAX_OFFSET, header).offset
+        found: int = self.requests.header(address, RequestCode.GET_MAX_OFFSET, header).offset
         return found
 
     def min_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the first offset that a queue still holds; 0 for one that never held any."""
         header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id)
-        found: int = self.calls.header(address, RequestCode.GET_MIN_OFFSET, header).offset
+        found: int = self.requests.header(address, RequestCode.GET_MIN_OFFSET, header).offset
         return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
 
     def search_offset(
@@ -333,7 +333,7 @@ class BrokerApi:
         ``timestamp_ms`` is in milliseconds since the epoch; RocketMQ 4.9 does not know UPPER.
         """
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, boundary_type)
-        found: int = self.calls.header(
+        found: int = self.requests.header(
             address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header
         ).offset
         return found
@@ -342,7 +342,7 @@ class BrokerApi:
 
     def heartbeat(self, address: str, data: HeartbeatData) -> int:
         """Tell a broker that this client lives, and its groups; return the broker's version."""
-        return self.calls.call(address, RequestCode.HEART_BEAT, None, data).version
+        return self.requests.call(address, RequestCode.HEART_BEAT, None, data).version
 
     def unregister(
         self,
@@ -354,17 +354,17 @@ class BrokerApi:
     ) -> None:
         """Tell a broker that this client leaves a group."""
         header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
-        self.calls.call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
+        self.requests.call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
 
     def consumer_ids(self, address: str, group: str) -> tuple[str, ...]:
         """Return the client ids of a group's members that are online."""
         code, header = RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(group)
-        answer = self.calls.call(address, code, header, accepted=_NO_MEMBERS)
+        answer = self.requests.call(address, code, header, accepted=_NO_MEMBERS)
         if answer.code != ResponseCode.SUCCESS:
             if "no consumer for this group" in (answer.remark or ""):
                 return ()
-            checked(address, code, answer)
-        return body_of(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list
+            check_response(address, code, answer)
+        return response_body(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list
 
     def check_client_config(self, address: str, body: CheckClientRequestBody) -> None:
         """Raise an error unless a broker can filter by an expression.
@@ -372,7 +372,7 @@ class BrokerApi:
         Raises:
             BrokerRefused: The broker cannot filter like that, or cannot read the expression.
         """
-        self.calls.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
+        self.requests.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
 
     def lock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
@@ -382,8 +382,8 @@ class BrokerApi:
             consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
         )
         code = RequestCode.LOCK_BATCH_MQ
-        answer = self.calls.call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
-        return body_of(address, LockBatchResponseBody, answer).lock_ok_mq_set
+        answer = self.requests.call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
+        return response_body(address, LockBatchResponseBody, answer).lock_ok_mq_set
 
     def unlock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
@@ -392,13 +392,13 @@ class BrokerApi:
         body = LockBatchRequestBody(
             consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
         )
-        self.calls.call(address, RequestCode.UNLOCK_BATCH_MQ, None, body)
+        self.requests.call(address, RequestCode.UNLOCK_BATCH_MQ, None, body)
 
     def _timeout(self, timeout_ms: int | None) -> int:
         return self.timeout_ms if timeout_ms is None else timeout_ms
 
 
-def send_command(header: SendMessageRequestHeader, body: Buffer) -> RemotingCommand:
+def build_send_request(header: SendMessageRequestHeader, body: Buffer) -> RemotingCommand:
     """Return the request that sends a message, or a batch."""
     code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
-    return command_of(code, header, body)
+    return build_request(code, header, body)

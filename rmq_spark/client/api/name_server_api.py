@@ -16,8 +16,8 @@ from rmq_spark.client.errors import (
     NoNameServer,
     NotFound,
 )
-from rmq_spark.client.transport.address_overrides import Detours
-from rmq_spark.client.transport.typed_requests import Calls
+from rmq_spark.client.transport.address_overrides import AddressOverrides
+from rmq_spark.client.transport.typed_requests import TypedRequests
 from rmq_spark.wire.bodies.lists import ClusterInfo, KVTable, TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.namesrv import (
@@ -32,25 +32,25 @@ from rmq_spark.wire.headers.namesrv import (
 _Found = TypeVar("_Found")
 
 
-class Servers(Protocol):
+class NameServerAccess(Protocol):
     """The name servers of a client, as far as the requests of operators need them."""
 
     addresses: tuple[str, ...]
-    calls: Calls
-    detours: Detours
+    requests: TypedRequests
+    address_overrides: AddressOverrides
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
         """Return the answer of the first name server that has one."""
 
 
-class NameServerCalls:
+class NameServerApi:
     """The requests of operators to name servers, a method each."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: NameServerAccess) -> None:
         self._servers = servers
-        self._calls = servers.calls
+        self._requests = servers.requests
 
-    def _ask(self, call: Callable[[str], _Found]) -> _Found:
+    def _ask_with_retry(self, call: Callable[[str], _Found]) -> _Found:
         """Return the answer of any name server; one that closes the connection is asked again.
 
         It may have closed one that is kept open between questions, as whoever is started again
@@ -68,12 +68,12 @@ class NameServerCalls:
 
     def cluster_info(self) -> ClusterInfo:
         """Return all brokers, by name and by cluster."""
-        found = self._ask(
-            lambda address: self._calls.body(
+        found = self._ask_with_retry(
+            lambda address: self._requests.body(
                 ClusterInfo, address, RequestCode.GET_BROKER_CLUSTER_INFO
             )
         )
-        return self._servers.detours.cluster(found)
+        return self._servers.address_overrides.apply_to_cluster(found)
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
         """Return all topics, or those of a cluster."""
@@ -84,23 +84,23 @@ class NameServerCalls:
                 RequestCode.GET_TOPICS_BY_CLUSTER,
                 GetTopicsByClusterRequestHeader(cluster),
             )
-        return self._ask(
-            lambda address: self._calls.body(TopicList, address, code, header)
+        return self._ask_with_retry(
+            lambda address: self._requests.body(TopicList, address, code, header)
         ).topic_list
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic from the routes of all name servers."""
         header = DeleteTopicFromNamesrvRequestHeader(topic, cluster)
-        self._all(
-            lambda address: self._calls.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        self._ask_all(
+            lambda address: self._requests.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
         )
 
     def kv_config(self, namespace: str, key: str) -> str | None:
         """Return one setting, or None."""
         header = KVConfigRequestHeader(namespace, key)
         try:
-            found = self._ask(
-                lambda address: self._calls.header(address, RequestCode.GET_KV_CONFIG, header)
+            found = self._ask_with_retry(
+                lambda address: self._requests.header(address, RequestCode.GET_KV_CONFIG, header)
             )
         except NotFound:
             return None
@@ -113,7 +113,7 @@ class NameServerCalls:
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         try:
             return dict(
-                self._ask(lambda address: self._calls.body(KVTable, address, code, header)).table
+                self._ask_with_retry(lambda address: self._requests.body(KVTable, address, code, header)).table
             )
         except NotFound:
             return {}
@@ -121,30 +121,30 @@ class NameServerCalls:
     def put_kv_config(self, namespace: str, key: str, value: str) -> None:
         """Change a setting on all name servers."""
         header = PutKVConfigRequestHeader(namespace, key, value)
-        self._all(lambda address: self._calls.call(address, RequestCode.PUT_KV_CONFIG, header))
+        self._ask_all(lambda address: self._requests.call(address, RequestCode.PUT_KV_CONFIG, header))
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
         """Delete a setting from all name servers."""
         header = KVConfigRequestHeader(namespace, key)
-        self._all(lambda address: self._calls.call(address, RequestCode.DELETE_KV_CONFIG, header))
+        self._ask_all(lambda address: self._requests.call(address, RequestCode.DELETE_KV_CONFIG, header))
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Forbid writing to all topics of a broker; return the number of topics changed."""
         header, code = BrokerNameRequestHeader(broker_name), RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        counts: list[int] = self._all(
-            lambda address: self._calls.header(address, code, header).wipe_topic_count
+        counts: list[int] = self._ask_all(
+            lambda address: self._requests.header(address, code, header).wipe_topic_count
         )
         return max(counts)
 
     def add_write_permission(self, broker_name: str) -> int:
         """Allow writing to all topics of a broker again; return the number of topics changed."""
         header, code = BrokerNameRequestHeader(broker_name), RequestCode.ADD_WRITE_PERM_OF_BROKER
-        counts: list[int] = self._all(
-            lambda address: self._calls.header(address, code, header).add_topic_count
+        counts: list[int] = self._ask_all(
+            lambda address: self._requests.header(address, code, header).add_topic_count
         )
         return max(counts)
 
-    def _all(self, call: Callable[[str], _Found]) -> list[_Found]:
+    def _ask_all(self, call: Callable[[str], _Found]) -> list[_Found]:
         """Ask all name servers and return their answers.
 
         If one cannot be reached, its error is raised once the others were asked.

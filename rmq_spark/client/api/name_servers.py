@@ -20,14 +20,14 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotFound,
 )
-from rmq_spark.client.transport.address_overrides import NO_DETOURS, Detours
-from rmq_spark.client.transport.typed_requests import Ask, Calls
+from rmq_spark.client.transport.address_overrides import NO_ADDRESS_OVERRIDES, AddressOverrides
+from rmq_spark.client.transport.typed_requests import RequestFunction, TypedRequests
 from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
 
 if TYPE_CHECKING:
-    from rmq_spark.client.api.name_server_api import NameServerCalls
+    from rmq_spark.client.api.name_server_api import NameServerApi
 
 _Found = TypeVar("_Found")
 
@@ -73,15 +73,15 @@ class NameServers:
     def __init__(
         self,
         addresses: str | Iterable[str] | None,
-        ask: Ask,
+        request: RequestFunction,
         timeout_ms: int,
-        detours: Detours = NO_DETOURS,
+        address_overrides: AddressOverrides = NO_ADDRESS_OVERRIDES,
     ) -> None:
-        """Set up the name servers; ``ask`` returns the answer of one of them to a request."""
-        self.detours = detours
+        """Set up the name servers; ``request`` returns the answer of one of them to a request."""
+        self.address_overrides = address_overrides
         self.addresses = parse_addresses(addresses)
-        self.calls = Calls(ask, timeout_ms)
-        self._preferred = 0
+        self.requests = TypedRequests(request, timeout_ms)
+        self._preferred_index = 0
 
     def route(self, topic: str) -> TopicRouteData:
         """Return the brokers and queues of a topic.
@@ -93,32 +93,32 @@ class NameServers:
         header = GetRouteInfoRequestHeader(topic)
         try:
             found = self.ask_any(
-                lambda address: self.calls.body(
+                lambda address: self.requests.body(
                     TopicRouteData, address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header
                 )
             )
         except TopicNotFound as error:
             raise RouteNotFound(topic) from error
-        return self.detours.route(found)
+        return self.address_overrides.apply_to_route(found)
 
     @cached_property
-    def admin(self) -> NameServerCalls:
+    def admin(self) -> NameServerApi:
         """Requests of operators; a program that only sends or consumes never loads them."""
-        from rmq_spark.client.api.name_server_api import NameServerCalls  # noqa: PLC0415  # for operators only
+        from rmq_spark.client.api.name_server_api import NameServerApi  # noqa: PLC0415  # for operators only
 
-        return NameServerCalls(self)
+        return NameServerApi(self)
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
         """Return the answer of the first name server that has one; it is asked first next time."""
         tries: list[ClientError] = []
         count = len(self.addresses)
-        first = self._preferred
+        first = self._preferred_index
         for step in range(count):
             at = (first + step) % count
             try:
                 return call(self.addresses[at])
             except CONNECTION_FAULTS as error:
                 tries.append(error)
-                if self._preferred == at:
-                    self._preferred = (at + 1) % count
+                if self._preferred_index == at:
+                    self._preferred_index = (at + 1) % count
         raise NoNameServer(tries)

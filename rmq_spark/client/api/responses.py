@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rmq_spark.client.errors import ProtocolError, refusal
 from rmq_spark.client.results import PullResult, PullStatus, SendResult, SendStatus
-from rmq_spark.client.transport.typed_requests import checked, header_of
+from rmq_spark.client.transport.typed_requests import check_response, response_header
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -18,23 +18,23 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
-_SENT: Final = {status.value: status for status in SendStatus}
-_CHUNKS: Final = frozenset([RequestCode.PULL_CHUNK.value, RequestCode.PULL_PLACES.value])
-_PULLED: Final = frozenset(status.value for status in PullStatus)
+_SEND_STATUSES: Final = {status.value: status for status in SendStatus}
+_CHUNK_REQUESTS: Final = frozenset([RequestCode.PULL_CHUNK.value, RequestCode.PULL_PLACES.value])
+_PULL_STATUSES: Final = frozenset(status.value for status in PullStatus)
 
 
-def sent(
+def send_result(
     address: str,
     request_code: int,
-    answer: RemotingCommand,
+    response: RemotingCommand,
     header: SendMessageRequestHeader,
     message_id: str,
 ) -> SendResult:
     """Return the result that an answer to a send stands for, or raise the refusal."""
-    status = _SENT.get(answer.code)
+    status = _SEND_STATUSES.get(response.code)
     if status is None:
-        raise refusal(answer.code, answer.remark, address, request_code)
-    found = header_of(address, request_code, answer)
+        raise refusal(response.code, response.remark, address, request_code)
+    found = response_header(address, request_code, response)
     return SendResult(
         status,
         message_id,
@@ -45,26 +45,26 @@ def sent(
     )
 
 
-def pulled(
-    address: str, request_code: int, answer: RemotingCommand, accepted: Collection[int] = _PULLED
+def pull_result(
+    address: str, request_code: int, response: RemotingCommand, accepted: Collection[int] = _PULL_STATUSES
 ) -> PullResult:
     """Return the result that an answer to a pull stands for, or raise the refusal."""
-    checked(address, request_code, answer, accepted)
-    found = header_of(address, request_code, answer)
-    status = PullStatus(answer.code)
-    records: Buffer = answer.body
+    check_response(address, request_code, response, accepted)
+    found = response_header(address, request_code, response)
+    status = PullStatus(response.code)
+    records: Buffer = response.body
     sizes: Any = None
     places: Any = None
-    if status is PullStatus.FOUND and request_code in _CHUNKS:
+    if status is PullStatus.FOUND and request_code in _CHUNK_REQUESTS:
         try:
             if request_code == RequestCode.PULL_PLACES:
-                from rmq_spark.wire.chunk.placed import decode_placed  # noqa: PLC0415  # brings numpy
+                from rmq_spark.wire.chunk.placed import decode_located  # noqa: PLC0415  # brings numpy
 
-                places, sizes, records = decode_placed(records)
+                places, sizes, records = decode_located(records)
             else:
-                from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # not to send
+                from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # not to send
 
-                sizes, records = decode_sized(records)
+                sizes, records = decode_sized_chunk(records)
         except WireError as error:
             raise ProtocolError(address, str(error)) from error
     return PullResult(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
-from rmq_spark.client.bodies.serialization_errors import REFUSED, fields_of, is_model
+from rmq_spark.client.bodies.serialization_errors import ENCODING_ERRORS, fields_of, is_model
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import excerpt
 
@@ -21,41 +21,41 @@ _Fault = tuple[str, str, str]
 _PROBE: Final = "RocketpollProbe"
 
 
-def schema_fault(library: Any, schema: Any) -> str:
+def explain_schema_error(library: Any, schema: Any) -> str:
     """Return what is wrong with a schema that fastavro cannot read, with the path of the field."""
-    path, reason = _in_schema(library, schema, "", "", {}) or ("", "fastavro cannot read it")
+    path, reason = _find_schema_error(library, schema, "", "", {}) or ("", "fastavro cannot read it")
     return f"its {path}: {reason}" if path else reason
 
 
-def _in_schema(
+def _find_schema_error(
     library: Any, schema: Any, path: str, namespace: str, known: dict[str, Any]
 ) -> tuple[str, str] | None:
     """Return path and reason of the innermost part that is wrong; None if all can be read."""
     field = {"name": "x", "type": schema}
-    reason = _reason(library, field, namespace, known)
+    reason = _parse_error(library, field, namespace, known)
     if reason is None:
         return None
     if isinstance(schema, dict) and isinstance(schema.get("name"), str):
         space, _, name = schema["name"].rpartition(".")
         namespace = space or str(schema.get("namespace") or namespace)
         known = {**known, f"{namespace}.{name}" if namespace else name: {}}  # within itself, too
-    for part, place in _parts(schema, path):
-        found = _in_schema(library, part, place, namespace, known)
+    for part, place in _subschemas(schema, path):
+        found = _find_schema_error(library, part, place, namespace, known)
         if found is not None:
             return found
-    for number, field in enumerate(_fields(schema)):
+    for number, field in enumerate(_record_fields(schema)):
         name = field.get("name") if isinstance(field, dict) else None
-        place = _below(path, name) if isinstance(name, str) else f"{path}.fields[{number}]"
-        wrong = _reason(library, field, namespace, dict(known))
+        place = _join_path(path, name) if isinstance(name, str) else f"{path}.fields[{number}]"
+        wrong = _parse_error(library, field, namespace, dict(known))
         if wrong is not None:
             within = field.get("type") if isinstance(field, dict) else None
-            found = within and _in_schema(library, within, place, namespace, known)
+            found = within and _find_schema_error(library, within, place, namespace, known)
             return found or (place.removeprefix("."), wrong)
-        _reason(library, field, namespace, known)  # which adds the names that it says
+        _parse_error(library, field, namespace, known)  # which adds the names that it says
     return path, reason
 
 
-def _reason(library: Any, field: Any, namespace: str, known: dict[str, Any]) -> str | None:
+def _parse_error(library: Any, field: Any, namespace: str, known: dict[str, Any]) -> str | None:
     """Return why a field of a record cannot be read; None, and its names are known, if it can."""
     name = f"{namespace}.{_PROBE}" if namespace else _PROBE
     names = dict(known)
@@ -73,26 +73,26 @@ def _reason(library: Any, field: Any, namespace: str, known: dict[str, Any]) -> 
     return None
 
 
-def _parts(schema: Any, path: str) -> Iterator[tuple[Any, str]]:
+def _subschemas(schema: Any, path: str) -> Iterator[tuple[Any, str]]:
     if isinstance(schema, list):
         yield from ((each, path) for each in schema)
     elif isinstance(schema, dict):
         yield from ((schema[key], f"{path}[]") for key in ("items", "values") if key in schema)
 
 
-def _fields(schema: Any) -> list[Any]:
+def _record_fields(schema: Any) -> list[Any]:
     fields = schema.get("fields") if isinstance(schema, dict) else None
     return fields if isinstance(fields, list) else []
 
 
-def _below(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
 # ---- values
 
 
-def value_fault(library: Any, value: Any, schema: Any, known: Mapping[str, Any]) -> str | None:
+def explain_value_error(library: Any, value: Any, schema: Any, known: Mapping[str, Any]) -> str | None:
     """Return which part of a value a schema does not hold, and what it needs; None without one.
 
     Args:
@@ -101,7 +101,7 @@ def value_fault(library: Any, value: Any, schema: Any, known: Mapping[str, Any])
         schema: The schema, parsed.
         known: The types that have names, parsed.
     """
-    found = _in_value(library, value, schema, "", known)
+    found = _find_value_error(library, value, schema, "", known)
     if found is None:
         return None
     path, needed, shown = found
@@ -110,23 +110,23 @@ def value_fault(library: Any, value: Any, schema: Any, known: Mapping[str, Any])
     )
 
 
-def _in_value(
+def _find_value_error(
     library: Any, value: Any, schema: Any, path: str, known: Mapping[str, Any]
 ) -> _Fault | None:
     """Return path, what is needed and what is there of the first part that does not fit."""
     if isinstance(schema, str):
         schema = known.get(schema, schema)
     if isinstance(schema, list):
-        return _in_union(library, value, schema, path, known)
+        return _find_union_error(library, value, schema, path, known)
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind in ("record", "error"):
-        return _in_record(library, value, schema, path, known)
+        return _find_record_error(library, value, schema, path, known)
     if kind in ("array", "map"):
-        return _in_parts(library, value, schema, path, known)
-    return None if _is_held(library, value, schema) else (path, _needed(schema), excerpt(value))
+        return _find_element_error(library, value, schema, path, known)
+    return None if _is_encodable(library, value, schema) else (path, _describe_type(schema), excerpt(value))
 
 
-def _in_record(
+def _find_record_error(
     library: Any, value: Any, schema: Any, path: str, known: Mapping[str, Any]
 ) -> _Fault | None:
     if not isinstance(value, Mapping):
@@ -135,13 +135,13 @@ def _in_record(
         name = field["name"]
         if name not in value and "default" in field:
             continue
-        found = _in_value(library, value.get(name), field["type"], _below(path, name), known)
+        found = _find_value_error(library, value.get(name), field["type"], _join_path(path, name), known)
         if found is not None:
             return found if name in value else (*found[:2], "nothing")
     return None
 
 
-def _in_parts(
+def _find_element_error(
     library: Any, value: Any, schema: Any, path: str, known: Mapping[str, Any]
 ) -> _Fault | None:
     if schema["type"] == "array":
@@ -152,34 +152,34 @@ def _in_parts(
     else:
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             return path, "a map whose keys are texts", excerpt(value)
-        parts = [(_below(path, name), each) for name, each in value.items()]
+        parts = [(_join_path(path, name), each) for name, each in value.items()]
         inner = schema["values"]
-    faults = (_in_value(library, part, inner, place, known) for place, part in parts)
+    faults = (_find_value_error(library, part, inner, place, known) for place, part in parts)
     return next((each for each in faults if each is not None), None)
 
 
-def _in_union(
+def _find_union_error(
     library: Any, value: Any, union: list[Any], path: str, known: Mapping[str, Any]
 ) -> _Fault | None:
     if value is None and "null" in union:
         return None
-    faults = [_in_value(library, value, each, path, known) for each in union if each != "null"]
+    faults = [_find_value_error(library, value, each, path, known) for each in union if each != "null"]
     if None in faults:
         return None
     if len(faults) == 1:
         return faults[0]
-    return path, f"one of {', '.join(map(_needed, union))}", excerpt(value)
+    return path, f"one of {', '.join(map(_describe_type, union))}", excerpt(value)
 
 
-def _is_held(library: Any, value: Any, schema: Any) -> bool:
+def _is_encodable(library: Any, value: Any, schema: Any) -> bool:
     try:
         library.schemaless_writer(io.BytesIO(), schema, value)
-    except REFUSED:
+    except ENCODING_ERRORS:
         return False
     return True
 
 
-def _needed(schema: Any) -> str:
+def _describe_type(schema: Any) -> str:
     if not isinstance(schema, dict):
         return str(schema)
     if schema["type"] == "enum":
@@ -214,11 +214,11 @@ class Avro:
         try:
             self._schema = fastavro.parse_schema(dict(schema), self._types)
         except Exception as error:  # of many kinds, its own and Python's
-            fault = schema_fault(fastavro, schema)
+            fault = explain_schema_error(fastavro, schema)
             raise MessageRejected("schema", f"an Avro schema ({fault})", schema) from error
         self._header = header
         self._schema_of = schema_of
-        self._known: dict[bytes, Any] = {header: self._schema}
+        self._writer_schemas: dict[bytes, Any] = {header: self._schema}
 
     def dumps(self, value: Any) -> bytes:
         """Return a record behind the header; dataclasses and models become records.
@@ -227,22 +227,22 @@ class Avro:
         """
         stream = io.BytesIO()
         stream.write(self._header)
-        record = _plain(value)
+        record = _to_plain(value)
         try:
             self._library.schemaless_writer(stream, self._schema, record)
-        except REFUSED as error:
-            fault = value_fault(self._library, record, self._schema, self._types)
+        except ENCODING_ERRORS as error:
+            fault = explain_value_error(self._library, record, self._schema, self._types)
             raise TypeError(fault or str(error)) from error
         return stream.getvalue()
 
     def loads(self, body: bytes) -> Any:
         """Return a record as the schema has it; raise ValueError if it is none."""
         header = body[: len(self._header)]
-        written_by = self._known.get(header)
+        written_by = self._writer_schemas.get(header)
         if written_by is None:
             if self._schema_of is None:
                 raise ValueError(f"needed the header {self._header!r}, found {header!r}")
-            self._known[header] = written_by = self._asked_for(header, self._schema_of)
+            self._writer_schemas[header] = written_by = self._fetch_schema(header, self._schema_of)
         stream = io.BytesIO(body[len(self._header) :])
         try:
             found = self._library.schemaless_reader(stream, written_by, self._schema)
@@ -256,7 +256,7 @@ class Avro:
             raise ValueError(f"{left} bytes are behind the record")
         return found
 
-    def _asked_for(self, header: bytes, schema_of: Callable[[bytes], Mapping[str, Any]]) -> Any:
+    def _fetch_schema(self, header: bytes, schema_of: Callable[[bytes], Mapping[str, Any]]) -> Any:
         """Return the schema of a header; raise ValueError if there is none."""
         try:
             schema = schema_of(header)
@@ -268,20 +268,20 @@ class Avro:
         try:
             return self._library.parse_schema(dict(schema))
         except Exception as error:  # of many kinds, its own and Python's
-            fault = schema_fault(self._library, schema)
+            fault = explain_schema_error(self._library, schema)
             raise ValueError(f"schema_of: no schema for header {header!r}: {fault}") from error
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a value as fastavro takes it: of dicts, lists and what Avro's types are in Python."""
     if isinstance(value, Enum):
-        return _plain(value.value)
+        return _to_plain(value.value)
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _to_plain(each) for name, each in value.items()}
     if isinstance(value, tuple):  # of two, the first may name a type of a union
-        return tuple(map(_plain, value))
+        return tuple(map(_to_plain, value))
     if isinstance(value, (list, set, frozenset)):
-        return [_plain(each) for each in value]
+        return [_to_plain(each) for each in value]
     if (fields := fields_of(value)) is not None:
-        return {name: _plain(each) for name, each in fields.items()}
-    return _plain(value.model_dump(by_alias=True)) if is_model(value) else value
+        return {name: _to_plain(each) for name, each in fields.items()}
+    return _to_plain(value.model_dump(by_alias=True)) if is_model(value) else value

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-REFUSED: Final = (
+ENCODING_ERRORS: Final = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -24,11 +24,11 @@ _DEPTH_MAX: Final = 100
 """Parts within each other that are looked into: a list may have itself as an element."""
 
 
-def with_place(value: Any, dumps: Callable[[Any], object], error: Exception) -> Exception:
+def locate_error(value: Any, dumps: Callable[[Any], object], error: Exception) -> Exception:
     """Return the error by which ``dumps`` has refused a value, with the path of the wrong part."""
     path = ""
     for _ in range(_DEPTH_MAX):
-        found = next(_refused(value, dumps), None)
+        found = next(_refused_parts(value, dumps), None)
         if found is None:
             break
         step, value, error = found
@@ -36,12 +36,12 @@ def with_place(value: Any, dumps: Callable[[Any], object], error: Exception) -> 
     return TypeError(f"its {path.removeprefix('.')}: {error}") if path else error
 
 
-def _refused(value: Any, dumps: Callable[[Any], object]) -> Iterator[tuple[str, Any, Exception]]:
+def _refused_parts(value: Any, dumps: Callable[[Any], object]) -> Iterator[tuple[str, Any, Exception]]:
     """Yield the parts of a value that are refused, each with the step to it, and the error."""
     for step, part in _parts(value):
         try:
             dumps(part)
-        except REFUSED as error:  # noqa: PERF203  # each part has its own
+        except ENCODING_ERRORS as error:  # noqa: PERF203  # each part has its own
             yield step, part, error
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from rmq_spark.client.arguments import check_kind, wrong_kind
-from rmq_spark.client.bodies.serialization_errors import REFUSED, fields_of, is_model, with_place
+from rmq_spark.client.bodies.serialization_errors import ENCODING_ERRORS, fields_of, is_model, locate_error
 from rmq_spark.errors import BodyError, excerpt
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Json:
         import orjson  # noqa: PLC0415  # as all libraries here
 
         # By itself, orjson leaves out the fields of dataclasses that begin with an underscore.
-        return orjson.dumps(value, default=_as_json, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+        return orjson.dumps(value, default=_to_json, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
     def loads(self, body: bytes) -> Any:
         """Return the value of JSON; raise ValueError if it is none."""
@@ -77,7 +77,7 @@ class MsgPack:
         """
         import msgpack  # noqa: PLC0415  # as all libraries here
 
-        return bytes(msgpack.packb(value, default=_as_packable))
+        return bytes(msgpack.packb(value, default=_to_packable))
 
     def loads(self, body: bytes) -> Any:
         """Return the value of MessagePack; raise ValueError if it is none."""
@@ -132,7 +132,7 @@ SERIALIZERS: Final[Mapping[str, Serializer]] = {
 """The serializers that have names."""
 
 
-def chosen(found: str | Serializer | None) -> Serializer | None:
+def resolve_serializer(found: str | Serializer | None) -> Serializer | None:
     """Return the serializer that an argument chooses, by its name or itself; None for none.
 
     Raises:
@@ -147,7 +147,7 @@ def chosen(found: str | Serializer | None) -> Serializer | None:
     raise wrong_kind("serializer", needed, f"{type(found).__name__} {excerpt(found)}", "'json'")
 
 
-def encoded(value: Any, serializer: Serializer) -> bytes:
+def encode_value(value: Any, serializer: Serializer) -> bytes:
     """Return the body of a value.
 
     Raises:
@@ -155,17 +155,17 @@ def encoded(value: Any, serializer: Serializer) -> bytes:
     """
     try:
         body = serializer.dumps(value)
-    except REFUSED as error:
+    except ENCODING_ERRORS as error:
         what = f"{type(value).__name__} {excerpt(value)}"
         name = type(serializer).__name__
         is_in_parts = isinstance(serializer, (Json, MsgPack))
-        why = with_place(value, serializer.dumps, error) if is_in_parts else error
+        why = locate_error(value, serializer.dumps, error) if is_in_parts else error
         raise TypeError(f"body: serializer {name} cannot encode {what}: {why}") from error
     check_kind("what serializer= returns", body, bytes, "bytes", "b'body'")
     return body
 
 
-def decoded(body: Any, serializer: Serializer, subject: str, at: str) -> Any:
+def decode_value(body: Any, serializer: Serializer, subject: str, at: str) -> Any:
     """Return the value of a body; ``subject`` and ``at`` name the message in the error.
 
     Raises:
@@ -178,7 +178,7 @@ def decoded(body: Any, serializer: Serializer, subject: str, at: str) -> Any:
         raise BodyError(subject, at=at, needed=needed, found=bytes(body)) from error
 
 
-def _as_json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return what orjson does not know as it stands in JSON; raise TypeError for what does not."""
     if is_model(value):
         return value.model_dump(mode="json", by_alias=True)
@@ -191,7 +191,7 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"needed a model or what JSON has, found {type(value).__name__}")
 
 
-def _as_packable(value: Any) -> Any:
+def _to_packable(value: Any) -> Any:
     """Return what msgpack does not know as it stands there; raise TypeError for what does not."""
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
@@ -199,4 +199,4 @@ def _as_packable(value: Any) -> Any:
         return str(value)
     if isinstance(value, Enum):
         return value.value
-    return value.model_dump(by_alias=True) if is_model(value) else _as_json(value)
+    return value.model_dump(by_alias=True) if is_model(value) else _to_json(value)

@@ -13,30 +13,30 @@ import threading
 from collections.abc import Callable
 
 
-class _Turns(threading.local):
+class _DeferredActions(threading.local):
     """The turn of each thread: what it has put off; None outside of one."""
 
-    put_off: list[Callable[[], object]] | None = None
+    actions: list[Callable[[], object]] | None = None
 
 
-_turns = _Turns()
+_deferred = _DeferredActions()
 
 
 def begin() -> None:
     """Begin a turn of this thread, which `end` has to follow."""
-    _turns.put_off = []
+    _deferred.actions = []
 
 
-def put_off(action: Callable[[], object]) -> bool:
+def defer(action: Callable[[], object]) -> bool:
     """Have a function called at the end of this thread's turn; return False if it is in none."""
-    if _turns.put_off is None:
+    if _deferred.actions is None:
         return False
-    _turns.put_off.append(action)
+    _deferred.actions.append(action)
     return True
 
 
 def end() -> None:
     """End the turn of this thread, and call what was put off, which must not raise."""
-    actions, _turns.put_off = _turns.put_off, None
+    actions, _deferred.actions = _deferred.actions, None
     for action in actions or ():
         action()

@@ -14,40 +14,40 @@ import weakref
 from typing import NoReturn
 
 
-class ProcessBound:
+class ForkAware:
     """An object that a fork leaves without its threads and connections."""
 
-    _called: str | None = None
+    _public_name: str | None = None
     """The name of the object that users see, if that is another one."""
 
     def __init__(self) -> None:
-        _living[next(_numbers)] = self
+        _instances[next(_keys)] = self
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Let go of what is the parent's: this process is a child now, and has one thread."""
         raise NotImplementedError
 
     def __reduce__(self) -> NoReturn:
-        name = self._called or type(self).__name__
+        name = self._public_name or type(self).__name__
         raise TypeError(
             f"a {name} has threads and connections, and cannot be sent to another process: make "
             "one there"
         )
 
 
-_numbers = itertools.count()
-_living: weakref.WeakValueDictionary[int, ProcessBound] = weakref.WeakValueDictionary()
+_keys = itertools.count()
+_instances: weakref.WeakValueDictionary[int, ForkAware] = weakref.WeakValueDictionary()
 
 
-def _tell_all() -> None:
+def _notify_all() -> None:
     failure: Exception | None = None
-    for bound in list(_living.values()):
+    for bound in list(_instances.values()):
         try:
-            bound._forked()  # its subclasses' alone, and no method for users
+            bound._after_fork()  # its subclasses' alone, and no method for users
         except Exception as error:  # noqa: BLE001, PERF203  # the others have to be told as well
             failure = failure or error
     if failure is not None:
         raise failure  # Python prints it
 
 
-os.register_at_fork(after_in_child=_tell_all)
+os.register_at_fork(after_in_child=_notify_all)

@@ -17,9 +17,9 @@ from typing import Final
 
 _WAIT_SECONDS: Final = 1.0
 
-_making = threading.Lock()
+_registry_lock = threading.Lock()
 _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
-_held: list[threading.Lock] = []
+_acquired: list[threading.Lock] = []
 
 
 def fork_lock() -> threading.Lock:
@@ -28,24 +28,24 @@ def fork_lock() -> threading.Lock:
     Hold it for short calls only, which wait for nothing; make none while holding another.
     """
     lock = threading.Lock()
-    with _making:
+    with _registry_lock:
         _locks.add(lock)
     return lock
 
 
-def _hold_all() -> None:
+def _acquire_all() -> None:
     deadline = time.monotonic() + _WAIT_SECONDS
-    if not _making.acquire(timeout=_WAIT_SECONDS):
+    if not _registry_lock.acquire(timeout=_WAIT_SECONDS):
         return
-    _held.append(_making)
-    _held.extend(
+    _acquired.append(_registry_lock)
+    _acquired.extend(
         lock for lock in list(_locks) if lock.acquire(timeout=max(deadline - time.monotonic(), 0))
     )
 
 
-def _let_go() -> None:
-    while _held:
-        _held.pop().release()
+def _release_all() -> None:
+    while _acquired:
+        _acquired.pop().release()
 
 
-os.register_at_fork(before=_hold_all, after_in_parent=_let_go, after_in_child=_let_go)
+os.register_at_fork(before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all)

@@ -18,24 +18,24 @@ import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 
-from rmq_spark.client.concurrency.locks import SIGNALS_SECONDS, mutex, start_thread, waited_mutex
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread, condition_mutex
 
 # ---- Beginning: begins a client in a thread of its own, so that a signal cannot leave half of
 # it.
 
 
-class Beginning:
+class SafeStart:
     """Work that is done once, whole, or taken back."""
 
     def __init__(
-        self, name: str, work: Callable[[], None], take_back: Callable[[], object]
+        self, name: str, work: Callable[[], None], undo: Callable[[], object]
     ) -> None:
         self._name = name
         self._work = work
-        self._take_back = take_back
-        self._still_to_begin = [None]
-        self._changing = waited_mutex()
-        self._is_over = False
+        self._rollback = undo
+        self._token = [None]
+        self._state_lock = condition_mutex()
+        self._is_done = False
         self._error: BaseException | None = None
 
     def run(self) -> None:
@@ -56,106 +56,106 @@ class Beginning:
         if self._error is not None:
             raise self._error
 
-    def _has_taken_it(self) -> bool:
+    def _claim(self) -> bool:
         try:
-            self._still_to_begin.pop()  # atomic: of several threads one begins
+            self._token.pop()  # atomic: of several threads one begins
         except IndexError:
             return False
         return True
 
     def _run(self) -> None:
-        if not self._has_taken_it():
+        if not self._claim():
             return
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001  # for the caller
             self._error = error
-        with self._changing:
-            self._is_over = True
-            self._changing.notify_all()
+        with self._state_lock:
+            self._is_done = True
+            self._state_lock.notify_all()
 
     def _wait(self) -> None:
-        with self._changing:
-            while not self._is_over:
-                self._changing.wait(SIGNALS_SECONDS)
+        with self._state_lock:
+            while not self._is_done:
+                self._state_lock.wait(SIGNAL_CHECK_SECONDS)
 
     def _undo(self) -> None:
-        if self._has_taken_it():
+        if self._claim():
             return
         self._wait()
         if self._error is None:
-            self._take_back()
+            self._rollback()
 
 
 # ---- Countdown: does something once, when all that it waits for has ended.
 
 
-class Countdown:
+class Latch:
     """Calls a function when the last one has ended. Methods may be called from any thread."""
 
-    def __init__(self, then: Callable[[], object], *those: Hashable) -> None:
-        """Wait for those; ``then`` is called by whoever says of the last one that it has ended."""
-        self._then = then
-        self._left = set(those)
+    def __init__(self, on_zero: Callable[[], object], *items: Hashable) -> None:
+        """Wait for those; ``on_zero`` is called by whoever says of the last one that it has ended."""
+        self._on_zero = on_zero
+        self._pending = set(items)
         self._lock = mutex()
 
-    def wait_for(self, *those: Hashable) -> None:
+    def add(self, *items: Hashable) -> None:
         """Wait for these as well, if anything is waited for still."""
         with self._lock:
-            if self._left:
-                self._left.update(those)
+            if self._pending:
+                self._pending.update(items)
 
-    def waits_for(self, thing: Hashable) -> bool:
+    def has(self, item: Hashable) -> bool:
         """Return whether this has not ended yet."""
         with self._lock:
-            return thing in self._left
+            return item in self._pending
 
-    def ended(self, *those: Hashable) -> None:
+    def count_down(self, *items: Hashable) -> None:
         """Note that these have ended, if they are waited for."""
         with self._lock:
-            was_waiting = bool(self._left)
-            self._left.difference_update(those)
-            is_over = was_waiting and not self._left
+            was_waiting = bool(self._pending)
+            self._pending.difference_update(items)
+            is_over = was_waiting and not self._pending
         if is_over:
-            self._then()
+            self._on_zero()
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Wait for nothing any more."""
         with self._lock:
-            left = tuple(self._left)
-        self.ended(*left)
+            left = tuple(self._pending)
+        self.count_down(*left)
 
 
 _log = logging.getLogger(__name__)
 
 
-class Ending:
+class SafeStop:
     """Runs a function once, in a thread of its own."""
 
-    def __init__(self, name: str, end: Callable[[], None], seconds: float) -> None:
+    def __init__(self, name: str, stop: Callable[[], None], seconds: float) -> None:
         self._name = name
-        self._end = end
+        self._stop = stop
         self._seconds = seconds
-        self._still_to_begin = [None]
-        self._under_way = threading.Lock()  # an Event is not safe in signal handlers
-        self._under_way.acquire()
-        self._is_over = False
-        self._ender: threading.Thread | None = None
+        self._token = [None]
+        self._running_lock = threading.Lock()  # an Event is not safe in signal handlers
+        self._running_lock.acquire()
+        self._is_done = False
+        self._thread: threading.Thread | None = None
 
     def run(self) -> None:
         """Begin, unless another has; return when it is done, or the time is over."""
-        if self._ender is threading.current_thread() or sys.is_finalizing():
+        if self._thread is threading.current_thread() or sys.is_finalizing():
             return
         try:
-            if self._still_to_begin:  # also where a signal came before a thread had begun
-                self._begin()
+            if self._token:  # also where a signal came before a thread had begun
+                self._start()
             self._wait()
         except BaseException:  # Ctrl-C, perhaps before a thread had begun
-            if self._still_to_begin:
-                self._begin()
+            if self._token:
+                self._start()
             raise
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         try:
             start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
         except RuntimeError:  # at a limit
@@ -163,45 +163,45 @@ class Ending:
 
     def _wait(self) -> None:
         try:
-            self._under_way.acquire(timeout=self._seconds)
+            self._running_lock.acquire(timeout=self._seconds)
         finally:
-            if self._is_over:  # if that is not so yet, nobody but the thread lets go
+            if self._is_done:  # if that is not so yet, nobody but the thread lets go
                 with suppress(RuntimeError):  # another has
-                    self._under_way.release()
+                    self._running_lock.release()
 
     def _run(self) -> None:
         try:
-            self._still_to_begin.pop()  # atomic: one thread alone goes on
+            self._token.pop()  # atomic: one thread alone goes on
         except IndexError:
             return
-        self._ender = thread = threading.current_thread()
-        _under_way[thread] = self._seconds
+        self._thread = thread = threading.current_thread()
+        _running[thread] = self._seconds
         try:
-            self._end()
+            self._stop()
         finally:
-            _under_way.pop(
+            _running.pop(
                 thread, None
             )  # without threads, one of this thread's may be within another
-            self._is_over = True
+            self._is_done = True
             with suppress(RuntimeError):  # who waited has let go
-                self._under_way.release()
+                self._running_lock.release()
 
 
-def do_all(who: str, *steps: Callable[[], object]) -> None:
+def run_steps(name: str, *steps: Callable[[], object]) -> None:
     """Do the steps in which somebody leaves, each whatever became of those before it."""
     for step in steps:
         try:
             step()
         except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
-            _log.warning("%s could not leave in order: %s: %s", who, type(error).__name__, error)
+            _log.warning("%s could not leave in order: %s: %s", name, type(error).__name__, error)
 
 
-_under_way: dict[threading.Thread, float] = {}
+_running: dict[threading.Thread, float] = {}
 
 
-def _wait_for_all() -> None:
-    for thread, seconds in list(_under_way.items()):
+def _join_all() -> None:
+    for thread, seconds in list(_running.items()):
         thread.join(seconds)
 
 
-atexit.register(_wait_for_all)
+atexit.register(_join_all)

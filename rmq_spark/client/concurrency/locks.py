@@ -6,7 +6,7 @@ function of Python's begins. Between two such places nothing comes in.
     with lock:                   safe up to Python 3.13. From 3.14 on, taking a lock is such a call:
                                  it is held for ever. A `mutex` lets go.
     with Condition():            safe nowhere, as its own ``with`` calls functions of Python's. Use
-                                 the mutex that it was made of, or a `waited_mutex`.
+                                 the mutex that it was made of, or a `condition_mutex`.
     lock.acquire(timeout=1)      safe nowhere: do so in ``try`` with a `reentrant_mutex`, and let go
                                  as the first thing in ``finally``, whether it was taken or not
 
@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from rmq_spark.client.errors import ThreadNotStarted
 
-SIGNALS_SECONDS: Final = 1.0
+SIGNAL_CHECK_SECONDS: Final = 1.0
 """Longest wait: a signal that comes just before a wait begins is handled when it ends."""
 
-_of_this_python = threading.RLock
+_python_rlock = threading.RLock
 _RLock: Any = type(threading.RLock())
-_is_builtin = _RLock is _thread.RLock
+_is_rlock_builtin = _RLock is _thread.RLock
 """False where gevent has patched the threads: its locks are made of those of greenlets."""
 
 
@@ -63,12 +63,12 @@ else:
 
     def reentrant_mutex() -> Any:
         """Return a new mutex that its thread may take again."""
-        if threading.RLock is _of_this_python:
+        if threading.RLock is _python_rlock:
             return _Mutex()
         return threading.RLock()  # the threads are simulated
 
 
-class _WaitedMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
+class _ConditionMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
     """One of the threads' own. Who waits has taken it once."""
 
     __slots__ = ("_waiting",)
@@ -95,23 +95,23 @@ class _WaitedMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
             self._waiting.pop().release()
 
 
-def waited_mutex() -> Any:
+def condition_mutex() -> Any:
     """Return a new mutex, in which its holder can wait for others as in a Condition."""
-    if _is_builtin and threading.RLock is _of_this_python:
-        return _WaitedMutex()
+    if _is_rlock_builtin and threading.RLock is _python_rlock:
+        return _ConditionMutex()
     return threading.Condition()  # the threads are gevent's, or simulated
 
 
-def is_mine(taken: Any) -> bool:
+def is_owned(lock: Any) -> bool:
     """Return whether this thread has taken a reentrant mutex."""
-    return bool(taken._is_owned())
+    return bool(lock._is_owned())
 
 
-def slice_of(deadline: float | None) -> float:
+def wait_slice(deadline: float | None) -> float:
     """Return the seconds to wait before the next look, at most up to a time of `time.monotonic`."""
     if deadline is None:
-        return SIGNALS_SECONDS
-    return min(deadline - time.monotonic(), SIGNALS_SECONDS)
+        return SIGNAL_CHECK_SECONDS
+    return min(deadline - time.monotonic(), SIGNAL_CHECK_SECONDS)
 
 
 # ---- Starting a thread while signals may come.

@@ -13,27 +13,27 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from rmq_spark.client.concurrency.locks import SIGNALS_SECONDS, start_thread
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, start_thread
 
 _Thing = TypeVar("_Thing", bound=Hashable)
 _Found = TypeVar("_Found")
 
 
-def for_each(
-    things: Iterable[_Thing],
+def parallel_map(
+    items: Iterable[_Thing],
     action: Callable[[_Thing], _Found],
     *,
-    most: int,
+    threads_max: int,
     name: str,
-    last: tuple[type[Exception], ...] = (),
+    stop_on: tuple[type[Exception], ...] = (),
 ) -> dict[_Thing, _Found | Exception]:
     """Do something for each thing; return what came of each, or the error, in their order.
 
-    At most ``most`` are done at a time. A signal's exception in the caller leaves what has not
+    At most ``threads_max`` are done at a time. A signal's exception in the caller leaves what has not
     begun undone. The threads have a ``name``; where none can be started, the caller does it all.
-    Behind an error of the kinds in ``last`` nothing more is begun: it is what came of the rest.
+    Behind an error of the kinds in ``stop_on`` nothing more is begun: it is what came of the rest.
     """
-    wanted = tuple(dict.fromkeys(things))
+    wanted = tuple(dict.fromkeys(items))
     left = deque(wanted)
     found: dict[_Thing, _Found | Exception] = {}
     ended: list[Exception] = []
@@ -48,13 +48,13 @@ def for_each(
                 found[thing] = action(thing)
             except Exception as error:  # noqa: BLE001  # it is what came of it
                 found[thing] = error
-                if isinstance(error, last):
+                if isinstance(error, stop_on):
                     ended.append(error)
                     left.clear()
 
     helpers: list[threading.Thread] = []
     try:
-        for _ in range(min(most, len(wanted)) - 1):
+        for _ in range(min(threads_max, len(wanted)) - 1):
             helper = threading.Thread(target=work, name=f"rocketpoll {name}", daemon=True)
             try:
                 start_thread(helper)
@@ -64,7 +64,7 @@ def for_each(
         work()
         for helper in helpers:
             while helper.is_alive():
-                helper.join(SIGNALS_SECONDS)
+                helper.join(SIGNAL_CHECK_SECONDS)
     finally:
         left.clear()
     not_begun = dict.fromkeys(wanted, ended[0]) if ended else {}

@@ -14,40 +14,40 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.scheduler import ScheduledTasks, Task, Workers, stop_all
+from rmq_spark.client.concurrency.scheduler import ThreadScheduler, Task, StoppableScheduler, stop_all
 
 
-class Lanes(ProcessBound):
+class PerBrokerExecutor(ForkAware):
     """The lanes of one client, made as they are needed. Methods may be called from any thread."""
 
     def __init__(
-        self, name: str, threads_max: int = 1, *, make: Callable[[str], Workers] | None = None
+        self, name: str, threads_max: int = 1, *, create: Callable[[str], StoppableScheduler] | None = None
     ) -> None:
-        """Make lanes of up to ``threads_max`` threads for each broker, or those of ``make``."""
+        """Make lanes of up to ``threads_max`` threads for each broker, or those of ``create``."""
         self._name = name
         self._threads_max = threads_max
-        self._make = make or self._own
+        self._create = create or self._create_own
         self._lock = mutex()
-        self._lanes: dict[str, Workers] = {}
+        self._schedulers: dict[str, StoppableScheduler] = {}
         self._is_stopped = False
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
-    def _own(self, broker: str) -> Workers:
-        return ScheduledTasks(f"{self._name} {broker}", self._threads_max)
+    def _create_own(self, broker: str) -> StoppableScheduler:
+        return ThreadScheduler(f"{self._name} {broker}", self._threads_max)
 
-    def of(self, broker: str) -> Workers:
+    def for_broker(self, broker: str) -> StoppableScheduler:
         """Return the lane of a broker."""
         with self._lock:
-            lane = self._lanes.get(broker)
+            lane = self._schedulers.get(broker)
             if lane is None:
-                lane = self._lanes[broker] = self._make(broker)
+                lane = self._schedulers[broker] = self._create(broker)
                 if self._is_stopped:
                     lane.stop(0)
             return lane
 
-    def at_each(
+    def run_for_each(
         self, brokers: Iterable[str], action: Callable[[str], object], wait_ms: int
     ) -> bool:
         """Do something for all brokers at once; return whether all of it was done in time.
@@ -57,14 +57,14 @@ class Lanes(ProcessBound):
         if self._is_stopped:
             return False
         deadline = time.monotonic() + wait_ms / 1000
-        begun = [self._begin(broker, action) for broker in brokers]
+        begun = [self._start(broker, action) for broker in brokers]
         for _, done in begun:
             done.wait(max(deadline - time.monotonic(), 0))
         for task, _ in begun:
             task.cancel()
         return all(done.is_set() for _, done in begun)
 
-    def _begin(self, broker: str, action: Callable[[str], object]) -> tuple[Task, threading.Event]:
+    def _start(self, broker: str, action: Callable[[str], object]) -> tuple[Task, threading.Event]:
         done = threading.Event()
 
         def act() -> None:
@@ -73,7 +73,7 @@ class Lanes(ProcessBound):
             finally:
                 done.set()
 
-        return self.of(broker).schedule(act), done
+        return self.for_broker(broker).schedule(act), done
 
     @property
     def is_stopped(self) -> bool:
@@ -84,16 +84,16 @@ class Lanes(ProcessBound):
     def thread_count(self) -> int:
         """Number of threads in all lanes."""
         with self._lock:
-            return sum(lane.thread_count for lane in self._lanes.values())
+            return sum(lane.thread_count for lane in self._schedulers.values())
 
     def stop(self, wait_ms: int = 0) -> None:
         """Forget what waits in any of the lanes; wait at most so long for what is under way."""
         with self._lock:
             self._is_stopped = True
-            lanes = list(self._lanes.values())
+            lanes = list(self._schedulers.values())
         stop_all(lanes, wait_ms)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Stop, if anything has begun; the lanes themselves do the same."""
         self._lock = mutex()
-        self._is_stopped = self._is_stopped or bool(self._lanes)
+        self._is_stopped = self._is_stopped or bool(self._schedulers)

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
-from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex, start_thread, waited_mutex
+from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex, start_thread, condition_mutex
 from rmq_spark.client.errors import ClientError
 
 # ---- Periodic: a job that a thread of its own does again and again, or at once when it is told
@@ -27,24 +27,24 @@ from rmq_spark.client.errors import ClientError
 
 _log = logging.getLogger(__name__)
 
-GAP_MS: Final = 1_000
+REST_MS: Final = 1_000
 """Least milliseconds of rest between two runs, however often the job is hurried."""
 
 
-class Periodic:
+class PeriodicThread:
     """Runs a job in a thread of its own, after each period, or sooner when it is told to."""
 
     def __init__(
-        self, name: str, period_ms: int, job: Callable[[], object], *, gap_ms: int = GAP_MS
+        self, name: str, period_ms: int, job: Callable[[], object], *, rest_ms: int = REST_MS
     ) -> None:
         self._period = period_ms / 1000
-        self._gap = min(gap_ms, period_ms) / 1000
+        self._rest_seconds = min(rest_ms, period_ms) / 1000
         self._job = job
         self._clock = time.monotonic
-        self._changing = (
-            waited_mutex()
+        self._state_lock = (
+            condition_mutex()
         )  # no Event: a signal's handler may raise in who is in a hurry
-        self._is_wanted = False
+        self._is_requested = False
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=f"rocketpoll {name}", daemon=True)
 
@@ -52,11 +52,11 @@ class Periodic:
         """Start the thread; the job runs for the first time after a period."""
         start_thread(self._thread)
 
-    def soon(self) -> None:
+    def wake(self) -> None:
         """Run the job now, or after the gap if it was run only just now."""
-        with self._changing:
-            self._is_wanted = True
-            self._changing.notify_all()
+        with self._state_lock:
+            self._is_requested = True
+            self._state_lock.notify_all()
 
     @property
     def is_alive(self) -> bool:
@@ -65,9 +65,9 @@ class Periodic:
 
     def stop(self) -> None:
         """Run the job no more, without waiting for a run that is under way."""
-        with self._changing:
-            self._is_wanted = self._is_stopped = True
-            self._changing.notify_all()
+        with self._state_lock:
+            self._is_requested = self._is_stopped = True
+            self._state_lock.notify_all()
 
     def join(self, seconds: float) -> None:
         """Wait until the thread has ended, at most so long."""
@@ -77,23 +77,23 @@ class Periodic:
     def _run(self) -> None:
         rested_at = 0.0
         while True:
-            with self._changing:
-                self._wait(lambda: self._is_wanted, self._clock() + self._period)
+            with self._state_lock:
+                self._wait(lambda: self._is_requested, self._clock() + self._period)
                 self._wait(lambda: self._is_stopped, rested_at)
                 if self._is_stopped:
                     return
-                self._is_wanted = False
+                self._is_requested = False
             try:
                 self._job()
             except ClientError as error:
                 _log.warning("%s: %s", self._thread.name, error)
             except BaseException:  # noqa: BLE001  # the next run may succeed
                 _log.exception("%s failed", self._thread.name)
-            rested_at = self._clock() + self._gap
+            rested_at = self._clock() + self._rest_seconds
 
-    def _wait(self, has_come: Callable[[], bool], deadline: float) -> None:
-        while not has_come() and (seconds := deadline - self._clock()) > 0:
-            self._changing.wait(seconds)
+    def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
+        while not condition() and (seconds := deadline - self._clock()) > 0:
+            self._state_lock.wait(seconds)
 
 
 Action = Callable[[], object]
@@ -134,7 +134,7 @@ class Scheduler(Protocol):
         """Have an action run after a delay in milliseconds, if the scheduler still runs then."""
 
 
-class Workers(Scheduler, Protocol):
+class StoppableScheduler(Scheduler, Protocol):
     """A `Scheduler` that can be stopped, with threads that can be counted."""
 
     @property
@@ -145,42 +145,42 @@ class Workers(Scheduler, Protocol):
         """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
 
 
-class CanStop(Protocol):
+class Stoppable(Protocol):
     """Something that ends in its own time, or is waited for."""
 
     def stop(self, wait_ms: int) -> object:
         """Begin nothing more, and wait at most so long for what is under way."""
 
 
-def stop_all(several: Collection[CanStop], wait_ms: int) -> None:
+def stop_all(stoppables: Collection[Stoppable], wait_ms: int) -> None:
     """Stop several, and then wait for all of them, at most so many milliseconds in sum."""
-    for each in several:
+    for each in stoppables:
         each.stop(0)
     deadline = time.monotonic() + wait_ms / 1000
-    for each in several:
+    for each in stoppables:
         each.stop(max(0, int((deadline - time.monotonic()) * 1000)))
 
 
-class ScheduledTasks(ProcessBound):
+class ThreadScheduler(ForkAware):
     """A `Scheduler` with threads of its own."""
 
     def __init__(self, name: str, threads_max: int = 1) -> None:
         self._name = name
         self._threads_max = threads_max
-        self._changing = reentrant_mutex()
-        self._state = threading.Condition(self._changing)
+        self._lock = reentrant_mutex()
+        self._state = threading.Condition(self._lock)
         self._tasks: list[tuple[float, int, Task]] = []
         self._numbers = itertools.count()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._has_leader = False
         self._is_stopped = False
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
         """Have an action run after a delay in milliseconds; a stopped scheduler forgets it."""
         task = Task(action, time.monotonic() + delay_ms / 1000)
-        with self._changing:
+        with self._lock:
             if self._is_stopped:
                 task.cancel()
                 return task
@@ -188,10 +188,10 @@ class ScheduledTasks(ProcessBound):
             if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
                 self._state.notify_all()  # the thread that looks at the clock must look again
             else:
-                self._call_another()
+                self._wake_another()
         return task
 
-    def _call_another(self) -> None:
+    def _wake_another(self) -> None:
         """Wake or start a thread for the tasks that are left.
 
         An idle thread that was called before wakes the next.
@@ -203,7 +203,7 @@ class ScheduledTasks(ProcessBound):
 
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads) + 1}"
-        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             start_thread(thread)
         except RuntimeError as error:  # at a limit of threads; the next task tries again
@@ -217,18 +217,18 @@ class ScheduledTasks(ProcessBound):
     @property
     def pending(self) -> int:
         """Number of tasks that wait."""
-        with self._changing:
+        with self._lock:
             return sum(not task.is_cancelled for _, _, task in self._tasks)
 
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive."""
-        with self._changing:
+        with self._lock:
             return sum(thread.is_alive() for thread in self._threads)
 
     def stop(self, wait_ms: int) -> bool:
         """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
-        with self._changing:
+        with self._lock:
             self._is_stopped = True
             self._tasks.clear()
             self._state.notify_all()
@@ -238,14 +238,14 @@ class ScheduledTasks(ProcessBound):
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Stop, if any thread has begun."""
-        self._changing = reentrant_mutex()
-        self._state = threading.Condition(self._changing)
+        self._lock = reentrant_mutex()
+        self._state = threading.Condition(self._lock)
         self._is_stopped = self._is_stopped or bool(self._threads)
         self._tasks = []
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while (task := self._next_due()) is not None:
             task.run()
 
@@ -255,13 +255,13 @@ class ScheduledTasks(ProcessBound):
         One idle thread looks at the clock; the others wait to be called. A thread that takes a task
         leaves the clock, and may be gone for long: it calls another for what is left.
         """
-        with self._changing:
+        with self._lock:
             while not self._is_stopped:
                 wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
                 if wait_s is not None and wait_s <= 0:
                     task = heapq.heappop(self._tasks)[2]
                     if self._tasks:
-                        self._call_another()
+                        self._wake_another()
                     return task
                 self._wait(None if self._has_leader else wait_s)
             return None
@@ -276,7 +276,7 @@ class ScheduledTasks(ProcessBound):
             self._has_leader = False
 
 
-class Repeated:
+class RepeatedTask:
     """An action that is run again and again: after each period, or as soon as it is asked for.
 
     It never runs twice at the same time; asking while it runs means once more after that.
@@ -292,7 +292,7 @@ class Repeated:
         self._mutex = mutex()
         self._next: Task | None = None
         self._is_running = False
-        self._is_wanted = False
+        self._is_requested = False
         self._is_stopped = False
 
     def start(self, delay_ms: int) -> None:
@@ -307,7 +307,7 @@ class Repeated:
             if self._is_stopped:
                 return
             if self._is_running:
-                self._is_wanted = True
+                self._is_requested = True
                 return
             if self._next is not None:
                 self._next.cancel()
@@ -325,7 +325,7 @@ class Repeated:
             if self._is_stopped or self._is_running:
                 return
             self._is_running = True
-            self._is_wanted = False
+            self._is_requested = False
         delay_ms: int | None = None
         try:
             delay_ms = self._action()
@@ -335,5 +335,5 @@ class Repeated:
                 if not self._is_stopped:
                     delay_ms = self._period_ms if delay_ms is None else delay_ms
                     self._next = self._scheduler.schedule(
-                        self._run, 0 if self._is_wanted else delay_ms
+                        self._run, 0 if self._is_requested else delay_ms
                     )

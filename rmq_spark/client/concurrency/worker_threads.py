@@ -15,86 +15,86 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from rmq_spark.client.concurrency.per_broker_executor import Lanes
-from rmq_spark.client.concurrency.scheduler import Action, ScheduledTasks, Task, Workers, stop_all
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.concurrency.scheduler import Action, ThreadScheduler, Task, StoppableScheduler, stop_all
 
-_GIVING_BACK: Final = 4
-_SERVICES: Final = 3
-_SHARED_SERVICES: Final = 8
+_RETRY_THREADS_MAX: Final = 4
+_SERVICE_THREADS_MAX: Final = 3
+_SHARED_SERVICE_THREADS_MAX: Final = 8
 
 
-class Crew(Protocol):
+class ConsumerThreads(Protocol):
     """Gives a consumer the threads for its background work."""
 
-    def lanes(self, name: str) -> Lanes:
+    def broker_executor(self, name: str) -> PerBrokerExecutor:
         """Return lanes in which the tasks for a broker are done in order."""
 
-    def retry_lanes(self, name: str) -> Lanes:
+    def retry_executor(self, name: str) -> PerBrokerExecutor:
         """Return lanes in which several tasks for a broker are done at a time."""
 
-    def services(self, name: str) -> Workers:
+    def service_scheduler(self, name: str) -> StoppableScheduler:
         """Return threads for what is done again and again."""
 
 
-class OwnCrew:
+class DedicatedThreads:
     """Makes threads for one consumer alone."""
 
-    def lanes(self, name: str) -> Lanes:
+    def broker_executor(self, name: str) -> PerBrokerExecutor:
         """Return lanes of a thread for each broker."""
-        return Lanes(name)
+        return PerBrokerExecutor(name)
 
-    def retry_lanes(self, name: str) -> Lanes:
+    def retry_executor(self, name: str) -> PerBrokerExecutor:
         """Return lanes of up to four threads for each broker."""
-        return Lanes(f"{name} gives back", threads_max=_GIVING_BACK)
+        return PerBrokerExecutor(f"{name} gives back", threads_max=_RETRY_THREADS_MAX)
 
-    def services(self, name: str) -> Workers:
+    def service_scheduler(self, name: str) -> StoppableScheduler:
         """Return up to three threads."""
-        return ScheduledTasks(f"{name} services", _SERVICES)
+        return ThreadScheduler(f"{name} services", _SERVICE_THREADS_MAX)
 
 
-class SharedCrew:
+class SharedThreads:
     """Lends the same threads to several consumers, until it is stopped."""
 
     def __init__(self, name: str) -> None:
-        self._lanes = Lanes(name)
-        self._retry_lanes = Lanes(f"{name} gives back", threads_max=_GIVING_BACK)
-        self._services = ScheduledTasks(f"{name} services", _SHARED_SERVICES)
+        self._broker_executor = PerBrokerExecutor(name)
+        self._retry_executor = PerBrokerExecutor(f"{name} gives back", threads_max=_RETRY_THREADS_MAX)
+        self._service_scheduler = ThreadScheduler(f"{name} services", _SHARED_SERVICE_THREADS_MAX)
 
-    def lanes(self, name: str) -> Lanes:
+    def broker_executor(self, name: str) -> PerBrokerExecutor:
         """Return lanes that share a thread for each broker."""
-        return Lanes(name, make=_part_of(self._lanes))
+        return PerBrokerExecutor(name, create=_view_of(self._broker_executor))
 
-    def retry_lanes(self, name: str) -> Lanes:
+    def retry_executor(self, name: str) -> PerBrokerExecutor:
         """Return lanes that share up to four threads for each broker."""
-        return Lanes(name, make=_part_of(self._retry_lanes))
+        return PerBrokerExecutor(name, create=_view_of(self._retry_executor))
 
-    def services(self, name: str) -> Workers:  # noqa: ARG002  # the threads have the crew's name
+    def service_scheduler(self, name: str) -> StoppableScheduler:  # noqa: ARG002  # the threads have the crew's name
         """Return a part of up to eight threads."""
-        return Part(self._services)
+        return SchedulerView(self._service_scheduler)
 
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive."""
-        return sum(each.thread_count for each in (self._lanes, self._retry_lanes, self._services))
+        return sum(each.thread_count for each in (self._broker_executor, self._retry_executor, self._service_scheduler))
 
     def stop(self, wait_ms: int = 0) -> None:
         """Let the threads end; wait at most so long, in sum, for what is under way."""
-        stop_all((self._lanes, self._retry_lanes, self._services), wait_ms)
+        stop_all((self._broker_executor, self._retry_executor, self._service_scheduler), wait_ms)
 
 
-class Part:
+class SchedulerView:
     """One user's part of threads that others use as well: it can be stopped alone."""
 
     thread_count: Final = 0
     """Number of threads of this part's own: there are none."""
 
-    def __init__(self, whole: Workers) -> None:
-        self._whole = whole
+    def __init__(self, scheduler: StoppableScheduler) -> None:
+        self._scheduler = scheduler
         self._is_stopped = False
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
         """Have an action run after a delay in milliseconds; a stopped part forgets it."""
-        return self._whole.schedule(lambda: self._run(action), delay_ms)
+        return self._scheduler.schedule(lambda: self._run(action), delay_ms)
 
     def _run(self, action: Action) -> None:
         if not self._is_stopped:
@@ -106,5 +106,5 @@ class Part:
         return True
 
 
-def _part_of(lanes: Lanes) -> Callable[[str], Workers]:
-    return lambda broker: Part(lanes.of(broker))
+def _view_of(executor: PerBrokerExecutor) -> Callable[[str], StoppableScheduler]:
+    return lambda broker: SchedulerView(executor.for_broker(broker))

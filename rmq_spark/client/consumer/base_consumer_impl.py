@@ -17,29 +17,29 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_group, check_topic, wrong_kind
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
-from rmq_spark.client.concurrency.lifecycle import Beginning, Ending, do_all
+from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.lifecycle import SafeStart, SafeStop, run_steps
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.per_broker_executor import Lanes
-from rmq_spark.client.concurrency.scheduler import Repeated, Workers
-from rmq_spark.client.concurrency.worker_threads import Crew, OwnCrew
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
+from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, DedicatedThreads
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.dispatch.redelivery import DeadLetters
-from rmq_spark.client.consumer.offsets.initial_offset import FirstOffset
-from rmq_spark.client.consumer.offsets.offset_manager import MemberOffsets
+from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
+from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
+from rmq_spark.client.consumer.offsets.offset_manager import OffsetManager
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
 from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, TopicAssignment
 from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
-from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState
+from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceStateMachine, ServiceState
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
-from rmq_spark.client.instance.instance import LAST_MS, SHUTDOWN_MS, ClientInstance
-from rmq_spark.client.instance.require_topics import find_topics
+from rmq_spark.client.instance.instance import THREAD_JOIN_MS_MAX, SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.instance.require_topics import require_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     ALL,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class GroupMember(ProcessBound, ABC):
+class BaseConsumerImpl(ForkAware, ABC):
     """A member of a consumer group: the base class of both kinds.
 
     Its methods may be called from any thread. Users hold a `GroupConsumer`, and never this.
@@ -77,11 +77,11 @@ class GroupMember(ProcessBound, ABC):
     ) -> None:
         """Check the settings, and make the parts of a consumer that is not started yet.
 
-        Subclasses begin as a `ProcessBound` when they are whole: a fork may come at any moment.
+        Subclasses begin as a `ForkAware` when they are whole: a fork may come at any moment.
         ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
         """
         self.group = check_group(group)
-        self._given_group = group
+        self._group_argument = group
         settings.check()
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if not isinstance(instance, (str, NoneType)) and not is_instance:
@@ -89,58 +89,58 @@ class GroupMember(ProcessBound, ABC):
                 "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
             )
         self._settings = settings
-        self._own_instance: ClientInstance | None = None
+        self._private_instance: ClientInstance | None = None
         if instance is None or isinstance(instance, str):
-            instance = self._own_instance = ClientInstance(instance)
+            instance = self._private_instance = ClientInstance(instance)
         self._instance: ConsumerInstance = instance
-        self._life = Life()
-        self._ending = self._new_ending()
+        self._state_machine = ServiceStateMachine()
+        self._safe_stop = self._new_safe_stop()
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
-        self._topics_of = self._subscriptions, frozenset[str]()
-        self._changing_subscriptions = mutex()
+        self._topics_cache = self._subscriptions, frozenset[str]()
+        self._subscriptions_lock = mutex()
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
-        self._brokers = GroupBrokers(self._instance, group, current)
+        self._brokers = GroupBrokerClient(self._instance, group, current)
         self._offset_store = self._new_offset_store()
         rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         self._rebalance_service = RebalanceService(self, rule, self._brokers, self._instance)
-        crew = self._crew()
-        self._lanes = crew.lanes(group)
-        first = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
-        self._offsets = MemberOffsets(
+        crew = self._consumer_threads()
+        self._broker_executor = crew.broker_executor(group)
+        first = InitialOffsetRule(settings.consume_from_where, settings.consume_timestamp_ms)
+        self._offset_manager = OffsetManager(
             self._offset_store,
             self._brokers,
-            self._lanes,
+            self._broker_executor,
             first,
-            self._last_known,
+            self._fingerprints,
             self.message_at,
         )
-        self._retry_lanes = crew.retry_lanes(group)  # messages are given back one by one
-        lanes, shared = self._retry_lanes, settings.message_model is MessageModel.CLUSTERING
-        self._dead_letters = DeadLetters(group, self._brokers, lanes, is_clustering=shared)
-        self._services = crew.services(group)
+        self._retry_executor = crew.retry_executor(group)  # messages are given back one by one
+        lanes, shared = self._retry_executor, settings.message_model is MessageModel.CLUSTERING
+        self._dead_letter_queue = DeadLetterQueue(group, self._brokers, lanes, is_clustering=shared)
+        self._service_scheduler = crew.service_scheduler(group)
         rebalance_ms = settings.rebalance_interval_ms
-        self._is_untold = False  # brokers have yet to hear of changed subscriptions
-        self._rebalancing = Repeated(self._services, self._do_rebalance, rebalance_ms)
-        self._persisting = Repeated(self._services, self._persist, settings.persist_interval_ms)
+        self._is_heartbeat_due = False  # brokers have yet to hear of changed subscriptions
+        self._rebalance_task = RepeatedTask(self._service_scheduler, self._do_rebalance, rebalance_ms)
+        self._persist_task = RepeatedTask(self._service_scheduler, self._persist, settings.persist_interval_ms)
         self._started_ms = 0
         self._is_registered = self._has_joined = False
 
-    def _crew(self) -> Crew:
-        return OwnCrew()
+    def _consumer_threads(self) -> ConsumerThreads:
+        return DedicatedThreads()
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
             from rmq_spark.client.consumer.offsets.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
                 LocalFileOffsetStore,
-                former_name,
+                former_group_name,
                 offset_file,
             )
 
             directory = self._settings.local_offset_directory
-            former = former_name(self._given_group)
+            former = former_group_name(self._group_argument)
             return LocalFileOffsetStore(
                 lambda: offset_file(self._instance.lasting_id, self.group, directory),
-                former=None
+                former_path=None
                 if former is None
                 else lambda: offset_file(self._instance.lasting_id, former, directory),
             )
@@ -150,18 +150,18 @@ class GroupMember(ProcessBound, ABC):
 
     # ---- life
 
-    def _new_ending(self) -> Ending:
-        return Ending(f"{self.group} leaves", self._leave, SHUTDOWN_MS / 1000)
+    def _new_safe_stop(self) -> SafeStop:
+        return SafeStop(f"{self.group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
 
     @property
     def service_state(self) -> ServiceState:
         """The state that this consumer is in: created, starting, running, shut down."""
-        return self._life.state
+        return self._state_machine.state
 
     @property
     def is_running(self) -> bool:
         """True if the consumer was started in this process, and it and its instance still run."""
-        return self._life.state is ServiceState.RUNNING and not self._instance.is_shut_down
+        return self._state_machine.state is ServiceState.RUNNING and not self._instance.is_shut_down
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, without asking or waiting for anybody."""
@@ -176,8 +176,8 @@ class GroupMember(ProcessBound, ABC):
             instance_threads=self._instance.thread_count,
         )
 
-    def _schedulers(self) -> list[Workers | Lanes]:
-        return [self._services, self._lanes, self._retry_lanes]
+    def _schedulers(self) -> list[StoppableScheduler | PerBrokerExecutor]:
+        return [self._service_scheduler, self._broker_executor, self._retry_executor]
 
     def start(self) -> None:
         """Join the group. A consumer can be started only once.
@@ -187,18 +187,18 @@ class GroupMember(ProcessBound, ABC):
             RouteNotFound: The name servers do not know a topic that is subscribed to.
             ClientError: The brokers cannot be reached, or refuse the subscriptions.
         """
-        if self._life.state is not ServiceState.CREATE_JUST:
-            raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
-        Beginning(f"{self.group} starts", self._start, self.shutdown).run()
+        if self._state_machine.state is not ServiceState.CREATE_JUST:
+            raise ClientShutDown(f"cannot start: the consumer {self._state_machine.state.value}")
+        SafeStart(f"{self.group} starts", self._start, self.shutdown).run()
 
     def _start(self) -> None:
-        if not self._life.change(ServiceState.CREATE_JUST, ServiceState.STARTING):
-            raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
+        if not self._state_machine.compare_and_set(ServiceState.CREATE_JUST, ServiceState.STARTING):
+            raise ClientShutDown(f"cannot start: the consumer {self._state_machine.state.value}")
         try:
             self._offset_store.load()
             self._instance.start()
             try:
-                self._join()
+                self._join_group()
             except BaseException:  # inside, as a failed `start` needs no `stop`
                 if self._is_registered:  # else another consumer may have the group
                     self._instance.unregister_consumer(self.group)
@@ -206,24 +206,24 @@ class GroupMember(ProcessBound, ABC):
                 raise
             self._has_joined = True
         except BaseException:
-            self.end_threads()
-            self._life.change(ServiceState.STARTING, ServiceState.START_FAILED)
+            self.stop_threads()
+            self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.START_FAILED)
             raise
         self._started_ms = time.time_ns() // 1_000_000
-        if not self._life.change(ServiceState.STARTING, ServiceState.RUNNING):
-            self._ending.run()
+        if not self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.RUNNING):
+            self._safe_stop.run()
             raise ClientShutDown("the consumer was shut down while it was being started")
-        self._persisting.start(self._settings.persist_interval_ms)
-        self._rebalancing.start(0)
+        self._persist_task.start(self._settings.persist_interval_ms)
+        self._rebalance_task.start(0)
 
-    def _join(self) -> None:
+    def _join_group(self) -> None:
         own = [s for s in self._subscriptions.values() if not s.topic.startswith(RETRY_PREFIX)]
-        find_topics(self._instance, (s.topic for s in own))  # a heartbeat creates the retry topic
+        require_topics(self._instance, (s.topic for s in own))  # a heartbeat creates the retry topic
         for subscription in own:
             self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
         self._is_registered = True
-        self._is_untold = False
+        self._is_heartbeat_due = False
         self._instance.heartbeat()
 
     def shutdown(self) -> None:
@@ -233,58 +233,58 @@ class GroupMember(ProcessBound, ABC):
         A `start` that is under way, perhaps in the very thread that a signal has interrupted, gives
         up and raises `ClientShutDown`.
         """
-        if self._life.change(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
-            if self._own_instance is not None:
-                self._own_instance.shutdown()  # so that `start` does not wait for brokers
+        if self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
+            if self._private_instance is not None:
+                self._private_instance.shutdown()  # so that `start` does not wait for brokers
             return
-        self._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
-        if self._life.state is ServiceState.SHUTDOWN_ALREADY:
-            self._ending.run()
+        self._state_machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+        if self._state_machine.state is ServiceState.SHUTDOWN_ALREADY:
+            self._safe_stop.run()
 
-    def _leave(self) -> None:
+    def _leave_group(self) -> None:
         if not self._has_joined:
             return
-        self._rebalancing.stop()
-        self._persisting.stop()
-        do_all(
+        self._rebalance_task.stop()
+        self._persist_task.stop()
+        run_steps(
             self.group,
             self._stop_consuming,
             self._persist,
-            self._offsets.leave,
+            self._offset_manager.stop_overwriting,
             lambda: self._instance.unregister_consumer(self.group),
-            self._end_behind_listeners,
+            self._stop_after_listeners,
         )
 
-    def _end_behind_listeners(self) -> None:
+    def _stop_after_listeners(self) -> None:
         """Have the threads end, and the instance, when no listener needs them any more."""
-        self._end()
+        self._stop_now()
 
-    def _end(self) -> None:
-        do_all(self.group, self.end_threads, self._instance.stop)
-        self.end_threads(LAST_MS // 3)
+    def _stop_now(self) -> None:
+        run_steps(self.group, self.stop_threads, self._instance.stop)
+        self.stop_threads(THREAD_JOIN_MS_MAX // 3)
 
-    def end_threads(self, wait_ms: int = 0) -> None:
+    def stop_threads(self, wait_ms: int = 0) -> None:
         """Have all threads end but those of listeners; the instance has ended, or this member."""
-        for each in (self._services, self._lanes, self._retry_lanes):
+        for each in (self._service_scheduler, self._broker_executor, self._retry_executor):
             each.stop(wait_ms)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Leave a consumer that was started to the parent process; here it is silent."""
-        self._life.forked()
-        self._changing_subscriptions = mutex()
+        self._state_machine.after_fork()
+        self._subscriptions_lock = mutex()
         # An end that had been asked for, and was not under way yet, is the parent's as well.
         self._has_joined = False
-        self._ending = self._new_ending()
+        self._safe_stop = self._new_safe_stop()
 
     def _check_running(self) -> None:
-        if self._life.state is not ServiceState.RUNNING:
-            raise ClientShutDown(f"the consumer {self._life.state.value}")
+        if self._state_machine.state is not ServiceState.RUNNING:
+            raise ClientShutDown(f"the consumer {self._state_machine.state.value}")
         if self._instance.is_shut_down:
             raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
-    def _check_not_over(self) -> None:
+    def _check_startable_or_running(self) -> None:
         """Raise an error if the consumer neither runs nor can be started any more."""
-        if self._life.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
+        if self._state_machine.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
             self._check_running()
 
     # ---- subscriptions
@@ -302,20 +302,20 @@ class GroupMember(ProcessBound, ABC):
             BrokerRefused: It is running, and brokers cannot filter like that. Nothing has changed.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
-        self._check_not_over()
+        self._check_startable_or_running()
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
         data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
         if self.is_running:
             if not topic.startswith(RETRY_PREFIX):
-                find_topics(self._instance, (topic,))
+                require_topics(self._instance, (topic,))
             self._brokers.check_subscription(data)
-        with self._changing_subscriptions:
+        with self._subscriptions_lock:
             before = self._subscriptions.get(topic, data)
             self._subscriptions = {**self._subscriptions, data.topic: data}
         self._subscriptions_changed()
         if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
-            self._pull_anew(topic)
+            self._restart_pulls(topic)
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a ``topic``, its assigned queues included, behind a listener that is busy.
@@ -325,36 +325,36 @@ class GroupMember(ProcessBound, ABC):
             TypeError: The name is no text.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
-        self._check_not_over()
+        self._check_startable_or_running()
         topic = check_topic(topic)
         if topic.startswith(RETRY_PREFIX):
             raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
-        with self._changing_subscriptions:
+        with self._subscriptions_lock:
             known = self._subscriptions.items()
             self._subscriptions = {name: each for name, each in known if name != topic}
-        self.take_share(topic, Share((), ()))
+        self.apply_assignment(topic, TopicAssignment((), ()))
         self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:
-        self._is_untold = True
+        self._is_heartbeat_due = True
         if self.is_running:
-            self._rebalancing.wake()
+            self._rebalance_task.wake()
 
     def _do_rebalance(self) -> int | None:
         """Share the queues out; first tell brokers of subscriptions, of all that came together."""
-        if self._is_untold and self.is_running:
-            self._is_untold = False
+        if self._is_heartbeat_due and self.is_running:
+            self._is_heartbeat_due = False
             self._instance.heartbeat()
         return self._rebalance_service.do_rebalance()
 
     @property
     def topics(self) -> frozenset[str]:
         """The topics that are subscribed to."""
-        of, topics = self._topics_of
+        of, topics = self._topics_cache
         if of is not self._subscriptions:  # a round asks several times for each topic
             of = self._subscriptions
             topics = frozenset(of)
-            self._topics_of = of, topics
+            self._topics_cache = of, topics
         return topics
 
     def consumer_data(self) -> ConsumerData:
@@ -372,12 +372,12 @@ class GroupMember(ProcessBound, ABC):
     def _persist(self) -> int:
         """Store the offsets; return the milliseconds until the next time, of the whole interval."""
         began_ms = monotonic_ms()
-        self._offsets.persist(self._queues())
+        self._offset_manager.persist(self._queues())
         return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
 
-    def take_back(self, queue: MessageQueue, offset: int) -> None:
+    def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in a queue that is another one now back to an offset of that."""
-        self._offsets.take_back(queue, offset)
+        self._offset_manager.move_back(queue, offset)
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset in a queue of the first message stored at ``store_ms`` or later."""
@@ -394,22 +394,22 @@ class GroupMember(ProcessBound, ABC):
             moved = {queue: error.next_begin_offset}
             reset = partial(self.reset_offsets, queue.topic, moved)
             # Of one that is leaving, the lane may end before.
-            self._lanes.of(queue.broker_name).schedule(reset) if self.is_running else reset()
+            self._broker_executor.for_broker(queue.broker_name).schedule(reset) if self.is_running else reset()
             return None
 
-    def topics_of_queues(self) -> Iterable[str]:
+    def assigned_topics(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""
         return ()
 
     @abstractmethod
-    def take_share(self, topic: str, share: Share) -> bool:
+    def apply_assignment(self, topic: str, assignment: TopicAssignment) -> bool:
         """Have these queues of a topic, and no others; return False to be called again soon.
 
         Implementations must not wait for brokers or listeners.
         """
 
     @abstractmethod
-    def _pull_anew(self, topic: str) -> None:
+    def _restart_pulls(self, topic: str) -> None:
         """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
 
     @abstractmethod
@@ -417,7 +417,7 @@ class GroupMember(ProcessBound, ABC):
         """Return the queues that this consumer has."""
 
     @abstractmethod
-    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
+    def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
         """Return what is known of each queue that this consumer pulls."""
 
     @abstractmethod
@@ -430,38 +430,38 @@ class GroupMember(ProcessBound, ABC):
 
     # ---- what brokers ask
 
-    def rebalance_soon(self) -> None:
+    def request_rebalance(self) -> None:
         """Rebalance soon: a broker says that the group has changed."""
         if self.is_running:
-            self._rebalancing.wake()
+            self._rebalance_task.wake()
 
-    def connection_ended(self, address: str) -> None:
+    def on_connection_closed(self, address: str) -> None:
         """Note that the connection to ``address`` has ended, with all that it has granted."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
         own = {queue: each for queue, each in offsets.items() if queue.topic == topic and each >= 0}
         # All, before a broker is waited for.
-        moved = {queue for queue in own if self.is_running and self._go_on_at(queue, own[queue])}
+        moved = {queue for queue in own if self.is_running and self._reset_queue(queue, own[queue])}
         for queue, offset in own.items():
             try:
-                if self._store_reset(queue, offset, is_moved=queue in moved):
+                if self._store_reset_offset(queue, offset, is_moved=queue in moved):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
-                    self._offsets.note_place(queue, offset)
+                    self._offset_manager.record_start(queue, offset)
             except ClientError as error:  # noqa: PERF203  # it is stored with the next offsets
                 _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
 
-    def _store_reset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:
-        if self._life.state is ServiceState.SHUTDOWN_ALREADY:
-            return self._offsets.leave_at(queue, offset)
+    def _store_reset_offset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:
+        if self._state_machine.state is ServiceState.SHUTDOWN_ALREADY:
+            return self._offset_manager.store_reset_while_leaving(queue, offset)
         if is_moved:
-            self._offsets.store_moved(queue, offset)
+            self._offset_manager.store_reset(queue, offset)
         elif self.is_running:
-            self._offsets.forget_at(queue, offset)
+            self._offset_manager.store_released_reset(queue, offset)
         return is_moved
 
     @abstractmethod
-    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+    def _reset_queue(self, queue: MessageQueue, offset: int) -> bool:
         """Drop the messages of a queue and go on at an offset; return False if not assigned."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
@@ -478,7 +478,7 @@ class GroupMember(ProcessBound, ABC):
                 "PROP_CONSUME_TYPE": self.consume_type.name,
                 "PROP_CLIENT_VERSION": f"V{CURRENT_VERSION}",
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-                **self._more_properties(),
+                **self._extra_properties(),
             },
             subscription_set=tuple(self._subscriptions.values()),
             mq_table=self._queue_infos(time.time_ns() // 1_000_000),
@@ -496,7 +496,7 @@ class GroupMember(ProcessBound, ABC):
             consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
         )
 
-    def _more_properties(self) -> Mapping[str, str]:
+    def _extra_properties(self) -> Mapping[str, str]:
         return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "0"}
 
     @abstractmethod

@@ -6,8 +6,8 @@ What users see; `lite_pull_member` and `seekable_member` do the work.
 from __future__ import annotations
 
 from rmq_spark.client.consumer.lite_pull_consumer_impl import MessageQueueListener
-from rmq_spark.client.consumer.push_consumer import GroupConsumer, of_member
-from rmq_spark.client.consumer.seek import SeekableMember
+from rmq_spark.client.consumer.push_consumer import GroupConsumer, delegate
+from rmq_spark.client.consumer.seek import SeekableConsumerImpl
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import LitePullSettings
 
@@ -41,7 +41,7 @@ class LitePullConsumer(GroupConsumer):
         TypeError: An argument has the wrong type.
     """
 
-    _member: SeekableMember
+    _impl: SeekableConsumerImpl
 
     def __init__(
         self,
@@ -50,35 +50,35 @@ class LitePullConsumer(GroupConsumer):
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
-        super().__init__(SeekableMember(group, instance, settings, message_queue_listener))
+        super().__init__(SeekableConsumerImpl(group, instance, settings, message_queue_listener))
 
-    start = of_member(SeekableMember.start)
-    subscribe = of_member(SeekableMember.subscribe)
-    assign = of_member(SeekableMember.assign)
-    assignment = of_member(SeekableMember.assignment)
-    fetch_message_queues = of_member(SeekableMember.fetch_message_queues)
-    register_topic_message_queue_change_listener = of_member(
-        SeekableMember.register_topic_message_queue_change_listener
+    start = delegate(SeekableConsumerImpl.start)
+    subscribe = delegate(SeekableConsumerImpl.subscribe)
+    assign = delegate(SeekableConsumerImpl.assign)
+    assignment = delegate(SeekableConsumerImpl.assignment)
+    fetch_message_queues = delegate(SeekableConsumerImpl.fetch_message_queues)
+    register_topic_message_queue_change_listener = delegate(
+        SeekableConsumerImpl.register_topic_message_queue_change_listener
     )
-    pause = of_member(SeekableMember.pause)
-    resume = of_member(SeekableMember.resume)
+    pause = delegate(SeekableConsumerImpl.pause)
+    resume = delegate(SeekableConsumerImpl.resume)
 
-    poll = of_member(SeekableMember.poll)
+    poll = delegate(SeekableConsumerImpl.poll)
 
     @property
     def cached_messages(self) -> int:
         """Number of messages that `poll` may return without a pull."""
-        return self._member.cached_messages
+        return self._impl.cached_messages
 
     @property
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
-        return self._member.cached_bytes
+        return self._impl.cached_bytes
 
-    commit = of_member(SeekableMember.commit)
-    committed = of_member(SeekableMember.committed)
-    seek = of_member(SeekableMember.seek)
-    seek_to_begin = of_member(SeekableMember.seek_to_begin)
-    seek_to_end = of_member(SeekableMember.seek_to_end)
-    seek_to_time = of_member(SeekableMember.seek_to_time)
-    offset_for_timestamp = of_member(SeekableMember.offset_for_timestamp)
+    commit = delegate(SeekableConsumerImpl.commit)
+    committed = delegate(SeekableConsumerImpl.committed)
+    seek = delegate(SeekableConsumerImpl.seek)
+    seek_to_begin = delegate(SeekableConsumerImpl.seek_to_begin)
+    seek_to_end = delegate(SeekableConsumerImpl.seek_to_end)
+    seek_to_time = delegate(SeekableConsumerImpl.seek_to_time)
+    offset_for_timestamp = delegate(SeekableConsumerImpl.offset_for_timestamp)

@@ -14,29 +14,29 @@ from types import NoneType
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmq_spark.client import observing
-from rmq_spark.client.arguments import check_kind, check_time_ms, check_topic, checked_queues
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.arguments import check_kind, check_time_ms, check_topic, check_queues
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.scheduler import Repeated, Workers
-from rmq_spark.client.consumer.base_consumer_impl import GroupMember
-from rmq_spark.client.consumer.brokers.broker_client import Outages, Pull
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.offsets.commit import AutoCommit
 from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
-from rmq_spark.client.consumer.pull.pull_task import Abandon, PullTask, Then
+from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullTask, PullCallback
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
     ConsumeRequest,
 )
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
-from rmq_spark.client.consumer.rebalance.rebalance import Share
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
+from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import ClientError, SubscriptionConflict
-from rmq_spark.client.instance.require_topics import find_topics
+from rmq_spark.client.instance.require_topics import require_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     ALL,
@@ -45,7 +45,7 @@ from rmq_spark.client.subscriptions import (
     check_selector,
     subscription_data,
 )
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
 
-# ---- TopicChecks: listeners that are told when the queues of a topic have changed.
+# ---- TopicChangeMonitor: listeners that are told when the queues of a topic have changed.
 
 TopicMessageQueueChangeListener: TypeAlias = Callable[[str, frozenset[MessageQueue]], object]
 """Called with the topic and its queues, after an operator has changed them."""
@@ -61,12 +61,12 @@ TopicMessageQueueChangeListener: TypeAlias = Callable[[str, frozenset[MessageQue
 _log = logging.getLogger(__name__)
 
 
-class TopicChecks:
+class TopicChangeMonitor:
     """The topics that listeners of one consumer wait for."""
 
     def __init__(
         self,
-        workers: Workers,
+        workers: StoppableScheduler,
         queues_of: Callable[[str], frozenset[MessageQueue]],
         refresh: Callable[[str], object],
         interval_ms: int,
@@ -76,7 +76,7 @@ class TopicChecks:
         self._queues_of = queues_of
         self._refresh = refresh
         self._interval_ms = interval_ms
-        self._checks: list[Repeated] = []
+        self._checks: list[RepeatedTask] = []
         self._is_started = False
 
     def add(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
@@ -104,7 +104,7 @@ class TopicChecks:
                 except BaseException:  # noqa: BLE001  # a listener's error must not stop others
                     _log.exception("the listener for changes of %s failed", topic)
 
-        repeated = Repeated(self._workers, check, self._interval_ms)
+        repeated = RepeatedTask(self._workers, check, self._interval_ms)
         self._checks.append(repeated)
         if self._is_started:
             repeated.start(self._interval_ms)
@@ -131,11 +131,11 @@ LISTENER_RETRY_MS = 1_000
 """Milliseconds until a listener that has raised is called again, while new queues wait for it."""
 
 
-class LitePullMember(GroupMember):
+class LitePullConsumerImpl(BaseConsumerImpl):
     """The consumer behind a `LitePullConsumer`, with all that other rooms need of it."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
-    _called = "LitePullConsumer"
+    _public_name = "LitePullConsumer"
 
     def __init__(
         self,
@@ -146,34 +146,34 @@ class LitePullMember(GroupMember):
     ) -> None:
         example = "LitePullSettings(pull_batch_size=16)"
         check_kind("settings", settings, (LitePullSettings, NoneType), "LitePullSettings", example)
-        self._lite = settings or LitePullSettings()
+        self._lite_settings = settings or LitePullSettings()
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
             check_listener("message_queue_listener", message_queue_listener, *parameters)
-        super().__init__(group, instance, self._lite)
+        super().__init__(group, instance, self._lite_settings)
         self._listener = message_queue_listener
-        self._assigned = AssignedQueues(monotonic_ms)
-        self._is_assigned_by_hand = False
-        self._selector_for_assign = by_tag()
-        self._cache = ConsumeRequestCache()
+        self._assigned_queues = AssignedQueues(monotonic_ms)
+        self._is_manually_assigned = False
+        self._assign_selector = by_tag()
+        self._request_cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, PullTask] = {}
         self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
-        self._outages = Outages("cannot be pulled")
-        self._changing_tasks = mutex()
+        self._outage_log = OutageLog("cannot be pulled")
+        self._tasks_lock = mutex()
         self._auto_commit = self._new_auto_commit()
-        self._topic_checks = TopicChecks(
-            self._services,
+        self._topic_monitor = TopicChangeMonitor(
+            self._service_scheduler,
             self.fetch_message_queues,
             self._instance.routes.refresh,
-            self._lite.topic_metadata_check_interval_ms,
+            self._lite_settings.topic_metadata_check_interval_ms,
         )
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
     def _new_auto_commit(self) -> AutoCommit:
         return AutoCommit(
-            lambda: self._assigned.all(),  # noqa: PLW0108  # a fork replaces it
+            lambda: self._assigned_queues.all(),  # noqa: PLW0108  # a fork replaces it
             self._offset_store,
-            is_enabled=self._lite.auto_commit,
+            is_enabled=self._lite_settings.auto_commit,
         )
 
     def _persist(self) -> int:
@@ -198,7 +198,7 @@ class LitePullMember(GroupMember):
             BrokerRefused: It is running, and the brokers cannot filter like that.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
-        if self._is_assigned_by_hand:
+        if self._is_manually_assigned:
             raise SubscriptionConflict
         super().subscribe(topic, selector)
 
@@ -218,30 +218,30 @@ class LitePullMember(GroupMember):
             RouteNotFound: It is running, and the brokers to ask about a condition are not known.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
-        self._check_not_over()
-        wanted = checked_queues("queues", queues)
+        self._check_startable_or_running()
+        wanted = check_queues("queues", queues)
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
         if self._subscriptions:
             raise SubscriptionConflict
         if self.is_running:
-            self._check_filtered(wanted, selector)
-        self._is_assigned_by_hand = True
-        is_changed = selector != self._selector_for_assign
-        self._selector_for_assign = selector
-        self._change_queues(wanted, None)
+            self._check_filter(wanted, selector)
+        self._is_manually_assigned = True
+        is_changed = selector != self._assign_selector
+        self._assign_selector = selector
+        self._replace_queues(wanted, None)
         if is_changed:
             for topic in {queue.topic for queue in wanted}:
-                self._pull_anew(topic)
+                self._restart_pulls(topic)
 
-    def _check_filtered(self, queues: Iterable[MessageQueue], selector: MessageSelector) -> None:
+    def _check_filter(self, queues: Iterable[MessageQueue], selector: MessageSelector) -> None:
         """Raise an error if brokers cannot filter like that: some then pass over nothing at all."""
         for topic in sorted({queue.topic for queue in queues}):
             self._brokers.check_subscription(subscription_data(topic, selector, 0))
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
-        return self._assigned.queues
+        return self._assigned_queues.queues
 
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
         """Return all readable queues of a topic, as the name servers know them.
@@ -274,56 +274,56 @@ class LitePullMember(GroupMember):
             TypeError: The name is no text, or the listener no such function.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
-        self._check_not_over()
+        self._check_startable_or_running()
         check_listener("listener", listener, "topic", "queues")
-        self._topic_checks.add(topic, listener)
+        self._topic_monitor.add(topic, listener)
 
     def _queues(self) -> frozenset[MessageQueue]:
-        return self._assigned.queues
+        return self._assigned_queues.queues
 
-    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
-        return {queue: task.assigned.last_known for queue, task in list(self._tasks.items())}
+    def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
+        return {queue: task.assigned.fingerprint for queue, task in list(self._tasks.items())}
 
     def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
-        return [assigned.process_queue for assigned in self._assigned.all()]
+        return [assigned.process_queue for assigned in self._assigned_queues.all()]
 
-    def take_share(self, topic: str, share: Share) -> bool:
+    def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Have these queues of a ``topic``, and call the listener; those that are gone end now.
 
         New queues are assigned, but not pulled before the listener has returned: it may seek.
         """
-        mine = frozenset(share.mine)
-        is_changed = self._change_queues(mine, topic)
+        mine = frozenset(share.own)
+        is_changed = self._replace_queues(mine, topic)
         if self._listener is None or not (is_changed or topic in self._failed_topics):
             return True
-        with self._changing_tasks:
+        with self._tasks_lock:
             tasks = self._tasks.items()
             new = [task for queue, task in tasks if queue.topic == topic and not task.is_started]
-        outcome = partial(self._listener_ended, topic, new, topic in self._failed_topics)
+        outcome = partial(self._on_listener_done, topic, new, topic in self._failed_topics)
         self._failed_topics.discard(topic)
-        self._call_listener(topic, frozenset(share.all), mine, outcome)
+        self._call_listener(topic, frozenset(share.all_queues), mine, outcome)
         return True
 
     def _call_listener(
         self,
         topic: str,
         all_queues: frozenset[MessageQueue],
-        mine: frozenset[MessageQueue],
-        outcome: ListenerOutcome,
+        own_queues: frozenset[MessageQueue],
+        on_done: ListenerOutcome,
     ) -> None:
         if self._listener is None:
             return
         try:
-            self._listener(topic, all_queues, mine)
+            self._listener(topic, all_queues, own_queues)
         except BaseException as error:  # noqa: BLE001  # whatever it raises, the member goes on
-            outcome(error)
+            on_done(error)
         else:
-            outcome(None)
+            on_done(None)
 
-    def _listener_ended(
+    def _on_listener_done(
         self,
         topic: str,
-        new: Sequence[PullTask],
+        new_tasks: Sequence[PullTask],
         has_failed_before: bool,  # noqa: FBT001  # the first arguments of a `partial`
         error: BaseException | None,
     ) -> None:
@@ -331,155 +331,155 @@ class LitePullMember(GroupMember):
         if error is None:
             if has_failed_before:
                 _log.warning("the message queue listener of %s recovered", self.group)
-            with self._changing_tasks:
-                self._begin(new)
+            with self._tasks_lock:
+                self._start_tasks(new_tasks)
             return
         if not self.is_running:  # it was cancelled, or called a consumer that ends
             return
-        held = [task for task in new if not task.assigned.is_dropped]
+        held = [task for task in new_tasks if not task.assigned.is_dropped]
         if not has_failed_before:
             text = "the message queue listener of %s failed for %s%s"
-            waiting = f"; retrying every second, {counted(len(held), 'new queue')} waiting"
+            waiting = f"; retrying every second, {format_count(len(held), 'new queue')} waiting"
             _log.error(text, self.group, topic, waiting if held else "", exc_info=error)
         if held:
             self._failed_topics.add(topic)
-            self._services.schedule(self._rebalancing.wake, LISTENER_RETRY_MS)
+            self._service_scheduler.schedule(self._rebalance_task.wake, LISTENER_RETRY_MS)
 
-    def _change_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
-        with self._changing_tasks:
+    def _replace_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
+        with self._tasks_lock:
             if topic is not None and topic not in self._subscriptions:
                 queues = frozenset()  # unsubscribed while they were shared out
-            new, gone = self._assigned.replace(queues, topic)
+            new, gone = self._assigned_queues.replace(queues, topic)
             for assigned in gone:
-                self._let_go(assigned)
+                self._release_queue(assigned)
             if self.is_running:
                 tasks = self._new_tasks(new)
                 if topic is None or self._listener is None:
-                    self._begin(tasks)
+                    self._start_tasks(tasks)
         return bool(new or gone)
 
-    def _pull_anew(self, topic: str) -> None:
-        with self._changing_tasks:
+    def _restart_pulls(self, topic: str) -> None:
+        with self._tasks_lock:
             for task in self._tasks.values():
                 if task.assigned.queue.topic == topic:
-                    task.assigned.pull_anew()
+                    task.assigned.rewind_to_delivered()
                     task.wake()
-            self._cache.forget_stale()
+            self._request_cache.discard_stale()
 
-    def _let_go(self, assigned: AssignedQueue) -> None:
+    def _release_queue(self, assigned: AssignedQueue) -> None:
         task = self._tasks.pop(assigned.queue, None)
         if task is not None:
             task.cancel()
-        self._auto_commit.leave(assigned)
-        self._cache.forget_stale()
+        self._auto_commit.release(assigned)
+        self._request_cache.discard_stale()
         if task is not None:
-            self._offsets.forget(assigned.queue, assigned.last_known)
+            self._offset_manager.release(assigned.queue, assigned.fingerprint)
 
     def _new_tasks(self, new: Sequence[AssignedQueue]) -> list[PullTask]:
         tasks = [
             PullTask(
                 assigned,
                 self,
-                self._lanes.of(assigned.queue.broker_name),
-                self._lite.limits,
-                self._outages,
-                self._lite.pull_time_delay_ms_when_exception,
+                self._broker_executor.for_broker(assigned.queue.broker_name),
+                self._lite_settings.limits,
+                self._outage_log,
+                self._lite_settings.pull_time_delay_ms_when_exception,
             )
             for assigned in new
         ]
         self._tasks.update((task.assigned.queue, task) for task in tasks)
         return tasks
 
-    def _begin(self, tasks: Sequence[PullTask]) -> None:
+    def _start_tasks(self, tasks: Sequence[PullTask]) -> None:
         kept = [each for each in tasks if self._tasks.get(each.assigned.queue) is each]
-        self._offsets.begin_together(
-            [each.assigned.queue for each in kept if each.assigned.begin()[1] is None]
+        self._offset_manager.schedule_prefetch(
+            [each.assigned.queue for each in kept if each.assigned.pull_position()[1] is None]
         )
         for task in kept:
             task.start()
 
-    def _join(self) -> None:
-        find_topics(self._instance, sorted({queue.topic for queue in self._assigned.queues}))
-        self._check_filtered(self._assigned.queues, self._selector_for_assign)
-        super()._join()
+    def _join_group(self) -> None:
+        require_topics(self._instance, sorted({queue.topic for queue in self._assigned_queues.queues}))
+        self._check_filter(self._assigned_queues.queues, self._assign_selector)
+        super()._join_group()
 
     def _start(self) -> None:
         super()._start()
-        with self._changing_tasks:
-            known = self._assigned.all()
-            self._begin(self._new_tasks([each for each in known if each.queue not in self._tasks]))
-        self._topic_checks.start()
+        with self._tasks_lock:
+            known = self._assigned_queues.all()
+            self._start_tasks(self._new_tasks([each for each in known if each.queue not in self._tasks]))
+        self._topic_monitor.start()
 
     def _stop_consuming(self) -> None:
-        self._topic_checks.stop()
-        with self._changing_tasks:
+        self._topic_monitor.stop()
+        with self._tasks_lock:
             for task in self._tasks.values():
                 task.cancel()
-            for assigned in self._assigned.all():
-                self._auto_commit.leave(assigned)
-        self._cache.close()
+            for assigned in self._assigned_queues.all():
+                self._auto_commit.release(assigned)
+        self._request_cache.close()
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Leave the queues of a consumer that was started to the parent process."""
-        super()._forked()
+        super()._after_fork()
         is_mine = self.service_state is ServiceState.CREATE_JUST
-        self._assigned = self._assigned.forked() if is_mine else AssignedQueues(monotonic_ms)
-        self._cache = ConsumeRequestCache()
+        self._assigned_queues = self._assigned_queues.copy_after_fork() if is_mine else AssignedQueues(monotonic_ms)
+        self._request_cache = ConsumeRequestCache()
         self._tasks = {}
         self._failed_topics = set()
-        self._changing_tasks = mutex()
+        self._tasks_lock = mutex()
         self._auto_commit = self._new_auto_commit()
 
     # ---- what pull tasks need
 
-    def first_offset(self, queue: MessageQueue) -> Place:
+    def first_offset(self, queue: MessageQueue) -> StartPosition:
         """Return the place at which to begin a queue."""
-        return self._offsets.begin_at(queue)
+        return self._offset_manager.start_position(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether the queue's broker is connected, so that it can be asked at once."""
         return self._brokers.is_ready(queue)
 
-    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
-        """Ask the queue's broker for messages at ``queue_offset``; ``then`` gets its answer."""
+    def pull(self, queue: MessageQueue, queue_offset: int, callback: PullCallback) -> AbandonFunction:
+        """Ask the queue's broker for messages at ``queue_offset``; ``callback`` gets its answer."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
-            subscription = subscription_data(queue.topic, self._selector_for_assign, 0)
+            subscription = subscription_data(queue.topic, self._assign_selector, 0)
         return self._brokers.pull(
-            Pull(
+            PullSpec(
                 queue,
                 queue_offset,
                 subscription,
-                self._lite.pull_batch_size,
-                self._lite.broker_suspend_max_time_ms,
-                self._lite.consumer_timeout_ms_when_suspend,
+                self._lite_settings.pull_batch_size,
+                self._lite_settings.broker_suspend_max_time_ms,
+                self._lite_settings.consumer_timeout_ms_when_suspend,
                 is_lite=True,
             ),
-            then,
+            callback,
         )
 
     def deliver(self, request: ConsumeRequest) -> None:
         """Hand the pulled messages of a ``request`` to `poll`."""
-        self._cache.put(request)
+        self._request_cache.put(request)
 
-    def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
+    def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
         """Bury an unreadable message; the ``assigned`` queue's offset waits, in this ``epoch``."""
 
         def done() -> None:
-            assigned.buried(epoch, message)
-            self._auto_commit.returned(assigned)
+            assigned.acknowledge_unreadable(epoch, message)
+            self._auto_commit.record_returned(assigned)
 
-        self._dead_letters.bury(message, lambda: not assigned.is_stale(epoch), done)
+        self._dead_letter_queue.send(message, lambda: not assigned.is_stale(epoch), done)
 
     @property
     def cached_messages(self) -> int:
         """Number of messages that `poll` may return without a pull."""
-        return self._assigned.message_count
+        return self._assigned_queues.message_count
 
     @property
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
-        return self._assigned.body_bytes
+        return self._assigned_queues.body_bytes
 
     # ---- messages
 
@@ -497,34 +497,34 @@ class LitePullMember(GroupMember):
         self._check_running()
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)
-        self._auto_commit.more_is_wanted()
-        return self._take(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
+        self._auto_commit.confirm_returned()
+        return self._poll_cache(self._lite_settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
 
-    def _take(self, timeout_ms: int, most: int | None = None) -> list[MessageExt]:
+    def _poll_cache(self, timeout_ms: int, messages_max: int | None = None) -> list[MessageExt]:
         try:  # Without the lock: another thread may have less time.
-            if (request := self._cache.poll(timeout_ms, most)) is None:
+            if (request := self._request_cache.poll(timeout_ms, messages_max)) is None:
                 return []
-            self._note_returned(request.assigned)
-            messages = observing.taken(self.group, request.messages)
+            self._record_returned(request.assigned)
+            messages = observing.observe_poll(self.group, request.messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
         except BaseException:  # out of a signal handler, at any line
-            self._return_again()
+            self._requeue_undelivered()
             raise
         return messages
 
-    def _return_again(self) -> None:
+    def _requeue_undelivered(self) -> None:
         """Have come again what was taken and has not reached its caller."""
-        with self._changing_tasks:
+        with self._tasks_lock:
             for task in self._tasks.values():
-                task.assigned.return_again()
+                task.assigned.rewind_to_returned()
                 task.wake()
-            self._cache.forget_stale()
+            self._request_cache.discard_stale()
 
-    def _note_returned(self, assigned: AssignedQueue) -> None:
+    def _record_returned(self, assigned: AssignedQueue) -> None:
         """Note that messages of a queue are returned; pull on before the cache has run dry."""
-        self._auto_commit.returned(assigned)
+        self._auto_commit.record_returned(assigned)
         for task in list(self._tasks.values()):
-            limit = self._lite.limits.pull_threshold_for_queue // 2
+            limit = self._lite_settings.limits.pull_threshold_for_queue // 2
             if task.is_throttled and task.assigned.process_queue.message_count <= limit:
                 task.is_throttled = False
                 task.wake()
@@ -532,5 +532,5 @@ class LitePullMember(GroupMember):
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
         return {
             assigned.queue: assigned.process_queue.info(assigned.consume_offset, now_ms)
-            for assigned in self._assigned.all()
+            for assigned in self._assigned_queues.all()
         }

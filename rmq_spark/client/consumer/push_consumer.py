@@ -10,12 +10,12 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rmq_spark.client.consumer.base_consumer_impl import GroupMember
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerConcurrently,
     MessageListenerOrderly,
 )
-from rmq_spark.client.consumer.push_consumer_impl import PushMember
+from rmq_spark.client.consumer.push_consumer_impl import PushConsumerImpl
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import PushSettings
 
@@ -23,11 +23,11 @@ from rmq_spark.client.consumer.settings import PushSettings
 
 _Arguments = ParamSpec("_Arguments")
 _Consumer = TypeVar("_Consumer", bound="GroupConsumer")
-_Member = TypeVar("_Member", bound=GroupMember)
+_Member = TypeVar("_Member", bound=BaseConsumerImpl)
 _Result = TypeVar("_Result")
 
 
-def of_member(
+def delegate(
     method: Callable[Concatenate[_Member, _Arguments], _Result],
 ) -> Callable[Concatenate[Any, _Arguments], _Result]:
     """Return a method of a consumer that calls this one of its member, and is documented by it.
@@ -41,7 +41,7 @@ def of_member(
         self: GroupConsumer, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
         try:
-            found: _Result = getattr(self._member, name)(*args, **kwargs)
+            found: _Result = getattr(self._impl, name)(*args, **kwargs)
         except TypeError:
             from rmq_spark.client.arguments import check_call  # noqa: PLC0415  # for what failed
 
@@ -58,35 +58,35 @@ class GroupConsumer:
     Methods may be called from any thread. A ``with`` statement starts and shuts down a consumer.
     """
 
-    def __init__(self, member: GroupMember) -> None:
+    def __init__(self, impl: BaseConsumerImpl) -> None:
         """Take the member that does the work."""
-        self._member = member
+        self._impl = impl
 
     @property
     def group(self) -> str:
         """The name of the consumer group."""
-        return self._member.group
+        return self._impl.group
 
     @property
     def service_state(self) -> ServiceState:
         """The state that this consumer is in: created, starting, running, shut down."""
-        return self._member.service_state
+        return self._impl.service_state
 
     @property
     def is_running(self) -> bool:
         """True if the consumer was started in this process, and it and its instance still run."""
-        return self._member.is_running
+        return self._impl.is_running
 
     @property
     def topics(self) -> frozenset[str]:
         """The topics that are subscribed to."""
-        return self._member.topics
+        return self._impl.topics
 
-    start = of_member(GroupMember.start)
-    shutdown = of_member(GroupMember.shutdown)
-    subscribe = of_member(GroupMember.subscribe)
-    unsubscribe = of_member(GroupMember.unsubscribe)
-    health = of_member(GroupMember.health)
+    start = delegate(BaseConsumerImpl.start)
+    shutdown = delegate(BaseConsumerImpl.shutdown)
+    subscribe = delegate(BaseConsumerImpl.subscribe)
+    unsubscribe = delegate(BaseConsumerImpl.unsubscribe)
+    health = delegate(BaseConsumerImpl.health)
 
     def __enter__(self: _Consumer) -> _Consumer:
         try:
@@ -138,7 +138,7 @@ class PushConsumer(GroupConsumer):
         TypeError: There is not exactly one listener, or an argument has the wrong type.
     """
 
-    _member: PushMember
+    _impl: PushConsumerImpl
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class PushConsumer(GroupConsumer):
         settings: PushSettings | None = None,
     ) -> None:
         super().__init__(
-            PushMember(
+            PushConsumerImpl(
                 group,
                 instance,
                 listener=listener,
@@ -159,16 +159,16 @@ class PushConsumer(GroupConsumer):
             )
         )
 
-    suspend = of_member(PushMember.suspend)
-    resume = of_member(PushMember.resume)
-    assignment = of_member(PushMember.assignment)
+    suspend = delegate(PushConsumerImpl.suspend)
+    resume = delegate(PushConsumerImpl.resume)
+    assignment = delegate(PushConsumerImpl.assignment)
 
     @property
     def is_paused(self) -> bool:
         """True while pulling is suspended."""
-        return self._member.is_paused
+        return self._impl.is_paused
 
     @property
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
-        return self._member.cached_bytes
+        return self._impl.cached_bytes

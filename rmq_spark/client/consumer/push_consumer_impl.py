@@ -18,18 +18,18 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_kind
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
-from rmq_spark.client.concurrency.lifecycle import Countdown
+from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.lifecycle import Latch
 from rmq_spark.client.concurrency.locks import reentrant_mutex
-from rmq_spark.client.concurrency.per_broker_executor import Lanes
-from rmq_spark.client.concurrency.scheduler import Repeated, ScheduledTasks, Workers
-from rmq_spark.client.consumer.base_consumer_impl import GroupMember
-from rmq_spark.client.consumer.brokers.broker_client import Pull
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler, StoppableScheduler
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
+from rmq_spark.client.consumer.brokers.broker_client import PullSpec
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
-from rmq_spark.client.consumer.dispatch.consume_directly import consumed_directly
+from rmq_spark.client.consumer.dispatch.consume_directly import call_listener_directly
 from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
@@ -38,23 +38,23 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerOrderly,
     check_listener,
 )
-from rmq_spark.client.consumer.dispatch.queue_locks import LOCK_INTERVAL_MS, BrokerLocks
+from rmq_spark.client.consumer.dispatch.queue_locks import LOCK_INTERVAL_MS, BrokerQueueLocks
 from rmq_spark.client.consumer.dispatch.redelivery import (
     CONCURRENT_TIMES_MAX,
     ORDERLY_TIMES_MAX,
-    Retries,
+    Redelivery,
 )
 from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
 from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
-from rmq_spark.client.consumer.pull.pull_task import Abandon, Then
+from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
-from rmq_spark.client.consumer.queues.queue_ownership import HOLDINGS
-from rmq_spark.client.consumer.rebalance.rebalance import Share
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
+from rmq_spark.client.consumer.queues.queue_ownership import OWNERSHIPS
+from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.observing import observed
+from rmq_spark.client.observing import observe_listener
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
@@ -66,11 +66,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class PushMember(GroupMember):
+class PushConsumerImpl(BaseConsumerImpl):
     """The consumer behind a `PushConsumer`, with all that other rooms need of it."""
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
-    _called = "PushConsumer"
+    _public_name = "PushConsumer"
 
     def __init__(
         self,
@@ -88,74 +88,74 @@ class PushMember(GroupMember):
             "PushSettings",
             "PushSettings(pull_batch_size=16)",
         )
-        self._push = settings or PushSettings()
-        super().__init__(group, instance, self._push)
-        self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
+        self._push_settings = settings or PushSettings()
+        super().__init__(group, instance, self._push_settings)
+        self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
-        self._changing_requests = reentrant_mutex()
+        self._requests_lock = reentrant_mutex()
         self._is_paused = False
-        self._threads = ScheduledTasks(f"{group} listener", self._push.consume_thread_max)
+        self._listener_scheduler = ThreadScheduler(f"{group} listener", self._push_settings.consume_thread_max)
         self._pull_service = PullMessageService(
             self,
-            self._lanes,
-            self._push.limits,
-            self._push.pull_interval_ms,
-            self._push.pull_time_delay_ms_when_exception,
+            self._broker_executor,
+            self._push_settings.limits,
+            self._push_settings.pull_interval_ms,
+            self._push_settings.pull_time_delay_ms_when_exception,
         )
-        self._locks = BrokerLocks(
+        self._locks = BrokerQueueLocks(
             self._brokers,
-            self._lanes,
+            self._broker_executor,
             self._all_requests,
-            self._offsets.persist_now,
-            self._unlocked,
-            self._offsets.expect,
+            self._offset_manager.persist_now,
+            self._on_unlocked,
+            self._offset_manager.prefetch,
         )
         self._service = self._new_service(listener, orderly_listener)
         self._needs_locks = self._service.is_orderly and self._is_clustering
-        self._last_listener = Countdown(self._end, self)
-        self._locking = Repeated(self._services, self._locks.lock_all, LOCK_INTERVAL_MS)
-        self._cleaning = Repeated(
-            self._services, self._clean_expired, self._push.consume_timeout_ms
+        self._listener_latch = Latch(self._stop_now, self)
+        self._lock_task = RepeatedTask(self._service_scheduler, self._locks.lock_all, LOCK_INTERVAL_MS)
+        self._expiry_task = RepeatedTask(
+            self._service_scheduler, self._clean_expired, self._push_settings.consume_timeout_ms
         )
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
     def _new_service(
         self,
         listener: MessageListenerConcurrently | None,
         orderly_listener: MessageListenerOrderly | None,
     ) -> ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService:
-        size = self._push.consume_message_batch_max_size
+        size = self._push_settings.consume_message_batch_max_size
         if listener is not None and orderly_listener is None:
             check_listener("listener", listener, "messages", "context")
             return ConsumeMessageConcurrentlyService(
-                listener=observed(self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS),
-                threads=self._threads,
-                lanes=self._retry_lanes,
-                retries=self._retries(CONCURRENT_TIMES_MAX),
+                listener=observe_listener(self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS),
+                threads=self._listener_scheduler,
+                broker_schedulers=self._retry_executor,
+                retries=self._new_redelivery(CONCURRENT_TIMES_MAX),
                 acknowledge=self._acknowledge,
                 batch_size=size,
             )
         if orderly_listener is not None and listener is None:
             check_listener("orderly_listener", orderly_listener, "messages", "context")
             return ConsumeMessageOrderlyService(
-                listener=observed(self.group, orderly_listener, ConsumeOrderlyStatus.SUCCESS),
-                threads=self._threads,
-                retries=self._retries(ORDERLY_TIMES_MAX),
+                listener=observe_listener(self.group, orderly_listener, ConsumeOrderlyStatus.SUCCESS),
+                threads=self._listener_scheduler,
+                retries=self._new_redelivery(ORDERLY_TIMES_MAX),
                 acknowledge=self._acknowledge,
-                lock=self._locks.has_now if self._is_clustering else None,
-                ended=self._listener_ended,
+                lock=self._locks.check_locked if self._is_clustering else None,
+                on_listener_done=self._on_listener_done,
                 batch_size=size,
-                suspend_ms=self._push.suspend_current_queue_time_ms,
+                suspend_ms=self._push_settings.suspend_current_queue_time_ms,
             )
         found = "neither" if listener is None else "both"
         needed = "listener= or orderly_listener="
         raise TypeError(f"a push consumer has one listener: needed {needed}, found {found}")
 
-    def _retries(self, times_max: int) -> Retries | None:
+    def _new_redelivery(self, times_max: int) -> Redelivery | None:
         if not self._is_clustering:
             return None
-        times = self._push.max_reconsume_times
-        return Retries(
+        times = self._push_settings.max_reconsume_times
+        return Redelivery(
             self.group,
             self._brokers,
             self._instance.api,
@@ -165,63 +165,63 @@ class PushMember(GroupMember):
 
     # ---- life
 
-    def _join(self) -> None:
+    def _join_group(self) -> None:
         if self._is_clustering:
             topic = retry_topic(self.group)
             data = subscription_data(topic, by_tag(), time.time_ns() // 1_000_000)
-            with self._changing_subscriptions:
+            with self._subscriptions_lock:
                 self._subscriptions = {**self._subscriptions, topic: data}
-        super()._join()
+        super()._join_group()
         if self._needs_locks:
-            self._locking.start(LOCK_INTERVAL_MS)
+            self._lock_task.start(LOCK_INTERVAL_MS)
         if not self._service.is_orderly:
-            self._cleaning.start(self._push.consume_timeout_ms)
+            self._expiry_task.start(self._push_settings.consume_timeout_ms)
 
     def _stop_consuming(self) -> None:
-        self._cleaning.stop()
+        self._expiry_task.stop()
         self._is_paused = True
         # Offsets of listeners that end in time count; what has not begun does not begin.
-        self._threads.stop(self._push.await_termination_ms)
+        self._listener_scheduler.stop(self._push_settings.await_termination_ms)
         requests = self._all_requests()
-        self._last_listener.wait_for(*requests)
-        through = [request for request in requests if self._is_through(request)]
+        self._listener_latch.add(*requests)
+        through = [request for request in requests if self._try_retire(request)]
         if self._needs_locks:
             self._locks.unlock(through)
-        self._last_listener.ended(*through)
+        self._listener_latch.count_down(*through)
 
-    def _end_behind_listeners(self) -> None:
+    def _stop_after_listeners(self) -> None:
         """End when all queues are given up; until then they stay locked, up to a stated time."""
-        self._services.schedule(self._give_up_on_listeners, self._push.consume_timeout_ms)
-        self._last_listener.ended(self)
+        self._service_scheduler.schedule(self._abandon_listeners, self._push_settings.consume_timeout_ms)
+        self._listener_latch.count_down(self)
 
-    def _give_up_on_listeners(self) -> None:
+    def _abandon_listeners(self) -> None:
         text = "%s has left %d ms ago, and is at a listener still: its locks are renewed no more"
-        _log.warning(text, self.group, self._push.consume_timeout_ms)
-        self._last_listener.end()
+        _log.warning(text, self.group, self._push_settings.consume_timeout_ms)
+        self._listener_latch.release()
 
-    def end_threads(self, wait_ms: int = 0) -> None:
+    def stop_threads(self, wait_ms: int = 0) -> None:
         """Have all threads end, those of listeners behind what they are doing."""
-        super().end_threads(wait_ms)
-        self._threads.stop(0)
+        super().stop_threads(wait_ms)
+        self._listener_scheduler.stop(0)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Drop all queues of a consumer that was started: the parent process consumes them."""
-        super()._forked()
-        self._changing_requests = reentrant_mutex()
+        super()._after_fork()
+        self._requests_lock = reentrant_mutex()
         for request in self._requests.values():
-            request.process_queue.forked()
+            request.process_queue.after_fork()
         self._requests = {}
 
     def suspend(self) -> None:
         """Stop pulling until `resume`; messages that were pulled are still consumed."""
-        self._check_not_over()
+        self._check_startable_or_running()
         self._is_paused = True
 
     def resume(self) -> None:
         """Pull again after `suspend`."""
-        self._check_not_over()
+        self._check_startable_or_running()
         for request in self._all_requests():  # their lane may have noticed no pause
-            request.last_known.paused()
+            request.fingerprint.record_pause()
         self._is_paused = False
 
     @property
@@ -232,58 +232,58 @@ class PushMember(GroupMember):
     # ---- which queues
 
     def _queues(self) -> frozenset[MessageQueue]:
-        with self._changing_requests:
+        with self._requests_lock:
             return frozenset(self._requests)
 
-    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
-        with self._changing_requests:
-            return {queue: request.last_known for queue, request in self._requests.items()}
+    def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
+        with self._requests_lock:
+            return {queue: request.fingerprint for queue, request in self._requests.items()}
 
     def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
         return [request.process_queue for request in self._all_requests()]
 
     def _all_requests(self) -> list[PullRequest]:
-        with self._changing_requests:
+        with self._requests_lock:
             return list(self._requests.values())
 
-    def _schedulers(self) -> list[Workers | Lanes]:
-        return [*super()._schedulers(), self._threads]
+    def _schedulers(self) -> list[StoppableScheduler | PerBrokerExecutor]:
+        return [*super()._schedulers(), self._listener_scheduler]
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
         return self._queues()
 
-    def topics_of_queues(self) -> Iterable[str]:
+    def assigned_topics(self) -> Iterable[str]:
         """Return the topics of this consumer's queues: an orderly listener may keep one."""
         return [queue.topic for queue in self._queues()]
 
-    def _pull_anew(self, topic: str) -> None:
+    def _restart_pulls(self, topic: str) -> None:
         for request in self._all_requests():
             if request.queue.topic == topic:
-                self._pull_service.pull_anew(request)
+                self._pull_service.restart_pull(request)
 
-    def take_share(self, topic: str, share: Share) -> bool:
+    def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Have these queues of a ``topic``; return False if a listener is busy with another."""
-        mine = frozenset(share.mine)
-        with self._changing_requests:
+        mine = frozenset(share.own)
+        with self._requests_lock:
             leaving = [
                 request
                 for queue, request in self._requests.items()
-                if queue.topic == topic and (queue not in mine or _is_over(request.process_queue))
+                if queue.topic == topic and (queue not in mine or _needs_restart(request.process_queue))
             ]
         settled = True
         for request in leaving:
-            settled &= self._let_go(request)
-        with self._changing_requests:  # so that a broker's queues are locked together
+            settled &= self._release_queue(request)
+        with self._requests_lock:  # so that a broker's queues are locked together
             new = sorted(mine - self._requests.keys())
             if not self._needs_locks:  # else when they are: who has them locked may go on till then
-                self._offsets.begin_together(new)
+                self._offset_manager.schedule_prefetch(new)
             for queue in new:
-                self._put_request(queue, None)
+                self._add_request(queue, None)
         return settled
 
-    def _put_request(
-        self, queue: MessageQueue, offset: int | None, last_known: LastKnown | None = None
+    def _add_request(
+        self, queue: MessageQueue, offset: int | None, fingerprint: QueueFingerprint | None = None
     ) -> None:
         """Have a queue pulled, unless it was unsubscribed, or the consumer shut down, meanwhile."""
         cluster = frozenset(self._instance.name_servers.addresses)
@@ -291,67 +291,67 @@ class PushMember(GroupMember):
             queue,
             ProcessQueue(monotonic_ms),
             offset,
-            last_known=last_known or LastKnown(),
-            holding=HOLDINGS.of((cluster, self._instance.client_id, self.group, queue)),
+            fingerprint=fingerprint or QueueFingerprint(),
+            ownership=OWNERSHIPS.get((cluster, self._instance.client_id, self.group, queue)),
         )
         if offset is not None:
-            request.process_queue.begin_at(offset)
-        with self._changing_requests:
+            request.process_queue.set_initial_offset(offset)
+        with self._requests_lock:
             if not self.is_running or queue.topic not in self._subscriptions:
                 return
             self._requests[queue] = request
         self._pull_service.execute_pull_request_immediately(request)
 
-    def _let_go(self, request: PullRequest) -> bool:
+    def _release_queue(self, request: PullRequest) -> bool:
         """Give a queue up; return False if an orderly listener is still busy with it."""
-        if not self._is_through(request):
+        if not self._try_retire(request):
             return False
-        with self._changing_requests:
+        with self._requests_lock:
             is_mine = self._requests.get(request.queue) is request
             if is_mine:
                 del self._requests[request.queue]
         if is_mine:
-            self._offsets.forget(request.queue, request.last_known)
+            self._offset_manager.release(request.queue, request.fingerprint)
             if self._needs_locks:
                 self._locks.unlock((request,))
         return True
 
-    def _is_through(self, request: PullRequest) -> bool:
+    def _try_retire(self, request: PullRequest) -> bool:
         """Drop what is left of a queue; return False, and begin no more, if it is at a listener."""
         if not self._needs_locks:
             request.process_queue.drop()
             return True
         request.process_queue.retire()
-        if not request.holding.is_of(self._locks):  # a listener that is at it is another member's
+        if not request.ownership.is_owned_by(self._locks):  # a listener that is at it is another member's
             request.process_queue.drop()
             return True
-        if not request.holding.listening.acquire(blocking=False):
+        if not request.ownership.listener_lock.acquire(blocking=False):
             return False
         request.process_queue.drop()
-        request.holding.listening.release()
+        request.ownership.listener_lock.release()
         return True
 
-    def _listener_ended(self, request: PullRequest) -> None:
+    def _on_listener_done(self, request: PullRequest) -> None:
         """Give the queue of a ``request`` up, if only a listener was in the way of that.
 
         What it had may be dropped by now, by a reset while it was given up.
         """
-        with self._changing_requests:
+        with self._requests_lock:
             current = self._requests.get(request.queue)
         if current is None or not current.process_queue.is_retired:
             return
-        if self.is_running or self._last_listener.waits_for(current):
-            self._let_go(current)
+        if self.is_running or self._listener_latch.has(current):
+            self._release_queue(current)
 
-    def _unlocked(self, requests: Sequence[PullRequest]) -> None:
-        self._last_listener.ended(*requests)
+    def _on_unlocked(self, requests: Sequence[PullRequest]) -> None:
+        self._listener_latch.count_down(*requests)
         for request in requests:  # meanwhile it could not be given up once more
-            self._listener_ended(request)
+            self._on_listener_done(request)
 
-    def connection_ended(self, address: str) -> None:
+    def on_connection_closed(self, address: str) -> None:
         """Have the queues of the broker at ``address`` locked again, before more is consumed."""
         if self._needs_locks:
-            self._locks.lose(address)
+            self._locks.invalidate(address)
 
     # ---- what the pull message service needs
 
@@ -360,45 +360,45 @@ class PushMember(GroupMember):
 
         All queues of a broker are locked with one request.
         """
-        return not self._needs_locks or self._locks.has(request)
+        return not self._needs_locks or self._locks.ensure_locked(request)
 
-    def first_offset(self, request: PullRequest) -> Place:
+    def first_offset(self, request: PullRequest) -> StartPosition:
         """Return the place at which to begin the queue of a ``request``."""
-        return self._offsets.begin_at(request.queue)
+        return self._offset_manager.start_position(request.queue)
 
     @property
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
         return sum(cache.body_bytes for cache in self._process_queues())
 
-    def pull(self, request: PullRequest, then: Then) -> Abandon:
-        """Ask the broker of a ``request`` for messages; ``then`` gets its answer."""
+    def pull(self, request: PullRequest, callback: PullCallback) -> AbandonFunction:
+        """Ask the broker of a ``request`` for messages; ``callback`` gets its answer."""
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
             request.process_queue.retire()  # unsubscribed just now
             return lambda: None
         committed = None
-        if self._is_clustering and not request.last_known.may_be_another:
+        if self._is_clustering and not request.fingerprint.may_be_recreated:
             committed = self._offset_store.read_offset(
                 request.queue, ReadOffsetType.READ_FROM_MEMORY
             )
         return self._brokers.pull(
-            Pull(
+            PullSpec(
                 request.queue,
                 request.next_offset or 0,
                 subscription,
-                self._push.pull_batch_size,
-                self._push.broker_suspend_max_time_ms,
-                self._push.consumer_timeout_ms_when_suspend,
+                self._push_settings.pull_batch_size,
+                self._push_settings.broker_suspend_max_time_ms,
+                self._push_settings.consumer_timeout_ms_when_suspend,
                 committed or None,
             ),
-            then,
+            callback,
         )
 
-    def bury(self, request: PullRequest, message: MessageExt) -> None:
+    def send_to_dlq(self, request: PullRequest, message: MessageExt) -> None:
         """Acknowledge an unreadable message of a ``request`` once it is a dead letter."""
         cache = request.process_queue
-        self._dead_letters.bury(
+        self._dead_letter_queue.send(
             message, lambda: not cache.is_dropped, lambda: self._acknowledge(request, (message,))
         )
 
@@ -412,22 +412,22 @@ class PushMember(GroupMember):
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
         """Begin the queue of a ``request`` at an offset; what listeners still have moves none."""
-        self._restart(request, offset, request.last_known)
+        self._restart_queue(request, offset, request.fingerprint)
 
-    def _restart(self, request: PullRequest, offset: int, last_known: LastKnown) -> bool:
-        with self._changing_requests:
+    def _restart_queue(self, request: PullRequest, offset: int, fingerprint: QueueFingerprint) -> bool:
+        with self._requests_lock:
             if self._requests.get(request.queue) is not request or not self.is_running:
                 return False
             request.process_queue.drop()
             self._offset_store.update_offset(request.queue, offset, increase_only=False)
-            self._put_request(request.queue, offset, last_known)
-        self._offsets.persist_soon(request.queue)
+            self._add_request(request.queue, offset, fingerprint)
+        self._offset_manager.schedule_persist(request.queue)
         return True
 
-    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
-        with self._changing_requests:
+    def _reset_queue(self, queue: MessageQueue, offset: int) -> bool:
+        with self._requests_lock:
             request = self._requests.get(queue)
-        return request is not None and self._restart(request, offset, LastKnown())
+        return request is not None and self._restart_queue(request, offset, QueueFingerprint())
 
     # ---- what was consumed
 
@@ -441,14 +441,14 @@ class PushMember(GroupMember):
 
         if not cache.acknowledge(messages, publish):
             return False
-        limit = self._push.limits.pull_threshold_for_queue // 2
+        limit = self._push_settings.limits.pull_threshold_for_queue // 2
         if request.is_throttled and cache.message_count <= limit:
-            self._pull_service.room_was_made(request)
+            self._pull_service.resume_throttled(request)
         return True
 
     def _clean_expired(self) -> None:
         if isinstance(self._service, ConsumeMessageConcurrentlyService):
-            self._service.clean_expired(self._all_requests(), self._push.consume_timeout_ms)
+            self._service.clean_expired(self._all_requests(), self._push_settings.consume_timeout_ms)
 
     # ---- what brokers ask
 
@@ -456,12 +456,12 @@ class PushMember(GroupMember):
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
         """Call the listener with a message of ``broker_name`` that an operator has sent."""
-        return consumed_directly(self._service, message, broker_name)
+        return call_listener_directly(self._service, message, broker_name)
 
-    def _more_properties(self) -> Mapping[str, str]:
+    def _extra_properties(self) -> Mapping[str, str]:
         return {
             "PROP_CONSUMEORDERLY": "true" if self._service.is_orderly else "false",
-            "PROP_THREADPOOL_CORE_SIZE": str(self._push.consume_thread_max),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._push_settings.consume_thread_max),
         }
 
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
@@ -472,6 +472,6 @@ class PushMember(GroupMember):
         }
 
 
-def _is_over(queue: ProcessQueue[MessageExt]) -> bool:
+def _needs_restart(queue: ProcessQueue[MessageExt]) -> bool:
     """Return whether a queue has to begin again, if it is still this consumer's."""
     return queue.is_pull_expired or queue.is_retired

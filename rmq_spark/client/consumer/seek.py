@@ -1,4 +1,4 @@
-"""SeekableMember: a `LitePullMember` whose user says where each queue goes on, and when it rests.
+"""SeekableMember: a `LitePullConsumerImpl` whose user says where each queue goes on, and when it rests.
 
     commit      the offset of the group goes to its broker
     seek        messages come from elsewhere; what was pulled ahead is dropped
@@ -17,16 +17,16 @@ from rmq_spark.client.arguments import (
     check_offset,
     check_queue,
     check_timestamp_ms,
-    checked_queues,
+    check_queues,
 )
-from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullMember
-from rmq_spark.client.consumer.offsets.commit import Commit, store_offsets
+from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullConsumerImpl
+from rmq_spark.client.consumer.offsets.commit import CommitRequest, store_offsets
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange
 from rmq_spark.wire.message_queue import MessageQueue
 
 
-class SeekableMember(LitePullMember):
+class SeekableConsumerImpl(LitePullConsumerImpl):
     """The whole consumer behind a `LitePullConsumer`: places are committed, moved and paused."""
 
     # ---- offsets
@@ -45,37 +45,37 @@ class SeekableMember(LitePullMember):
             TypeError: ``offsets`` is no mapping of queues to offsets.
             ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
-        self._persist_now(self._wanted_commit(offsets))
+        self._store_commit(self._new_commit(offsets))
 
-    def _wanted_commit(self, offsets: Mapping[MessageQueue, int] | None) -> Commit:
+    def _new_commit(self, offsets: Mapping[MessageQueue, int] | None) -> CommitRequest:
         self._check_running()
         if offsets is None:
-            return Commit.of_all_returned(self._assigned.all())
+            return CommitRequest.from_returned(self._assigned_queues.all())
         check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
         moves: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
-            moves[queue] = self._checked(queue, "a key of offsets").moves
+            moves[queue] = self._get_assigned(queue, "a key of offsets").reset_count
             check_offset("offset", offset)
-        return Commit(dict(offsets), moves)
+        return CommitRequest(dict(offsets), moves)
 
-    def _persist_now(self, commit: Commit) -> None:
+    def _store_commit(self, commit: CommitRequest) -> None:
         with (
-            self._changing_tasks
+            self._tasks_lock
         ):  # a queue is moved before, or what the operator stores comes later
-            offsets = commit.still_wanted(self._assigned.all())
+            offsets = commit.current_offsets(self._assigned_queues.all())
             for queue, offset in offsets.items():  # remembered, should its broker fail
                 self._offset_store.update_offset(queue, offset, increase_only=False)
-        known = self._last_known()
-        self._offsets.note_last(known)
+        known = self._fingerprints()
+        self._offset_manager.save_last_messages(known)
 
         def is_known(queue: MessageQueue) -> bool:
-            return queue not in known or known[queue].is_known(queue, self.message_at)
+            return queue not in known or known[queue].is_same_queue(queue, self.message_at)
 
-        store_offsets(self._offset_store, commit, offsets, self._moves_of, is_known)
+        store_offsets(self._offset_store, commit, offsets, self._reset_count_of, is_known)
 
-    def _moves_of(self, queue: MessageQueue) -> int:
-        assigned = self._assigned.get(queue)
-        return 0 if assigned is None else assigned.moves
+    def _reset_count_of(self, queue: MessageQueue) -> int:
+        assigned = self._assigned_queues.get(queue)
+        return 0 if assigned is None else assigned.reset_count
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this group has stored for a queue, or None.
@@ -110,7 +110,7 @@ class SeekableMember(LitePullMember):
             ClientError: The queue's broker does not answer, or refuses.
             TypeError: The queue is no `MessageQueue`, or the offset no int.
         """
-        self._checked(queue)
+        self._get_assigned(queue)
         check_number("offset", offset, 42)
         least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
         if not least <= offset <= most:
@@ -129,7 +129,7 @@ class SeekableMember(LitePullMember):
             ClientError: The queue's broker does not answer, or refuses.
             TypeError: The queue is no `MessageQueue`.
         """
-        self._checked(queue)
+        self._get_assigned(queue)
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
@@ -144,7 +144,7 @@ class SeekableMember(LitePullMember):
             ClientError: The queue's broker does not answer, or refuses.
             TypeError: The queue is no `MessageQueue`.
         """
-        self._checked(queue)
+        self._get_assigned(queue)
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
@@ -161,7 +161,7 @@ class SeekableMember(LitePullMember):
             ClientError: The queue's broker does not answer, or refuses.
             TypeError: The queue is no `MessageQueue`, or the time no int.
         """
-        self._checked(queue)
+        self._get_assigned(queue)
         check_timestamp_ms("timestamp_ms", timestamp_ms)
         self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
@@ -186,32 +186,32 @@ class SeekableMember(LitePullMember):
         return self._brokers.search_offset(queue, timestamp_ms)
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
-        if not self._change_place(queue, lambda assigned: assigned.seek(offset)):
+        if not self._change_position(queue, lambda assigned: assigned.seek(offset)):
             raise NotAssigned(queue)
-        self._offsets.note_place(queue, offset)
+        self._offset_manager.record_start(queue, offset)
 
-    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+    def _reset_queue(self, queue: MessageQueue, offset: int) -> bool:
         def move(assigned: AssignedQueue) -> None:  # no commit comes in between
-            assigned.move(offset)
+            assigned.reset(offset)
             self._offset_store.update_offset(queue, offset, increase_only=False)
 
-        return self._change_place(queue, move)
+        return self._change_position(queue, move)
 
-    def _change_place(self, queue: MessageQueue, change: Callable[[AssignedQueue], None]) -> bool:
-        with self._changing_tasks:
-            assigned, task = self._assigned.get(queue), self._tasks.get(queue)
+    def _change_position(self, queue: MessageQueue, change: Callable[[AssignedQueue], None]) -> bool:
+        with self._tasks_lock:
+            assigned, task = self._assigned_queues.get(queue), self._tasks.get(queue)
             if assigned is None:
                 return False
             change(assigned)
-            self._cache.forget_stale()
+            self._request_cache.discard_stale()
             if task is not None:
                 task.wake()
             return True
 
-    def _checked(self, queue: MessageQueue, name: str = "queue") -> AssignedQueue:
+    def _get_assigned(self, queue: MessageQueue, name: str = "queue") -> AssignedQueue:
         self._check_running()
         check_queue(name, queue)
-        assigned = self._assigned.get(queue)
+        assigned = self._assigned_queues.get(queue)
         if assigned is None:
             raise NotAssigned(queue)
         return assigned
@@ -229,7 +229,7 @@ class SeekableMember(LitePullMember):
             NotAssigned: One of the queues is not this consumer's. None is paused.
             TypeError: ``queues`` is not several queues.
         """
-        for assigned in [self._checked(queue) for queue in checked_queues("queues", queues)]:
+        for assigned in [self._get_assigned(queue) for queue in check_queues("queues", queues)]:
             assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
@@ -243,10 +243,10 @@ class SeekableMember(LitePullMember):
             NotAssigned: One of the queues is not this consumer's.
             TypeError: ``queues`` is not several queues.
         """
-        for queue in sorted(checked_queues("queues", queues)):
+        for queue in sorted(check_queues("queues", queues)):
             if (task := self._tasks.get(queue)) is not None:
-                task.assigned.last_known.paused()  # its lane may have noticed no pause
-            self._checked(queue).is_paused = False
+                task.assigned.fingerprint.record_pause()  # its lane may have noticed no pause
+            self._get_assigned(queue).is_paused = False
             if task is not None:
                 task.wake()
-        self._cache.wake()
+        self._request_cache.wake()

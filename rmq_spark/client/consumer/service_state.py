@@ -15,7 +15,7 @@ from typing import Protocol
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.api.name_servers import NameServers
 from rmq_spark.client.concurrency.locks import reentrant_mutex
-from rmq_spark.client.instance.callbacks import ConsumerMember
+from rmq_spark.client.instance.callbacks import RegisteredConsumer
 from rmq_spark.client.instance.routes import Routes
 
 
@@ -30,24 +30,24 @@ class ServiceState(Enum):
     OF_THE_PARENT = "was started before this process was forked: make a new one here"
 
 
-class Life:
+class ServiceStateMachine:
     """The state of one consumer. Signal handlers may change it, also in the midst of a change."""
 
     def __init__(self) -> None:
         self.state = ServiceState.CREATE_JUST
-        self._changing = reentrant_mutex()
+        self._state_lock = reentrant_mutex()
 
-    def change(self, before: ServiceState, after: ServiceState) -> bool:
+    def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
         """Go from one state to another; return False if the first one is not the present state."""
-        with self._changing:
-            is_so = self.state is before
+        with self._state_lock:
+            is_so = self.state is expected
             if is_so:
-                self.state = after
+                self.state = new_state
         return is_so
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Become OF_THE_PARENT, if the consumer was started."""
-        self._changing = reentrant_mutex()
+        self._state_lock = reentrant_mutex()
         if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
             self.state = ServiceState.OF_THE_PARENT
 
@@ -89,7 +89,7 @@ class ConsumerInstance(Protocol):
     def stop(self) -> None:
         """Remove a user; the last one ends the instance."""
 
-    def register_consumer(self, group: str, consumer: ConsumerMember, /) -> None:
+    def register_consumer(self, group: str, consumer: RegisteredConsumer, /) -> None:
         """Name a consumer in heartbeats, and pass brokers' requests to it, from now on."""
 
     def unregister_consumer(self, group: str, /) -> None:

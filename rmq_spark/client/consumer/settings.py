@@ -75,7 +75,7 @@ class ConsumerSettings:
             MessageRejected: A setting is out of range; the error names it.
             TypeError: A setting has the wrong type; the error names it.
         """
-        for name, kinds, needed, example in _KINDS:
+        for name, kinds, needed, example in _TYPE_CHECKS:
             check_kind(name, getattr(self, name), kinds, needed, example)
         allocate = getattr(self.allocate_message_queue_strategy, "allocate", None)
         if not callable(allocate) or isinstance(self.allocate_message_queue_strategy, type):
@@ -276,7 +276,7 @@ class PushSettings(ConsumerSettings):
         _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
 
 
-_KINDS = (
+_TYPE_CHECKS = (
     ("message_model", MessageModel, "a MessageModel", "MessageModel.CLUSTERING"),
     (
         "consume_from_where",

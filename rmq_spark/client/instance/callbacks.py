@@ -1,7 +1,7 @@
 """Members: the methods that a `ClientInstance` expects of its consumers and producers.
 
 Brokers make requests of clients; these are the methods that such requests end in. None of them is
-called by a thread that reads from a connection, except `rebalance_soon` and `connection_ended`,
+called by a thread that reads from a connection, except `request_rebalance` and `on_connection_closed`,
 which must come back at once.
 """
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 
 
-class ConsumerMember(Protocol):
+class RegisteredConsumer(Protocol):
     """A consumer that is registered with a client instance."""
 
     def consumer_data(self) -> ConsumerData:
         """Return the description of the consumer that heartbeats carry."""
 
-    def rebalance_soon(self) -> None:
+    def request_rebalance(self) -> None:
         """Rebalance soon: the members of the group have changed (40)."""
 
-    def connection_ended(self, address: str) -> None:
+    def on_connection_closed(self, address: str) -> None:
         """Note that a broker may have forgotten this consumer, and what it has granted it."""
 
-    def end_threads(self) -> None:
+    def stop_threads(self) -> None:
         """Have all threads end: the instance has ended, and there is nobody to ask any more."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
@@ -49,7 +49,7 @@ class ConsumerMember(Protocol):
         """Consume this message now (309)."""
 
 
-class ProducerMember(Protocol):
+class RegisteredProducer(Protocol):
     """A producer that is registered with a client instance."""
 
     def check_transaction_state(

@@ -33,18 +33,18 @@ from rmq_spark.client.arguments import (
     check_period_ms,
     check_range,
 )
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
-from rmq_spark.client.concurrency.lifecycle import Ending
+from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.concurrency.locks import reentrant_mutex, start_thread
-from rmq_spark.client.concurrency.scheduler import Periodic
+from rmq_spark.client.concurrency.scheduler import PeriodicThread
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
-from rmq_spark.client.instance.callbacks import ConsumerMember, ProducerMember
-from rmq_spark.client.instance.heartbeats import Heartbeats
+from rmq_spark.client.instance.callbacks import RegisteredConsumer, RegisteredProducer
+from rmq_spark.client.instance.heartbeats import HeartbeatSender
 from rmq_spark.client.instance.routes import Routes
-from rmq_spark.client.message import MessageExt, received
-from rmq_spark.client.transport.address_overrides import Detours
-from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS, Connection, parse_address
-from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, Connections, Credentials
+from rmq_spark.client.message import MessageExt, to_message
+from rmq_spark.client.transport.address_overrides import AddressOverrides
+from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS, RemotingConnection, parse_address
+from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, RemotingClient, Credentials
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -59,35 +59,35 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 
 
-# ---- BrokerRequests: requests that brokers make of a client, passed to the member that each is
+# ---- ClientRequestProcessor: requests that brokers make of a client, passed to the member that each is
 # for.
 
 _log = logging.getLogger(__name__)
 
-AT_ONCE_MAX: Final = 16
+CONCURRENT_REQUESTS_MAX: Final = 16
 _PRODUCER_GROUP: Final = "PGROUP"
 
 
-def _room() -> Mapping[bool, threading.Semaphore]:
+def _new_slots() -> Mapping[bool, threading.Semaphore]:
     """Return the slots of resets (True), and of all else."""
-    return {is_reset: threading.Semaphore(AT_ONCE_MAX) for is_reset in (False, True)}
+    return {is_reset: threading.Semaphore(CONCURRENT_REQUESTS_MAX) for is_reset in (False, True)}
 
 
-class NotForUs(ClientError):
+class UnknownMember(ClientError):
     """A broker asks for a member that is not in this client."""
 
     def __str__(self) -> str:
         return f"there is no {self.args[0]} in this client"
 
 
-class BrokerRequests(ProcessBound):
+class ClientRequestProcessor(ForkAware):
     """Passes brokers' requests to the members of one client."""
 
     def __init__(
         self,
         client_id: Callable[[], str],
-        consumers: Mapping[str, ConsumerMember],
-        producers: Mapping[str, ProducerMember | None],
+        consumers: Mapping[str, RegisteredConsumer],
+        producers: Mapping[str, RegisteredProducer | None],
         max_body_bytes: int = PLAIN_BYTES_MAX,
     ) -> None:
         """Make a dispatcher; both mappings are by group, and may change at any time.
@@ -98,7 +98,7 @@ class BrokerRequests(ProcessBound):
         self._consumers = consumers
         self._producers = producers
         self._max_body_bytes = max_body_bytes
-        self._free = _room()
+        self._slots = _new_slots()
         self._handlers: Mapping[int, Callable[[str, RemotingCommand, Any], object]] = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction_state,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
@@ -106,25 +106,25 @@ class BrokerRequests(ProcessBound):
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
         }
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
-    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def __call__(self, connection: RemotingConnection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a request of a broker; return its answer, or None if that goes out later."""
         codec = exchange_of(request.code).request
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
             consumer = self._consumers.get(codec.decode(request.ext_fields).consumer_group)
             if consumer is not None:
-                consumer.rebalance_soon()
+                consumer.request_rebalance()
             return request.respond(ResponseCode.SUCCESS)
         handler = self._handlers.get(request.code)
         if handler is None or codec is None:
             remark = f" request type {request.code} not supported"
             return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         header = codec.decode(request.ext_fields)
-        free = self._free[request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
+        free = self._slots[request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
         if not free.acquire(blocking=False):
-            remark = f"the client is busy with {AT_ONCE_MAX} other requests"
-            return self._busy(connection, request, remark)
+            remark = f"the client is busy with {CONCURRENT_REQUESTS_MAX} other requests"
+            return self._busy_reply(connection, request, remark)
         thread = threading.Thread(
             target=self._handle,
             args=(connection, request, handler, header, free),
@@ -136,40 +136,40 @@ class BrokerRequests(ProcessBound):
         except RuntimeError as error:  # at a limit of threads
             free.release()
             remark = f"the client has no thread for it: {error}"
-            return self._busy(connection, request, remark)
+            return self._busy_reply(connection, request, remark)
         return None
 
-    def _busy(
-        self, connection: Connection, request: RemotingCommand, remark: str
+    def _busy_reply(
+        self, connection: RemotingConnection, request: RemotingCommand, remark: str
     ) -> RemotingCommand:
         if request.is_one_way:  # the broker will not hear of it
             _log.warning("%s: request %d was dropped: %s", connection.address, request.code, remark)
         return request.respond(ResponseCode.SYSTEM_BUSY, remark)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Free all slots: the requests that are under way are the parent's."""
-        self._free = _room()
+        self._slots = _new_slots()
 
     def _handle(
         self,
-        connection: Connection,
+        connection: RemotingConnection,
         request: RemotingCommand,
         handler: Callable[[str, RemotingCommand, Any], object],
         header: Any,
-        free: threading.Semaphore,
+        slots: threading.Semaphore,
     ) -> None:
         try:
             body = handler(connection.address, request, header)
             data = b"" if body is None else encode_body(body)
             answer = request.respond(ResponseCode.SUCCESS, body=data)
-        except NotForUs as error:
+        except UnknownMember as error:
             _log.info("%s: request %d: %s", connection.address, request.code, error)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         except BaseException as error:  # noqa: BLE001  # any error is answered, a listener's sys.exit too
             _log.exception("%s: request %d failed", connection.address, request.code)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         finally:
-            free.release()
+            slots.release()
         if not request.is_one_way:
             try:
                 connection.send(answer)
@@ -179,49 +179,49 @@ class BrokerRequests(ProcessBound):
     # ---- one method for each request: the body of the answer, or None
 
     def _check_transaction_state(self, address: str, request: RemotingCommand, header: Any) -> None:
-        message = self._message_in(request, header)
+        message = self._decode_message(request, header)
         group = message.properties.get(_PRODUCER_GROUP, "")
         producer = self._producers.get(group)
         if producer is None:
-            raise NotForUs(f"transactional producer of group {group!r}")
+            raise UnknownMember(f"transactional producer of group {group!r}")
         producer.check_transaction_state(address, message, header)
 
     def _reset_offsets(self, _: str, request: RemotingCommand, header: Any) -> None:
         from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # rarely needed
 
         offsets = decode_body(ResetOffsetBody, request.body).offset_table
-        self._consumer(header.group).reset_offsets(header.topic, offsets)
+        self._get_consumer(header.group).reset_offsets(header.topic, offsets)
 
     def _consume_status(self, _: str, __: RemotingCommand, header: Any) -> GetConsumerStatusBody:
         from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # rarely needed
 
-        status = self._consumer(header.group).consume_status(header.topic)
+        status = self._get_consumer(header.group).consume_status(header.topic)
         return GetConsumerStatusBody(message_queue_table=status)
 
     def _running_info(self, _: str, __: RemotingCommand, header: Any) -> object:
         self._check_client_id(header.client_id)
-        return self._consumer(header.consumer_group).running_info()
+        return self._get_consumer(header.consumer_group).running_info()
 
     def _consume_directly(self, _: str, request: RemotingCommand, header: Any) -> object:
         self._check_client_id(header.client_id)
-        message = self._message_in(request, header)
-        return self._consumer(header.consumer_group).consume_directly(
+        message = self._decode_message(request, header)
+        return self._get_consumer(header.consumer_group).consume_directly(
             message, header.broker_name or ""
         )
 
-    def _message_in(self, request: RemotingCommand, header: Any) -> MessageExt:
+    def _decode_message(self, request: RemotingCommand, header: Any) -> MessageExt:
         stored = decode_record(request.body)
         broker_name = header.broker_name or ""
-        return received(stored, broker_name, max_body_bytes=self._max_body_bytes)
+        return to_message(stored, broker_name, max_body_bytes=self._max_body_bytes)
 
     def _check_client_id(self, client_id: str | None) -> None:
         if client_id not in (None, self._client_id()):
-            raise NotForUs(f"client {client_id!r}")
+            raise UnknownMember(f"client {client_id!r}")
 
-    def _consumer(self, group: str) -> ConsumerMember:
+    def _get_consumer(self, group: str) -> RegisteredConsumer:
         consumer = self._consumers.get(group)
         if consumer is None:
-            raise NotForUs(f"consumer of group {group!r}")
+            raise UnknownMember(f"consumer of group {group!r}")
         return consumer
 
 
@@ -232,13 +232,13 @@ NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 SHUTDOWN_MS: Final = 2_000
 """Most milliseconds that `shutdown` takes, whatever is under way."""
 
-LAST_MS: Final = 500
+THREAD_JOIN_MS_MAX: Final = 500
 """Most milliseconds of these for which threads are waited for that have nothing more to do."""
 
-_ANY_ADDRESS: Final = "127.0.0.1"
+_LOOPBACK_ADDRESS: Final = "127.0.0.1"
 
 
-class ClientInstance(ProcessBound):
+class ClientInstance(ForkAware):
     """Connections, routes and heartbeats that producers and consumers share.
 
     A producer or consumer without an instance makes one of its own; pass one to have several share
@@ -312,42 +312,42 @@ class ClientInstance(ProcessBound):
             check_period_ms(name, number)
         check_range("max_body_bytes", max_body_bytes, 1, PLAIN_BYTES_LIMIT_MAX)
         _check_extensions(extensions)
-        self._consumers: dict[str, ConsumerMember] = {}
-        self._producers: dict[str, ProducerMember | None] = {}
+        self._consumers: dict[str, RegisteredConsumer] = {}
+        self._producers: dict[str, RegisteredProducer | None] = {}
         addresses = (
             name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
         )
         self.name_servers = NameServers(
-            addresses, self._ask_name_server, request_timeout_ms, Detours(broker_addresses)
+            addresses, self._request_name_server, request_timeout_ms, AddressOverrides(broker_addresses)
         )
         self.local_address = local_address(self.name_servers.addresses)
         self._given_client_id = client_id
-        self.client_id = self._own_client_id()
-        self.connections = Connections(
+        self.client_id = self._new_client_id()
+        self.connections = RemotingClient(
             credentials=credentials,
             tls=tls,
-            on_request=BrokerRequests(
+            on_request=ClientRequestProcessor(
                 lambda: self.client_id, self._consumers, self._producers, max_body_bytes
             ),
-            on_ready=self._broker_is_ready,
-            on_closed=self._connection_closed,
+            on_ready=self._on_broker_ready,
+            on_closed=self._on_connection_closed,
             extensions=extensions,
             reads_itself=reads_itself,
             connect_timeout_ms=connect_timeout_ms,
-            agree_timeout_ms=request_timeout_ms,
+            negotiation_timeout_ms=request_timeout_ms,
         )
         self.api = BrokerApi(self.connections, request_timeout_ms, max_body_bytes)
         self.routes = Routes(self.name_servers.route)
-        self._telling = Heartbeats(self.api, self._heartbeat_data)
+        self._heartbeat_sender = HeartbeatSender(self.api, self._heartbeat_data)
         self._lock = reentrant_mutex()
-        self._users = 0
+        self._user_count = 0
         self._is_shut_down = False
         self._route_interval_ms = route_interval_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._refreshing: Periodic | None = None
-        self._heartbeats: Periodic | None = None
-        self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
-        ProcessBound.__init__(self)
+        self._route_thread: PeriodicThread | None = None
+        self._heartbeat_thread: PeriodicThread | None = None
+        self._safe_stop = SafeStop("rocketpoll client ends", self._stop_now, SHUTDOWN_MS / 1000)
+        ForkAware.__init__(self)
 
     @property
     def lasting_id(self) -> str:
@@ -357,13 +357,13 @@ class ClientInstance(ProcessBound):
         """
         return self._given_client_id or f"{self.local_address}@DEFAULT"
 
-    def _own_client_id(self) -> str:
+    def _new_client_id(self) -> str:
         return self._given_client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
 
-    def _id_of_child(self) -> str:
+    def _child_client_id(self) -> str:
         """Return an id for a forked process: brokers would take two of one id for one client."""
         if self._given_client_id is None:
-            return self._own_client_id()
+            return self._new_client_id()
         process = f"@{os.getpid()}"
         given = self._given_client_id.encode()[: CLIENT_ID_BYTES_MAX - len(process)]
         return given.decode(errors="ignore") + process
@@ -378,9 +378,9 @@ class ClientInstance(ProcessBound):
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive: for routes, heartbeats and connections."""
-        periodic = [each for each in (self._refreshing, self._heartbeats) if each is not None]
+        periodic = [each for each in (self._route_thread, self._heartbeat_thread) if each is not None]
         alive = sum(each.is_alive for each in periodic)
-        return alive + self._telling.thread_count + self.connections.thread_count
+        return alive + self._heartbeat_sender.thread_count + self.connections.thread_count
 
     def start(self) -> None:
         """Add a user; the first one starts the instance. Each `start` needs its `stop`.
@@ -394,9 +394,9 @@ class ClientInstance(ProcessBound):
                     "the instance has ended, with its last user or by shutdown(): make a new one, "
                     "or keep it in a with statement for those that come one after the other"
                 )
-            if self._heartbeats is None:
-                refreshing = Periodic("routes", self._route_interval_ms, self.routes.refresh_all)
-                heartbeats = Periodic("heartbeats", self._heartbeat_interval_ms, self.heartbeat)
+            if self._heartbeat_thread is None:
+                refreshing = PeriodicThread("routes", self._route_interval_ms, self.routes.refresh_all)
+                heartbeats = PeriodicThread("heartbeats", self._heartbeat_interval_ms, self.heartbeat)
                 try:
                     refreshing.start()
                     heartbeats.start()
@@ -404,53 +404,53 @@ class ClientInstance(ProcessBound):
                     refreshing.stop()
                     heartbeats.stop()
                     raise
-                self._refreshing, self._heartbeats = refreshing, heartbeats
-            self._users += 1
+                self._route_thread, self._heartbeat_thread = refreshing, heartbeats
+            self._user_count += 1
 
     def stop(self) -> None:
         """Remove a user; the last one ends the instance."""
         with self._lock:
-            self._users -= 1
-            is_last = self._users <= 0
+            self._user_count -= 1
+            is_last = self._user_count <= 0
         if is_last:
             self.shutdown()
 
     def shutdown(self) -> None:
         """Leave all groups and close all connections, for all users, within two seconds."""
         self._is_shut_down = True
-        self._ending.run()
+        self._safe_stop.run()
 
-    def _end(self) -> None:
+    def _stop_now(self) -> None:
         with self._lock:  # a `start` that is under way is waited for: its threads have to end, too
-            periodics = self._refreshing, self._heartbeats
+            periodics = self._route_thread, self._heartbeat_thread
         for periodic in periodics:
             if periodic is not None:
                 periodic.stop()
         producers, consumers = list(self._producers), dict(self._consumers)
         self._producers.clear()
         self._consumers.clear()
-        self._leave(producers, consumers)
+        self._unregister_groups(producers, consumers)
         for consumer in consumers.values():
-            consumer.end_threads()
-        self._telling.stop()
-        deadline = time.monotonic() + LAST_MS / 1000
-        self.connections.shutdown(LAST_MS)
-        self._telling.stop(max(0, int((deadline - time.monotonic()) * 1000)))
+            consumer.stop_threads()
+        self._heartbeat_sender.stop()
+        deadline = time.monotonic() + THREAD_JOIN_MS_MAX / 1000
+        self.connections.shutdown(THREAD_JOIN_MS_MAX)
+        self._heartbeat_sender.stop(max(0, int((deadline - time.monotonic()) * 1000)))
         for periodic in periodics:
             if periodic is not None:
                 periodic.join(max(0.0, deadline - time.monotonic()))
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
         self._lock = reentrant_mutex()
         # Who has started it, or entered its with statement, uses it here as well.
         members = len(self._producers) + len(self._consumers)
-        self._users = max(self._users - members, 0)
-        self._refreshing = self._heartbeats = None
+        self._user_count = max(self._user_count - members, 0)
+        self._route_thread = self._heartbeat_thread = None
         self._producers.clear()
         self._consumers.clear()
-        self.client_id = self._id_of_child()
-        self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
+        self.client_id = self._child_client_id()
+        self._safe_stop = SafeStop("rocketpoll client ends", self._stop_now, SHUTDOWN_MS / 1000)
 
     def __enter__(self) -> ClientInstance:
         self.start()
@@ -462,20 +462,20 @@ class ClientInstance(ProcessBound):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        stopping: Ending | None = None  # in a thread, which no signal interrupts: it counts once
+        stopping: SafeStop | None = None  # in a thread, which no signal interrupts: it counts once
         try:
-            stopping = self._new_stopping()
+            stopping = self._new_user_stop()
             stopping.run()
         except BaseException:  # Ctrl-C, perhaps before anything was done
-            (stopping or self._new_stopping()).run()
+            (stopping or self._new_user_stop()).run()
             raise
 
-    def _new_stopping(self) -> Ending:
-        return Ending("rocketpoll client is left", self.stop, SHUTDOWN_MS / 1000)
+    def _new_user_stop(self) -> SafeStop:
+        return SafeStop("rocketpoll client is left", self.stop, SHUTDOWN_MS / 1000)
 
     # ---- groups
 
-    def register_consumer(self, group: str, consumer: ConsumerMember) -> None:
+    def register_consumer(self, group: str, consumer: RegisteredConsumer) -> None:
         """Name a consumer in all heartbeats from now on, and pass requests of brokers to it.
 
         Raises:
@@ -493,9 +493,9 @@ class ClientInstance(ProcessBound):
     def unregister_consumer(self, group: str) -> None:
         """Leave a consumer group: the brokers have its other members share out the queues again."""
         if self._consumers.pop(group, None) is not None:
-            self._leave([], [group])
+            self._unregister_groups([], [group])
 
-    def register_producer(self, group: str, producer: ProducerMember | None = None) -> None:
+    def register_producer(self, group: str, producer: RegisteredProducer | None = None) -> None:
         """Name a producer group in all heartbeats from now on.
 
         Args:
@@ -520,19 +520,19 @@ class ClientInstance(ProcessBound):
             was_there = group in self._producers
             self._producers.pop(group, None)
         if was_there:
-            self._leave([group], [])
+            self._unregister_groups([group], [])
 
     def refresh_routes_soon(self) -> None:
         """Have all known routes asked for again, in another thread."""
-        if self._refreshing is not None:
-            self._refreshing.soon()
+        if self._route_thread is not None:
+            self._route_thread.wake()
 
     # ---- heartbeats
 
     def heartbeat_soon(self) -> None:
         """Have a heartbeat sent at once, in another thread."""
-        if self._heartbeats is not None:
-            self._heartbeats.soon()
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.wake()
 
     def heartbeat(self) -> None:
         """Tell all brokers now that this client lives, and the groups that it is in.
@@ -541,12 +541,12 @@ class ClientInstance(ProcessBound):
         """
         data = self._heartbeat_data()
         if data.consumer_data_set or data.producer_data_set:
-            self._telling.tell(self.routes.addresses(masters_only=not data.consumer_data_set))
+            self._heartbeat_sender.send(self.routes.addresses(masters_only=not data.consumer_data_set))
 
     @property
     def broker_versions(self) -> Mapping[str, int]:
         """The version that each broker answered the last heartbeat with, by address."""
-        return self._telling.versions
+        return self._heartbeat_sender.versions
 
     def _heartbeat_data(self) -> HeartbeatData:
         with self._lock:
@@ -559,25 +559,25 @@ class ClientInstance(ProcessBound):
 
     # ---- within
 
-    def _ask_name_server(
+    def _request_name_server(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
         return self.connections.request(address, command, timeout_ms, is_broker=False)
 
-    def _broker_is_ready(self, address: str) -> None:
+    def _on_broker_ready(self, address: str) -> None:
         if not self._is_shut_down and (self._consumers or self._producers):
-            self._telling.tell_again(address)
+            self._heartbeat_sender.resend(address)
 
-    def _connection_closed(self, address: str) -> None:
+    def _on_connection_closed(self, address: str) -> None:
         """Send a heartbeat soon: a broker forgets a client whose connection ends."""
-        self._telling.forgotten_by(address)
+        self._heartbeat_sender.on_connection_closed(address)
         for consumer in list(self._consumers.values()):
-            consumer.connection_ended(address)
+            consumer.on_connection_closed(address)
         if not self._is_shut_down and (self._consumers or self._producers):
             self.heartbeat_soon()
 
-    def _leave(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
-        self._telling.leave(self.connections.agreed_addresses(), producers, consumers)
+    def _unregister_groups(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
+        self._heartbeat_sender.unregister(self.connections.connected_addresses(), producers, consumers)
 
 
 def _check_extensions(found: Iterable[Extension]) -> None:
@@ -598,4 +598,4 @@ def local_address(peers: Iterable[str]) -> str:
                 return str(probe.getsockname()[0]).partition("%")[0]
         except (OSError, ClientError):  # noqa: PERF203  # another peer may be reachable
             continue
-    return _ANY_ADDRESS
+    return _LOOPBACK_ADDRESS

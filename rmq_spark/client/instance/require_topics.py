@@ -19,7 +19,7 @@ from rmq_spark.client.instance.routes import Routes
 from rmq_spark.wire.names import is_system_topic
 
 
-class Instance(Protocol):
+class RouteSource(Protocol):
     """The part of a client that finding topics needs."""
 
     @property
@@ -31,19 +31,19 @@ class Instance(Protocol):
         """The routes of topics."""
 
 
-def find_topics(instance: Instance, topics: Iterable[str]) -> None:
+def require_topics(instance: RouteSource, topics: Iterable[str]) -> None:
     """Ask for the routes of topics, where they are not known.
 
     Raises:
         RouteNotFound: The name servers do not know one of them; a topic of a similar name is named.
         NoNameServer: None of them answers.
     """
-    with nearest_named(instance.name_servers):
-        instance.routes.find(topics)
+    with suggest_similar_topics(instance.name_servers):
+        instance.routes.require(topics)
 
 
 @contextmanager
-def nearest_named(name_servers: NameServers) -> Iterator[None]:
+def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
     """Enter a context in which a topic that is not there is told with the nearest that is.
 
     Raises:
@@ -54,13 +54,13 @@ def nearest_named(name_servers: NameServers) -> Iterator[None]:
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
-        near = get_close_matches(error.topic, _all_topics(name_servers), 1)
+        near = get_close_matches(error.topic, _user_topics(name_servers), 1)
         if not near:
             raise
         raise RouteNotFound(error.topic, f"{error.why} (did you mean {near[0]}?)") from error
 
 
-def _all_topics(name_servers: NameServers) -> list[str]:
+def _user_topics(name_servers: NameServers) -> list[str]:
     try:
         found = name_servers.admin.topics()
     except ClientError:  # the first error tells more

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.concurrency.locks import mutex, start_thread
-from rmq_spark.client.concurrency.parallel import for_each
+from rmq_spark.client.concurrency.parallel import parallel_map
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
-AT_ONCE_MAX: Final = 16
+ROUTE_THREADS_MAX: Final = 16
 """Most routes that one caller asks for at a time."""
 
 _DIGITS_MAX: Final = 10
@@ -63,27 +63,27 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
         for queue in queues
         if queue.perm & _WRITE and _has_master(brokers.get(queue.broker_name))
     }
-    publish = _ordered_queues(data.order_topic_conf) or list(writable.items())
+    publish = _parse_order_conf(data.order_topic_conf) or list(writable.items())
     return TopicRoute(
         topic,
-        _queues(topic, publish),
-        _queues(topic, [(q.broker_name, q.read_queue_nums) for q in queues if q.perm & _READ]),
+        _make_queues(topic, publish),
+        _make_queues(topic, [(q.broker_name, q.read_queue_nums) for q in queues if q.perm & _READ]),
         brokers,
     )
 
 
-class Routes(ProcessBound):
+class Routes(ForkAware):
     """The routes that one client knows. All methods may be called from any thread."""
 
-    def __init__(self, ask: Callable[[str], TopicRouteData]) -> None:
-        """Make an empty table; ``ask`` returns a name server's answer about a topic."""
-        self._ask = ask
+    def __init__(self, fetch: Callable[[str], TopicRouteData]) -> None:
+        """Make an empty table; ``fetch`` returns a name server's answer about a topic."""
+        self._fetch = fetch
         self._lock = mutex()
-        self._asking: dict[str, threading.Thread] = {}
+        self._refresh_threads: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
-        self._left: dict[str, set[str]] = {}  # by broker, the topics whose routes named it before
-        ProcessBound.__init__(self)
+        self._former_topics: dict[str, set[str]] = {}  # by broker, the topics whose routes named it before
+        ForkAware.__init__(self)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -104,7 +104,7 @@ class Routes(ProcessBound):
         """
         return self._table.get(topic) or self.refresh(topic)
 
-    def find(self, topics: Iterable[str]) -> None:
+    def require(self, topics: Iterable[str]) -> None:
         """Ask for the routes of several topics, if they are not known, up to 16 at a time.
 
         Raises:
@@ -149,7 +149,7 @@ class Routes(ProcessBound):
             raise TopicNotUsable(topic, "no broker lets it be read; let it be (perm 6)")
         return queues
 
-    def queues_to_send_to(
+    def sendable_queues(
         self, topic: str, default_topic: str, queue_nums: int
     ) -> tuple[MessageQueue, ...]:
         """Return `publish_queues`, or those that the topic will have when a send creates it.
@@ -164,9 +164,9 @@ class Routes(ProcessBound):
         except TopicNotUsable:
             raise
         except RouteNotFound:
-            return self._queues_to_be_made(topic, default_topic, queue_nums)
+            return self._future_queues(topic, default_topic, queue_nums)
 
-    def _queues_to_be_made(
+    def _future_queues(
         self, topic: str, default_topic: str, queue_nums: int
     ) -> tuple[MessageQueue, ...]:
         """Return the queues that a missing topic will have once a message was sent to one."""
@@ -181,7 +181,7 @@ class Routes(ProcessBound):
             counts[queue.broker_name] = min(counts.get(queue.broker_name, 0) + 1, queue_nums)
         if not counts:
             raise RouteNotFound(topic, "there is none, and no broker makes topics by itself")
-        return _queues(topic, list(counts.items()))
+        return _make_queues(topic, list(counts.items()))
 
     # ---- addresses
 
@@ -191,7 +191,7 @@ class Routes(ProcessBound):
         Raises:
             BrokerNotFound: No route leads to a broker of this name, or it has no master.
         """
-        address = self._broker(broker_name).broker_addrs.get(MASTER_ID)
+        address = self._get_broker(broker_name).broker_addrs.get(MASTER_ID)
         if address is None:
             raise BrokerNotFound(broker_name, "it has no master at the moment")
         return address
@@ -202,7 +202,7 @@ class Routes(ProcessBound):
         Raises:
             BrokerNotFound: No route leads to a broker of this name.
         """
-        addresses = self._broker(broker_name).broker_addrs
+        addresses = self._get_broker(broker_name).broker_addrs
         for number in (broker_id, MASTER_ID, *sorted(addresses)):
             if number in addresses:
                 return addresses[number]
@@ -230,12 +230,12 @@ class Routes(ProcessBound):
             RouteNotFound: The name servers know no such topic. The route known before is kept.
             NoNameServer: None of them answers. The route known before is kept.
         """
-        found = topic_route(topic, self._ask(topic))
+        found = topic_route(topic, self._fetch(topic))
         with self._lock:
             before = self._table.get(topic)
             for name in before.brokers.keys() - found.brokers.keys() if before else ():
-                self._left.setdefault(name, set()).add(topic)
-            others = {each for name in found.brokers for each in self._left.pop(name, ())}
+                self._former_topics.setdefault(name, set()).add(topic)
+            others = {each for name in found.brokers for each in self._former_topics.pop(name, ())}
             # The newest comes last, as its addresses count: those of a deleted topic grow old.
             table = {name: route for name, route in self._table.items() if name != topic}
             table[topic] = found
@@ -253,8 +253,8 @@ class Routes(ProcessBound):
         Return each one's route, or the error of `refresh`. When no name server answers, the topics
         that are left are not asked for.
         """
-        return for_each(
-            topics, self.refresh, most=AT_ONCE_MAX, name="asks for routes", last=(NoNameServer,)
+        return parallel_map(
+            topics, self.refresh, threads_max=ROUTE_THREADS_MAX, name="asks for routes", stop_on=(NoNameServer,)
         )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
@@ -264,31 +264,31 @@ class Routes(ProcessBound):
         come here itself, as a logging handler may send: it does not wait.
         """
         with self._lock:
-            asking = self._asking.get(topic)
+            asking = self._refresh_threads.get(topic)
             is_new = asking is None or not asking.is_alive()
             if asking is None or is_new:
                 asking = threading.Thread(
-                    target=self._refresh_aside, args=(topic,), name="rocketpoll-route", daemon=True
+                    target=self._refresh_in_thread, args=(topic,), name="rocketpoll-route", daemon=True
                 )
                 try:
                     start_thread(asking)
                 except ThreadNotStarted as error:
                     failure: ThreadNotStarted | None = error
                 else:
-                    failure, self._asking[topic] = None, asking
+                    failure, self._refresh_threads[topic] = None, asking
         if is_new and failure is not None:
             _log.debug("the route of %s stays as it is: %s", topic, failure)
         elif asking is not threading.current_thread():
             asking.join(seconds)
 
-    def _refresh_aside(self, topic: str) -> None:
+    def _refresh_in_thread(self, topic: str) -> None:
         try:
             self.refresh(topic)
         except ClientError as error:
             _log.debug("the route of %s stays as it is: %s", topic, error)
         finally:
             with self._lock:
-                self._asking.pop(topic, None)
+                self._refresh_threads.pop(topic, None)
 
     def refresh_all(self) -> None:
         """Ask again for the route of every known topic; keep those that cannot be found out now."""
@@ -301,17 +301,17 @@ class Routes(ProcessBound):
             elif isinstance(outcome, Exception):
                 raise outcome
 
-    def forget(self, topic: str) -> None:
+    def discard(self, topic: str) -> None:
         """Forget the route of a deleted topic, until somebody needs it."""
         with self._lock:
             self._table.pop(topic, None)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = mutex()
-        self._asking = {}  # whoever asked is a thread of the parent
+        self._refresh_threads = {}  # whoever asked is a thread of the parent
 
-    def _broker(self, broker_name: str) -> BrokerData:
+    def _get_broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)
         if broker is None:
             raise BrokerNotFound(broker_name)
@@ -322,7 +322,7 @@ def _has_master(broker: BrokerData | None) -> bool:
     return broker is not None and MASTER_ID in broker.broker_addrs
 
 
-def _queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:
+def _make_queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:
     if sum(count for _, count in counts) > QUEUES_MAX:
         raise TopicNotUsable(
             topic, f"its route claims over {QUEUES_MAX} queues; ask its name server"
@@ -332,7 +332,7 @@ def _queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ..
     )
 
 
-def _ordered_queues(text: str | None) -> list[tuple[str, int]]:
+def _parse_order_conf(text: str | None) -> list[tuple[str, int]]:
     """Return the brokers and numbers of queues in ``broker-a:4;broker-b:4``."""
     found = []
     for part in (text or "").split(";"):

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from rmq_spark.client.api.responses import sent
-from rmq_spark.client.concurrency.locks import SIGNALS_SECONDS, mutex, start_thread
-from rmq_spark.client.concurrency.scheduler import ScheduledTasks
+from rmq_spark.client.api.responses import send_result
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread
+from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -31,19 +31,19 @@ from rmq_spark.client.errors import (
     SendFailed,
     TooManyPending,
 )
-from rmq_spark.client.producer.prepared_message import Outgoing
-from rmq_spark.client.producer.topic_sender import TopicSender, may_be_elsewhere
+from rmq_spark.client.producer.prepared_message import PreparedMessage
+from rmq_spark.client.producer.topic_sender import TopicSender, is_route_stale
 from rmq_spark.client.results import SendResult
-from rmq_spark.client.transport.frame_writer import Soon
-from rmq_spark.client.transport.pending_requests import OwnFuture, Waiter
+from rmq_spark.client.transport.frame_writer import CallSoon
+from rmq_spark.client.transport.pending_requests import ForkSafeFuture, PendingRequest
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- PendingSends: limits the sends that wait for their answers, and the bytes of their bodies.
+# ---- SendPermits: limits the sends that wait for their answers, and the bytes of their bodies.
 
 
-class PendingSends:
+class SendPermits:
     """The room for sends that wait. All methods may be called from any thread."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
@@ -52,17 +52,17 @@ class PendingSends:
         self.bytes = 0
         self._sizes: dict[object, int] = {}  # by the future of each send
         self._mutex = mutex()
-        self._line: deque[threading.Condition] = deque()  # of those who wait, one for each
+        self._wait_queue: deque[threading.Condition] = deque()  # of those who wait, one for each
 
     @property
     def count(self) -> int:
         """Number of sends that have room."""
         return len(self._sizes)
 
-    def enter(self, future: object, size: int, seconds: float) -> bool:
+    def acquire(self, future: object, size: int, seconds: float) -> bool:
         """Take room for a body of so many bytes; return False if there was none within the time."""
         with self._mutex:
-            has_room = not self._line and self._fits(size)
+            has_room = not self._wait_queue and self._fits(size)
             if not has_room and not self._wait(size, seconds):
                 return False
             self._sizes[future] = size
@@ -76,19 +76,19 @@ class PendingSends:
     def _wait(self, size: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         place = threading.Condition(self._mutex)
-        self._line.append(place)
+        self._wait_queue.append(place)
         try:
-            while self._line[0] is not place or not self._fits(size):
+            while self._wait_queue[0] is not place or not self._fits(size):
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
-                place.wait(min(remaining, SIGNALS_SECONDS))
+                place.wait(min(remaining, SIGNAL_CHECK_SECONDS))
             return True
         finally:
-            self._line.remove(place)
+            self._wait_queue.remove(place)
             self._wake_first()  # there may be room for it as well
 
-    def leave(self, future: object) -> None:
+    def release(self, future: object) -> None:
         """Give the room of a send back, if it has any."""
         with self._mutex:
             size = self._sizes.pop(future, None)
@@ -98,8 +98,8 @@ class PendingSends:
             self._wake_first()
 
     def _wake_first(self) -> None:
-        if self._line:
-            self._line[0].notify()  # nobody else: hundreds that wake cost more than their sends
+        if self._wait_queue:
+            self._wait_queue[0].notify()  # nobody else: hundreds that wake cost more than their sends
 
 
 # ---- SendFuture: the result of a send, for its caller; and the thread that runs its callbacks.
@@ -110,7 +110,7 @@ IDLE_SECONDS = 1.0
 """Seconds that the thread waits for more callbacks before it ends."""
 
 
-class SendOutcome(Protocol):
+class SendPromise(Protocol):
     """The part of a future that a send needs, to tell its result."""
 
     def cancelled(self) -> bool:
@@ -126,31 +126,31 @@ class SendOutcome(Protocol):
         """Take the error: the message is not known to be stored."""
 
 
-class Callbacks:
+class CallbackExecutor:
     """Runs callbacks one after the other, in a thread that is there while there are some."""
 
-    def __init__(self, name: str, waiting_max: int) -> None:
-        """Make it; with ``waiting_max`` callbacks that wait, senders have to wait as well."""
+    def __init__(self, name: str, pending_max: int) -> None:
+        """Make it; with ``pending_max`` callbacks that wait, senders have to wait as well."""
         self._name = name
-        self._waiting_max = waiting_max
-        self._is_of_parent = False
-        self._begin()
+        self._pending_max = pending_max
+        self._is_parents = False
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._mutex = mutex()
-        self._has_come = threading.Condition(self._mutex)
+        self._has_calls = threading.Condition(self._mutex)
         self._has_room = threading.Condition(self._mutex)
         self._calls: deque[Callable[[], object]] = deque()
         self._has_thread = False
-        self._runs_in: int | None = None
+        self._thread_id: int | None = None
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Run none of the parent's callbacks; its thread ends, should a callback have forked."""
-        self._is_of_parent = True
-        self._begin()
+        self._is_parents = True
+        self._reset()
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Number of callbacks that wait."""
         return len(self._calls)
 
@@ -162,7 +162,7 @@ class Callbacks:
     @property
     def has_room(self) -> bool:
         """True if who sends now need not wait for callbacks."""
-        return len(self._calls) < self._waiting_max or self._runs_in == threading.get_ident()
+        return len(self._calls) < self._pending_max or self._thread_id == threading.get_ident()
 
     def wait_for_room(self, seconds: float) -> bool:
         """Wait until fewer callbacks wait; return False if there are still too many."""
@@ -174,15 +174,15 @@ class Callbacks:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
-                self._has_room.wait(min(remaining, SIGNALS_SECONDS))
+                self._has_room.wait(min(remaining, SIGNAL_CHECK_SECONDS))
         return True
 
-    def call(self, action: Callable[[], object]) -> None:
+    def submit(self, action: Callable[[], object]) -> None:
         """Have a callback run soon, after those that came before."""
         with self._mutex:
             self._calls.append(action)
             if self._has_thread:
-                self._has_come.notify()
+                self._has_calls.notify()
                 return
             self._has_thread = True
         try:
@@ -191,26 +191,26 @@ class Callbacks:
             self._run()
 
     def _run(self) -> None:
-        self._runs_in = threading.get_ident()
-        while not self._is_of_parent and (action := self._next()) is not None:
-            _run(action)
+        self._thread_id = threading.get_ident()
+        while not self._is_parents and (action := self._next()) is not None:
+            _run_callback(action)
 
     def _next(self) -> Callable[[], object] | None:
         with self._mutex:
             if not self._calls:
-                self._has_come.wait(IDLE_SECONDS)
+                self._has_calls.wait(IDLE_SECONDS)
             if self._calls:
                 self._has_room.notify()
                 return self._calls.popleft()
             self._has_thread = False
-            self._runs_in = None
+            self._thread_id = None
             return None
 
 
-class SendFuture(OwnFuture[SendResult]):
+class SendFuture(ForkSafeFuture[SendResult]):
     """A future whose callbacks run in a thread of the producer."""
 
-    def __init__(self, callbacks: Callbacks) -> None:
+    def __init__(self, callbacks: CallbackExecutor) -> None:
         super().__init__()
         self._callbacks = callbacks
 
@@ -222,7 +222,7 @@ class SendFuture(OwnFuture[SendResult]):
         if self.done():
             super().add_done_callback(fn)
         else:
-            super().add_done_callback(lambda future: self._callbacks.call(lambda: fn(future)))
+            super().add_done_callback(lambda future: self._callbacks.submit(lambda: fn(future)))
 
     if not TYPE_CHECKING:  # for type checkers it is no awaitable, so that they refuse as well
 
@@ -235,14 +235,14 @@ class SendFuture(OwnFuture[SendResult]):
             )
 
 
-def _run(callback: Callable[[], object]) -> None:
+def _run_callback(callback: Callable[[], object]) -> None:
     try:
         callback()
     except BaseException:  # noqa: BLE001  # whatever it raises, sys.exit as well, harms no other
         _log.exception("a callback of a send failed")
 
 
-def forget_frames(error: BaseException) -> None:
+def clear_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of an error and its causes, and with them all that their frames hold."""
     found: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -257,10 +257,10 @@ def forget_frames(error: BaseException) -> None:
 RETRY_MS_MIN: Final = 50
 """Least milliseconds for a try; with less, it would be given up while the broker stores."""
 
-_AGAIN_THREADS: Final = 4
+_RETRY_THREADS_MAX: Final = 4
 
 
-class AsyncSends:
+class AsyncSender:
     """The sends of one producer that are under way. All methods may be called from any thread."""
 
     def __init__(
@@ -275,34 +275,34 @@ class AsyncSends:
         self.retries = retries
         self._pending_max = pending_max
         self._pending_bytes_max = pending_bytes_max
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
-        self.pending = PendingSends(self._pending_max, self._pending_bytes_max)
-        self._callbacks = Callbacks("rocketpoll callbacks", self._pending_max)
-        self._again = ScheduledTasks("rocketpoll sends again", _AGAIN_THREADS)
+    def _reset(self) -> None:
+        self.permits = SendPermits(self._pending_max, self._pending_bytes_max)
+        self._callbacks = CallbackExecutor("rocketpoll callbacks", self._pending_max)
+        self._retry_scheduler = ThreadScheduler("rocketpoll sends again", _RETRY_THREADS_MAX)
         self._mutex = mutex()
-        self._to_send_again: dict[_AsyncSend, None] = {}
+        self._retries: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:
         """Have failures tried again from now on; forget sends that waited in another process."""
-        self._begin()
+        self._reset()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Forget the parent's sends, which are answered there, as are their callbacks."""
-        self._callbacks.forked()
-        self._begin()
+        self._callbacks.after_fork()
+        self._reset()
 
     def stop(self) -> None:
         """Try nothing again from now on."""
-        self._again.stop(0)
+        self._retry_scheduler.stop(0)
         with self._mutex:
-            left, self._to_send_again = self._to_send_again, {}
+            left, self._retries = self._retries, {}
         for send in left:
-            send.ends()
+            send.fail_with_attempts()
 
-    def send(self, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int) -> SendFuture:
-        """Send a message and return the future of its result; to ``fixed``, if given, with one try.
+    def send(self, prepared: PreparedMessage, fixed: MessageQueue | None, timeout_ms: int) -> SendFuture:
+        """Send a message and return the future of its result; to ``to_binary``, if given, with one try.
 
         Raises:
             TooManyPending: Too much waits for answers, and no room was made within the time.
@@ -313,185 +313,185 @@ class AsyncSends:
             raise MessageRejected("send_async", needed, "reads_itself=True")
         deadline = time.monotonic() + timeout_ms / 1000
         if not self._callbacks.wait_for_room(timeout_ms / 1000):
-            raise TooManyPending(self.pending.count, self.pending.bytes, self._callbacks.waiting)
+            raise TooManyPending(self.permits.count, self.permits.bytes, self._callbacks.pending_count)
         future = SendFuture(self._callbacks)
         try:
-            if not self.pending.enter(future, len(prepared.body), deadline - time.monotonic()):
-                raise TooManyPending(self.pending.count, self.pending.bytes)  # noqa: TRY301
+            if not self.permits.acquire(future, len(prepared.body), deadline - time.monotonic()):
+                raise TooManyPending(self.permits.count, self.permits.bytes)  # noqa: TRY301
             _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
         except BaseException:  # Ctrl-C, for example: nobody gets the future
-            self.pending.leave(future)
+            self.permits.release(future)
             raise
         return future
 
-    def begin(
+    def send_nonblocking(
         self,
-        prepared: Outgoing,
+        prepared: PreparedMessage,
         fixed: MessageQueue | None,
         timeout_ms: int,
-        outcome: SendOutcome,
-        soon: Soon,
+        promise: SendPromise,
+        call_soon: CallSoon,
     ) -> bool:
         """Send a message without waiting for anybody; return False if there is no room for it.
 
-        It is written when ``soon`` calls what it is given, with all that gather until then. Where a
+        It is written when ``call_soon`` calls what it is given, with all that gather until then. Where a
         route has to be asked for, or a broker to be connected, a thread does so, and writes.
         """
         try:
-            if not self.pending.enter(outcome, len(prepared.body), 0):
+            if not self.permits.acquire(promise, len(prepared.body), 0):
                 return False
-            _AsyncSend(self, prepared, fixed, timeout_ms, outcome).begin(soon)
+            _AsyncSend(self, prepared, fixed, timeout_ms, promise).start_nonblocking(call_soon)
         except BaseException:
-            self.pending.leave(outcome)
+            self.permits.release(promise)
             raise
         return True
 
     @property
     def thread_count(self) -> int:
         """Number of threads for callbacks and for what is sent again."""
-        return self._callbacks.thread_count + self._again.thread_count
+        return self._callbacks.thread_count + self._retry_scheduler.thread_count
 
-    def try_again(self, send: _AsyncSend) -> bool:
+    def schedule_retry(self, send: _AsyncSend) -> bool:
         """Have a send tried again soon; return False if no thread can do that."""
         with self._mutex:
-            self._to_send_again[send] = None
-        task = self._again.schedule(lambda: self._try_again(send))
+            self._retries[send] = None
+        task = self._retry_scheduler.schedule(lambda: self._retry(send))
         # A cancelled task has run already, or never will: there is no thread, or this has stopped.
         # Taking the send out tells which.
-        may_be_left = task.is_cancelled or not self._again.thread_count
-        return not (may_be_left and self._is_taken(send))
+        may_be_left = task.is_cancelled or not self._retry_scheduler.thread_count
+        return not (may_be_left and self._claim(send))
 
-    def _try_again(self, send: _AsyncSend) -> None:
-        if self._is_taken(send):
+    def _retry(self, send: _AsyncSend) -> None:
+        if self._claim(send):
             send.attempt()
 
-    def _is_taken(self, send: _AsyncSend) -> bool:
+    def _claim(self, send: _AsyncSend) -> bool:
         with self._mutex:
-            return self._to_send_again.pop(send, send) is None
+            return self._retries.pop(send, send) is None
 
 
-class _AsyncSend(Waiter):
+class _AsyncSend(PendingRequest):
     """One send, which waits for the answers to its tries."""
 
     def __init__(
         self,
-        sends: AsyncSends,
-        prepared: Outgoing,
-        fixed: MessageQueue | None,
+        sender: AsyncSender,
+        prepared: PreparedMessage,
+        fixed_queue: MessageQueue | None,
         timeout_ms: int,
-        future: SendOutcome,
+        future: SendPromise,
     ) -> None:
         super().__init__(RequestCode.SEND_MESSAGE_V2, timeout_ms, time.monotonic())
         self.future = future
-        self._sends = sends
+        self._async_sender = sender
         self._prepared = prepared
-        self._fixed = fixed
-        self._tries: list[ClientError] = []
-        self._failed: str | None = None
-        self._chosen: MessageQueue | None = None  # the queue of a try that waits for a thread
+        self._fixed_queue = fixed_queue
+        self._errors: list[ClientError] = []
+        self._failed_broker: str | None = None
+        self._selected_queue: MessageQueue | None = None  # the queue of a try that waits for a thread
         self._turn: int | None = None  # the turn of one whose queues are not known yet
 
-    def begin(self, soon: Soon) -> None:
-        """Send the message without waiting, written by ``soon`` in this thread, or by others."""
-        self.soon = soon
+    def start_nonblocking(self, call_soon: CallSoon) -> None:
+        """Send the message without waiting, written by ``call_soon`` in this thread, or by others."""
+        self.call_soon = call_soon
         self.attempt(may_wait=False)
 
     def attempt(self, *, may_wait: bool = True) -> None:
         """Send the message, to a queue that has not failed; or have a thread do so, if it waits."""
         if self.future.cancelled():
-            self._leave()
+            self._release()
             self.future.set_running_or_notify_cancel()
             return
         try:
             address = None if may_wait else self._ready_address()
             if may_wait or address is not None:
-                self._ask(address)
+                self._send(address)
                 return
         except Exception as error:  # noqa: BLE001  # any error must reach the future
-            self.failed(error)
+            self.on_error(error)
             return
-        self.soon = None  # of this thread alone: other tries are made by others
-        if not self._sends.try_again(self):
-            self._ends_with(ClientShutDown("no thread can be started that connects"))
+        self.call_soon = None  # of this thread alone: other tries are made by others
+        if not self._async_sender.schedule_retry(self):
+            self._fail(ClientShutDown("no thread can be started that connects"))
 
     def _ready_address(self) -> str | None:
         """Choose the queue, and return its broker's address; None if that has to be waited for."""
-        sender = self._sends.sender
+        sender = self._async_sender.sender
         queues = sender.known_queues(self._prepared.topic)
         if not queues:
-            self._turn = sender.choice.next_turn()  # the caller's, not that of the thread
+            self._turn = sender.queue_selector.next_turn()  # the caller's, not that of the thread
             return None
-        if self._chosen is None:
-            self._chosen = self._fixed or sender.choice.choose(queues, self._failed)
+        if self._selected_queue is None:
+            self._selected_queue = self._fixed_queue or sender.queue_selector.select(queues, self._failed_broker)
         try:
-            address = sender.instance.routes.master_address(self._chosen.broker_name)
+            address = sender.instance.routes.master_address(self._selected_queue.broker_name)
         except BrokerNotFound:
             return None  # the thread finds that out as well, and says so
         return address if sender.instance.connections.is_ready(address) else None
 
-    def _ask(self, ready_address: str | None) -> None:
-        sender, prepared = self._sends.sender, self._prepared
-        chosen, self._chosen = self._chosen or self._fixed, None
+    def _send(self, ready_address: str | None) -> None:
+        sender, prepared = self._async_sender.sender, self._prepared
+        chosen, self._selected_queue = self._selected_queue or self._fixed_queue, None
         if chosen is None:
             queues, (turn, self._turn) = sender.publish_queues(prepared.topic), (self._turn, None)
-            chosen = sender.choice.choose(queues, self._failed, turn)
-        self._failed = chosen.broker_name  # the queue to avoid, should this try fail
-        self.asked_at = time.monotonic()
+            chosen = sender.queue_selector.select(queues, self._failed_broker, turn)
+        self._failed_broker = chosen.broker_name  # the queue to avoid, should this try fail
+        self.started_at = time.monotonic()
         self._header = prepared.header(chosen)
         if ready_address is None:
             self._address = sender.instance.routes.master_address(chosen.broker_name)
-            sender.instance.connections.reach(self._address, self._connect_ms())
+            sender.instance.connections.connect(self._address, self._connect_timeout_ms())
         else:
             self._address = ready_address
-        sender.instance.api.send_to(self, self._address, self._header, prepared.body)
+        sender.instance.api.submit_send(self, self._address, self._header, prepared.body)
 
-    def _connect_ms(self) -> int:
+    def _connect_timeout_ms(self) -> int:
         """Return the milliseconds that connecting may take: other brokers have their share."""
-        tries_left = 0 if self._fixed else self._sends.retries - len(self._tries)
-        return max(int((self.deadline - self.asked_at) * 1000), 1) // (max(tries_left, 0) + 1)
+        tries_left = 0 if self._fixed_queue else self._async_sender.retries - len(self._errors)
+        return max(int((self.deadline - self.started_at) * 1000), 1) // (max(tries_left, 0) + 1)
 
-    def answered(self, command: RemotingCommand) -> None:
+    def on_response(self, command: RemotingCommand) -> None:
         """Resolve the future: the message is stored, or refused."""
-        result = sent(
+        result = send_result(
             self._address, self.request_code, command, self._header, self._prepared.message_id
         )
-        self._sends.sender.choice.sent(
-            self._header.broker_name or "", (time.monotonic() - self.asked_at) * 1000
+        self._async_sender.sender.queue_selector.record_latency(
+            self._header.broker_name or "", (time.monotonic() - self.started_at) * 1000
         )
-        self._leave()
+        self._release()
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(result)
 
-    def failed(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         """Have the send tried again, or let the future fail."""
         if isinstance(error, ClientError):
-            forget_frames(error)  # a future that is kept would keep the message alive
-        if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed is None:
-            self._tries.append(error)
-            if self._failed is not None:
-                self._sends.sender.choice.failed(self._failed)
-            self.soon = None  # it is another thread that tries again
+            clear_tracebacks(error)  # a future that is kept would keep the message alive
+        if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed_queue is None:
+            self._errors.append(error)
+            if self._failed_broker is not None:
+                self._async_sender.sender.queue_selector.record_failure(self._failed_broker)
+            self.call_soon = None  # it is another thread that tries again
             is_over = time.monotonic() + RETRY_MS_MIN / 1000 >= self.deadline
-            if is_over or len(self._tries) > self._sends.retries or not self._sends.try_again(self):
-                self.ends()
+            if is_over or len(self._errors) > self._async_sender.retries or not self._async_sender.schedule_retry(self):
+                self.fail_with_attempts()
         else:
-            if may_be_elsewhere(error):
-                self._sends.sender.instance.refresh_routes_soon()
-            self._ends_with(error)
+            if is_route_stale(error):
+                self._async_sender.sender.instance.refresh_routes_soon()
+            self._fail(error)
 
-    def ends(self) -> None:
+    def fail_with_attempts(self) -> None:
         """Let the future fail: the send is not tried again."""
-        if not self._tries:  # it has yet to be tried
-            self._ends_with(ClientShutDown("the producer was shut down before the first try"))
+        if not self._errors:  # it has yet to be tried
+            self._fail(ClientShutDown("the producer was shut down before the first try"))
             return
-        error = SendFailed(self._prepared.topic, self._tries)
-        error.__cause__ = self._tries[-1]
-        self._ends_with(error)
+        error = SendFailed(self._prepared.topic, self._errors)
+        error.__cause__ = self._errors[-1]
+        self._fail(error)
 
-    def _ends_with(self, error: Exception) -> None:
-        self.when_released(self._leave)  # a request that is being written takes memory still
+    def _fail(self, error: Exception) -> None:
+        self.cancel_write(self._release)  # a request that is being written takes memory still
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
-    def _leave(self) -> None:
-        self._sends.pending.leave(self.future)
+    def _release(self) -> None:
+        self._async_sender.permits.release(self.future)

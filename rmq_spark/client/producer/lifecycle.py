@@ -10,23 +10,23 @@ producer sends is not known here.
 
 from __future__ import annotations
 
-from rmq_spark.client.concurrency.lifecycle import Beginning, Ending
+from rmq_spark.client.concurrency.lifecycle import SafeStart, SafeStop
 from rmq_spark.client.concurrency.locks import reentrant_mutex
 from rmq_spark.client.errors import ClientShutDown
-from rmq_spark.client.instance.callbacks import ProducerMember
+from rmq_spark.client.instance.callbacks import RegisteredProducer
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
-from rmq_spark.client.producer.async_send import AsyncSends
+from rmq_spark.client.producer.async_send import AsyncSender
 
 
-class ProducerLife:
+class ProducerLifecycle:
     """The life of one producer. Methods may be called from any thread, and by signal handlers."""
 
     def __init__(
         self,
         group: str,
         instance: ClientInstance,
-        member: ProducerMember | None,
-        async_sends: AsyncSends,
+        member: RegisteredProducer | None,
+        async_sends: AsyncSender,
     ) -> None:
         """Take what starts and ends with the producer; ``member`` answers brokers."""
         self._group = group
@@ -34,25 +34,25 @@ class ProducerLife:
         self._member = member
         self._async_sends = async_sends
         self._is_running = False
-        self._has_to_start_again = False
-        self._changing = reentrant_mutex()
-        self._ending = self._new_ending()
-        self._leaving: Ending | None = None
+        self._restarts_after_fork = False
+        self._state_lock = reentrant_mutex()
+        self._safe_stop = self._new_safe_stop()
+        self._current_stop: SafeStop | None = None
 
-    def _new_ending(self) -> Ending:
-        return Ending(f"{self._group} ends", self._end, SHUTDOWN_MS / 1000)
+    def _new_safe_stop(self) -> SafeStop:
+        return SafeStop(f"{self._group} ends", self._stop, SHUTDOWN_MS / 1000)
 
     @property
     def is_running(self) -> bool:
         """True if the producer was started in this process, and it and its instance still run."""
         return self._is_running and not self._instance.is_shut_down
 
-    def check_runs(self) -> None:
+    def check_running(self) -> None:
         """Raise `ClientShutDown` unless the producer runs; start one that the parent has started.
 
         Its instance may have ended: that is the error of whatever is asked of it.
         """
-        if self._has_to_start_again:
+        if self._restarts_after_fork:
             self.start()
         if not self._is_running:
             raise ClientShutDown(
@@ -67,10 +67,10 @@ class ProducerLife:
             ClientShutDown: The instance was shut down.
         """
         if not self._is_running:
-            Beginning(f"{self._group} starts", self._start, self.shutdown).run()
+            SafeStart(f"{self._group} starts", self._start, self.shutdown).run()
 
     def _start(self) -> None:
-        with self._changing:
+        with self._state_lock:
             if self._is_running:
                 return
             self._instance.start()
@@ -80,28 +80,28 @@ class ProducerLife:
                 self._instance.stop()
                 raise
             self._async_sends.start()
-            self._ending = self._new_ending()
-            self._has_to_start_again = False
+            self._safe_stop = self._new_safe_stop()
+            self._restarts_after_fork = False
             self._is_running = True
 
     def shutdown(self) -> None:
         """End, within two seconds; again has no effect but to wait for the first."""
-        self._has_to_start_again = False
+        self._restarts_after_fork = False
         if self._is_running:
             # Noted first: who is interrupted behind this can ask again.
-            self._leaving = self._ending
+            self._current_stop = self._safe_stop
             self._is_running = False
-        if self._leaving is not None:
-            self._leaving.run()
+        if self._current_stop is not None:
+            self._current_stop.run()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         self._async_sends.stop()
         self._instance.unregister_producer(self._group)
         self._instance.stop()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Let a producer that was running start again when the child process first uses it."""
-        self._has_to_start_again |= self._is_running
+        self._restarts_after_fork |= self._is_running
         self._is_running = False
-        self._leaving = None
-        self._changing = reentrant_mutex()
+        self._current_stop = None
+        self._state_lock = reentrant_mutex()

@@ -22,7 +22,7 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX, Message
-from rmq_spark.client.producer.unique_ids import UniqueIds
+from rmq_spark.client.producer.unique_ids import UniqueIdGenerator
 from rmq_spark.errors import BodyError, CodecMissing, Verbatim, excerpt
 from rmq_spark.wire.compression import DEFAULT_LEVEL, LEVELS, PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -40,7 +40,7 @@ RECORD_OVERHEAD_BYTES: Final = 192
 BATCH_MESSAGES_MAX: Final = 4_000
 """Most messages of a batch: the response lists their ids in its header (262,144 bytes at most)."""
 
-_OF_A_BATCH: Final = "of a batch"
+_BATCH_SUFFIX: Final = "of a batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class SendRules:
         check_range("compress_level", self.compress_level, levels[0], levels[-1])
 
 
-class Outgoing(NamedTuple):
+class PreparedMessage(NamedTuple):
     """One request to send, complete but for the queue."""
 
     rules: SendRules
@@ -129,21 +129,21 @@ class Outgoing(NamedTuple):
         )
 
 
-def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) -> Outgoing:
+def prepare_message(message: Message, rules: SendRules, ids: UniqueIdGenerator, now_ms: int) -> PreparedMessage:
     """Return a message made ready to be sent.
 
     Raises:
         MessageRejected: No broker would accept the message.
     """
-    message = _checked(message, rules)
+    message = _check_message(message, rules)
     message_id = ids.next()
     body, sys_flag = message.body, 0
     if len(body) >= rules.compress_body_bytes:
-        compressed = _compressed(body, rules)
+        compressed = _compress(body, rules)
         if len(compressed) < len(body):  # else it might be over a broker's limit
             body = compressed
             sys_flag = MessageSysFlag.COMPRESSED.value | rules.compress_type.value
-    return Outgoing(
+    return PreparedMessage(
         rules,
         message.topic,
         body,
@@ -155,7 +155,7 @@ def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) ->
     )
 
 
-def _checked(message: Message, rules: SendRules) -> Message:
+def _check_message(message: Message, rules: SendRules) -> Message:
     """Return the message, with its body as bytes, or raise an error if no broker would accept it.
 
     A view may have items of other sizes, or gaps, and the memory below it may change before it is
@@ -169,7 +169,7 @@ def _checked(message: Message, rules: SendRules) -> Message:
     return message
 
 
-def _compressed(body: Buffer, rules: SendRules) -> bytes:
+def _compress(body: Buffer, rules: SendRules) -> bytes:
     try:
         return compress_body(body, rules.compress_type, rules.compress_level)
     except CodecMissing:
@@ -195,37 +195,37 @@ class BatchPart(NamedTuple):
         return RECORD_OVERHEAD_BYTES + len(self.message.topic) + len(self.message.body) + text_bytes
 
 
-def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -> list[BatchPart]:
+def prepare_batch(messages: Iterable[Message], rules: SendRules, ids: UniqueIdGenerator) -> list[BatchPart]:
     """Return messages made ready to be sent together.
 
     Raises:
         MessageRejected: No broker would accept one of them, or RocketMQ cannot take them together.
     """
     parts: list[BatchPart] = []
-    for message in (_checked(given, rules) for given in messages):
+    for message in (_check_message(given, rules) for given in messages):
         first = parts[0].message if parts else message
         if message.topic != first.topic:
-            raise MessageRejected("topic " + _OF_A_BATCH, f"all of {first.topic}", message.topic)
+            raise MessageRejected("topic " + _BATCH_SUFFIX, f"all of {first.topic}", message.topic)
         if message.wait_store_ok != first.wait_store_ok:
-            raise MessageRejected("wait_store_ok " + _OF_A_BATCH, "the same for all", "both")
+            raise MessageRejected("wait_store_ok " + _BATCH_SUFFIX, "the same for all", "both")
         if message.delay_level:
-            raise MessageRejected("delay_level " + _OF_A_BATCH, "0", message.delay_level)
+            raise MessageRejected("delay_level " + _BATCH_SUFFIX, "0", message.delay_level)
         if message.sharding_key != first.sharding_key:  # they are stored in one queue
             needed = f"{first.sharding_key!r} for all, or a batch for each"
-            raise MessageRejected("sharding_key " + _OF_A_BATCH, needed, repr(message.sharding_key))
-        check_topic_of_batch(message.topic)
+            raise MessageRejected("sharding_key " + _BATCH_SUFFIX, needed, repr(message.sharding_key))
+        check_batch_topic(message.topic)
         message_id = ids.next()
         parts.append(BatchPart(message, message_id, message.properties_text(message_id)))
     return parts
 
 
-def check_topic_of_batch(topic: str) -> None:
+def check_batch_topic(topic: str) -> None:
     """Raise an error if RocketMQ takes no batches for a topic."""
     if topic.startswith(RETRY_PREFIX):
-        raise MessageRejected("topic " + _OF_A_BATCH, "no retry topic", topic)
+        raise MessageRejected("topic " + _BATCH_SUFFIX, "no retry topic", topic)
 
 
-def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[BatchPart]]:
+def split_batches(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[BatchPart]]:
     """Yield the messages in as few batches as brokers take, in their order."""
     start = size = 0
     for at, part in enumerate(parts):
@@ -238,7 +238,7 @@ def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[Batch
         yield parts[start:]
 
 
-def batch_of(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> Outgoing:
+def encode_prepared_batch(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> PreparedMessage:
     """Return the request that sends these messages as one batch."""
     first = parts[0].message
     body = encode_batch(
@@ -246,10 +246,10 @@ def batch_of(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> Outgo
         for part in parts
     )
     ids = [part.message_id for part in parts]
-    return encoded_batch(first.topic, body, ids, rules, now_ms, wait_store_ok=first.wait_store_ok)
+    return wrap_encoded_batch(first.topic, body, ids, rules, now_ms, wait_store_ok=first.wait_store_ok)
 
 
-def encoded_batch(
+def wrap_encoded_batch(
     topic: str,
     body: Buffer,
     ids: Sequence[str],
@@ -257,10 +257,10 @@ def encoded_batch(
     now_ms: int,
     *,
     wait_store_ok: bool = True,
-) -> Outgoing:
+) -> PreparedMessage:
     """Return the request that sends messages which are encoded as a batch already."""
     wait = encode_properties({WAIT: "true" if wait_store_ok else "false"})
-    return Outgoing(
+    return PreparedMessage(
         rules=rules,
         topic=topic,
         body=body,
@@ -295,7 +295,7 @@ def check_bulk_settings(settings: Mapping[str, object]) -> None:
         raise wrong_kind("settings", f"some of {', '.join(_BULK_SETTINGS)}", name, "in_flight=8")
 
 
-def of_topic(name: str, queue: MessageQueue, topic: str) -> MessageQueue:
+def check_queue_of_topic(name: str, queue: MessageQueue, topic: str) -> MessageQueue:
     """Return a queue, or raise an error if it is of another topic."""
     check_queue(name, queue)
     if queue.topic != topic:

@@ -28,21 +28,21 @@ from rmq_spark.client.arguments import (
     check_time_ms,
     check_topic,
 )
-from rmq_spark.client.bodies.serializers import Serializer, chosen
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.bodies.serializers import Serializer, resolve_serializer
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.health import ProducerHealth
-from rmq_spark.client.instance.callbacks import ProducerMember
+from rmq_spark.client.instance.callbacks import RegisteredProducer
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.async_send import AsyncSends
-from rmq_spark.client.producer.lifecycle import ProducerLife
+from rmq_spark.client.producer.async_send import AsyncSender
+from rmq_spark.client.producer.lifecycle import ProducerLifecycle
 from rmq_spark.client.producer.prepared_message import (
-    Outgoing,
+    PreparedMessage,
     SendRules,
     check_bulk_settings,
     check_member,
 )
-from rmq_spark.client.producer.sync_send import Sends
+from rmq_spark.client.producer.sync_send import SyncSender
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
 from rmq_spark.wire.message_queue import MessageQueue
@@ -56,7 +56,7 @@ PENDING_MAX: Final = 10_000
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Producer(ProcessBound):
+class Producer(ForkAware):
     """Sends messages under the name of a producer group.
 
     Call `start` before the first send and `shutdown` after the last, or use the producer in a
@@ -112,7 +112,7 @@ class Producer(ProcessBound):
         pending_max: int = PENDING_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         serializer: str | Serializer | None = None,
-        member: ProducerMember | None = None,
+        member: RegisteredProducer | None = None,
     ) -> None:
         self.group = check_group(group)
         for name, number, least in (
@@ -139,39 +139,39 @@ class Producer(ProcessBound):
             self.instance,
             rules or SendRules(self.group),
             send_latency_fault_enable=send_latency_fault_enable,
-            serializer=chosen(serializer),
+            serializer=resolve_serializer(serializer),
         )
         self.send_timeout_ms = send_timeout_ms
-        self._sends = Sends(
+        self._sync_sender = SyncSender(
             self._sender,
             retries=retry_times_when_send_failed,
-            retries_not_ok=retry_another_broker_when_not_store_ok,
+            is_retried_when_not_ok=retry_another_broker_when_not_store_ok,
         )
-        self._async_sends = AsyncSends(
+        self._async_sender = AsyncSender(
             self._sender,
             retries=retry_times_when_send_async_failed,
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
         )
-        self._life = ProducerLife(self.group, self.instance, member, self._async_sends)
-        ProcessBound.__init__(self)
+        self._lifecycle = ProducerLifecycle(self.group, self.instance, member, self._async_sender)
+        ForkAware.__init__(self)
 
     # ---- its life
 
     @property
     def is_running(self) -> bool:
         """True if the producer was started in this process, and it and its instance still run."""
-        return self._life.is_running
+        return self._lifecycle.is_running
 
     def health(self) -> ProducerHealth:
         """Return the state of this producer right now, without asking or waiting for anybody."""
-        pending, connections = self._async_sends.pending, self.instance.connections
+        pending, connections = self._async_sender.permits, self.instance.connections
         return ProducerHealth(
             is_running=self.is_running,
             pending_sends=pending.count,
             pending_bytes=pending.bytes,
             unwritten_bytes=connections.unwritten_bytes,
-            threads=self._async_sends.thread_count,
+            threads=self._async_sender.thread_count,
             instance_threads=self.instance.thread_count,
             silent_brokers=connections.silent_addresses,
         )
@@ -183,7 +183,7 @@ class Producer(ProcessBound):
             MessageRejected: Another producer of the instance has the same group.
             ClientShutDown: The instance was shut down.
         """
-        self._life.start()
+        self._lifecycle.start()
 
     def shutdown(self) -> None:
         """Stop the producer, within two seconds. Calling it again has no effect.
@@ -191,13 +191,13 @@ class Producer(ProcessBound):
         Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance ends
         as well, that is, if nobody else uses it.
         """
-        self._life.shutdown()
+        self._lifecycle.shutdown()
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Let a producer that was running start again when the child process first uses it."""
-        self._life.forked()
-        self._sender.forked()
-        self._async_sends.forked()
+        self._lifecycle.after_fork()
+        self._sender.after_fork()
+        self._async_sender.after_fork()
 
     def __enter__(self) -> Producer:
         try:
@@ -251,23 +251,23 @@ class Producer(ProcessBound):
             SendFailed: All tries failed. The message may have been stored all the same.
             ClientError: The only try of a message with a given queue or a sharding key failed.
         """
-        sending = observing.sending((message,))
+        sending = observing.observe_send((message,))
         if sending is None:
             return self._send(message, queue, timeout_ms)
         with sending:
             result = self._send(sending.messages[0], queue, timeout_ms)
-            sending.sent((result,))
+            sending.on_results((result,))
         return result
 
     def _send(
         self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
     ) -> SendResult:
-        prepared = self._prepared(message)
+        prepared = self._prepare(message)
         timeout_ms = self._time(timeout_ms)
         fixed = self._sender.fixed_queue(message, queue)
         if fixed is not None:
-            return self._sends.send_once(prepared, fixed, timeout_ms)
-        return self._sends.send(prepared, timeout_ms)
+            return self._sync_sender.send_once(prepared, fixed, timeout_ms)
+        return self._sync_sender.send(prepared, timeout_ms)
 
     def send_async(
         self,
@@ -305,21 +305,21 @@ class Producer(ProcessBound):
                 does not exist.
             TooManyPending: Too many sends wait for responses, and no room was made within the time.
         """
-        sending = observing.sending((message,))
+        sending = observing.observe_send((message,))
         if sending is None:
             return self._send_async(message, queue, timeout_ms)
         with sending:
             future = self._send_async(sending.messages[0], queue, timeout_ms)
-            sending.ends_with(future)
+            sending.end_with_future(future)
         return future
 
     def _send_async(
         self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
     ) -> Future[SendResult]:
-        prepared = self._prepared(message)
+        prepared = self._prepare(message)
         timeout_ms = self._time(timeout_ms)
         fixed = self._sender.fixed_queue(message, queue)
-        return self._async_sends.send(prepared, fixed, timeout_ms)
+        return self._async_sender.send(prepared, fixed, timeout_ms)
 
     def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
         """Send a message without a response: nothing tells whether it was stored.
@@ -336,7 +336,7 @@ class Producer(ProcessBound):
             ConnectionClosed: The connection failed while the message was written.
             SendFailed: No broker that was tried can be reached.
         """
-        sending = observing.sending((message,))
+        sending = observing.observe_send((message,))
         if sending is None:
             self._send_one_way(message, queue)
             return
@@ -344,12 +344,12 @@ class Producer(ProcessBound):
             self._send_one_way(sending.messages[0], queue)
 
     def _send_one_way(self, message: Message, queue: MessageQueue | Selector | None) -> None:
-        prepared = self._prepared(message)
+        prepared = self._prepare(message)
         fixed = self._sender.fixed_queue(message, queue)
         if fixed is not None:
-            self._sends.send_one_way_once(prepared, fixed, self.send_timeout_ms)
+            self._sync_sender.send_one_way_once(prepared, fixed, self.send_timeout_ms)
         else:
-            self._sends.send_one_way(prepared, self.send_timeout_ms)
+            self._sync_sender.send_one_way(prepared, self.send_timeout_ms)
 
     def send_batch(
         self, messages: Iterable[Message], timeout_ms: int | None = None
@@ -373,18 +373,18 @@ class Producer(ProcessBound):
             PartlySent: A request failed after others had succeeded.
             SendFailed, BrokerRefused: The first request failed.
         """
-        self._life.check_runs()
+        self._lifecycle.check_running()
         timeout_ms = self._time(timeout_ms)
         check_kind(
             "messages", messages, Iterable, "several messages", "[Message('orders', b'body')]"
         )
         messages = list(messages)
-        sending = observing.sending(messages)
+        sending = observing.observe_send(messages)
         if sending is None:
-            return self._sends.send_batch(messages, timeout_ms)
+            return self._sync_sender.send_batch(messages, timeout_ms)
         with sending:
-            results = self._sends.send_batch(sending.messages, timeout_ms)
-            sending.sent(results)
+            results = self._sync_sender.send_batch(sending.messages, timeout_ms)
+            sending.on_results(results)
         return results
 
     def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
@@ -446,17 +446,17 @@ class Producer(ProcessBound):
         """
         from rmq_spark.client.producer.tables import arrow_sends  # noqa: PLC0415  # brings pyarrow
 
-        self._life.check_runs()
+        self._lifecycle.check_running()
         check_bulk_settings(settings)
         return arrow_sends.send_batches(
-            self._sender, self._sends.retries, batches, topic, **settings
+            self._sender, self._sync_sender.retries, batches, topic, **settings
         )
 
     # ---- within
 
-    def _prepared(self, message: Message) -> Outgoing:
-        self._life.check_runs()
-        return self._sender.prepared(message)
+    def _prepare(self, message: Message) -> PreparedMessage:
+        self._lifecycle.check_running()
+        return self._sender.prepare(message)
 
     def _time(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
@@ -480,6 +480,6 @@ class Producer(ProcessBound):
         return self._sender.publish_queues(topic)
 
 
-def sender_of(producer: Producer) -> TopicSender:
+def topic_sender(producer: Producer) -> TopicSender:
     """Return what a producer sends by: for rooms that send in a way of their own."""
     return producer._sender

@@ -29,7 +29,7 @@ def not_available_ms(latency_ms: float) -> int:
     return NOT_AVAILABLE_MS[max(bisect_right(LATENCIES_MS, latency_ms) - 1, 0)]
 
 
-class QueueChoice:
+class QueueSelector:
     """Chooses queues for one producer. Methods may be called from any thread."""
 
     def __init__(
@@ -45,11 +45,11 @@ class QueueChoice:
         """
         self._clock = clock
         self._is_silent = is_silent
-        self._avoids_slow = send_latency_fault_enable
+        self._is_latency_fault_enabled = send_latency_fault_enable
         self._turns = threading.local()
         self._available_at: dict[str, float] = {}
 
-    def choose(
+    def select(
         self,
         queues: Sequence[MessageQueue],
         failed_broker: str | None = None,
@@ -67,26 +67,26 @@ class QueueChoice:
                 continue
             if self.is_available(queue.broker_name):
                 return queue
-            if first is None or self._is_sooner(queue, first):
+            if first is None or self._is_available_sooner(queue, first):
                 first = queue
         return first or queues[turn % len(queues)]
 
-    def sent(self, broker_name: str, latency_ms: float) -> None:
+    def record_latency(self, broker_name: str, latency_ms: float) -> None:
         """Note the milliseconds that a broker took to answer."""
-        if self._avoids_slow:
+        if self._is_latency_fault_enabled:
             self._available_at[broker_name] = self._clock() + not_available_ms(latency_ms) / 1000
 
-    def failed(self, broker_name: str) -> None:
+    def record_failure(self, broker_name: str) -> None:
         """Note that a broker could not be reached, or has not answered."""
-        self.sent(broker_name, FAILURE_LATENCY_MS)
+        self.record_latency(broker_name, FAILURE_LATENCY_MS)
 
     def is_available(self, broker_name: str) -> bool:
         """Return whether a broker can be reached, and is not to be avoided as slow."""
         if self._is_silent(broker_name):
             return False
-        return not self._avoids_slow or self._clock() >= self._available_at.get(broker_name, 0.0)
+        return not self._is_latency_fault_enabled or self._clock() >= self._available_at.get(broker_name, 0.0)
 
-    def _is_sooner(self, queue: MessageQueue, other: MessageQueue) -> bool:
+    def _is_available_sooner(self, queue: MessageQueue, other: MessageQueue) -> bool:
         available_at = self._available_at
         return available_at.get(queue.broker_name, 0.0) < available_at.get(other.broker_name, 0.0)
 
@@ -97,6 +97,6 @@ class QueueChoice:
         return turn
 
 
-def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+def queue_for_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     """Return the queue of all messages with a key, as chosen by Java's SelectMessageQueueByHash."""
     return queues[abs(java_string_hash(key)) % len(queues)]

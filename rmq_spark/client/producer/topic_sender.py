@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rmq_spark.client.arguments import wrong_kind
-from rmq_spark.client.bodies.serializers import Serializer, encoded
+from rmq_spark.client.bodies.serializers import Serializer, encode_value
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -27,16 +27,16 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import BUFFERS, Message
 from rmq_spark.client.producer.prepared_message import (
     BatchPart,
-    Outgoing,
+    PreparedMessage,
     SendRules,
-    batch_of,
-    batch_parts,
-    of_topic,
-    outgoing,
-    split,
+    encode_prepared_batch,
+    prepare_batch,
+    check_queue_of_topic,
+    prepare_message,
+    split_batches,
 )
-from rmq_spark.client.producer.queue_selector import QueueChoice, queue_of_key
-from rmq_spark.client.producer.unique_ids import UniqueIds, now_ms
+from rmq_spark.client.producer.queue_selector import QueueSelector, queue_for_key
+from rmq_spark.client.producer.unique_ids import UniqueIdGenerator, now_ms
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -62,19 +62,19 @@ class TopicSender:
         self.instance = instance
         self._serializer = serializer
         self.rules = rules
-        self.ids = UniqueIds(instance.local_address)
-        self.choice = QueueChoice(
+        self.ids = UniqueIdGenerator(instance.local_address)
+        self.queue_selector = QueueSelector(
             time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
         )
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Begin with ids of its own in a child process."""
-        self.ids = UniqueIds(self.instance.local_address)
+        self.ids = UniqueIdGenerator(self.instance.local_address)
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may go to, or will, once it is created."""
         rules = self.rules
-        return self.instance.routes.queues_to_send_to(
+        return self.instance.routes.sendable_queues(
             topic, rules.create_topic_key, rules.default_topic_queue_nums
         )
 
@@ -102,35 +102,35 @@ class TopicSender:
             raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
         queues = known or self.publish_queues(message.topic)  # and so the broker's address is known
         if isinstance(queue, MessageQueue):
-            return of_topic("queue", queue, message.topic)
+            return check_queue_of_topic("queue", queue, message.topic)
         if queue is not None:
-            return of_topic("what queue= has chosen", queue(queues), message.topic)
-        return queue_of_key(queues, message.sharding_key or "")
+            return check_queue_of_topic("what queue= has chosen", queue(queues), message.topic)
+        return queue_for_key(queues, message.sharding_key or "")
 
-    def prepared(self, message: Message) -> Outgoing:
+    def prepare(self, message: Message) -> PreparedMessage:
         """Check a message, and return what is sent of it."""
         if self._serializer is not None:
-            message = self._encoded(message)
-        return outgoing(message, self.rules, self.ids, now_ms())
+            message = self._serialize_body(message)
+        return prepare_message(message, self.rules, self.ids, now_ms())
 
-    def prepared_batches(self, messages: Iterable[Message]) -> list[Sequence[BatchPart]]:
+    def prepare_batches(self, messages: Iterable[Message]) -> list[Sequence[BatchPart]]:
         """Check messages, and return their parts in as few batches as their sizes allow."""
         if self._serializer is not None:
-            messages = map(self._encoded, messages)
-        parts = batch_parts(messages, self.rules, self.ids)
-        return list(split(parts, self.rules.max_message_bytes))
+            messages = map(self._serialize_body, messages)
+        parts = prepare_batch(messages, self.rules, self.ids)
+        return list(split_batches(parts, self.rules.max_message_bytes))
 
-    def prepared_batch(self, parts: Sequence[BatchPart]) -> Outgoing:
+    def encode_batch(self, parts: Sequence[BatchPart]) -> PreparedMessage:
         """Return what is sent of a batch."""
-        return batch_of(parts, self.rules, now_ms())
+        return encode_prepared_batch(parts, self.rules, now_ms())
 
-    def _encoded(self, message: Message) -> Message:
+    def _serialize_body(self, message: Message) -> Message:
         """Return a message whose body is bytes; what is no message is refused later."""
         if self._serializer is None or not isinstance(message, Message):
             return message
         if isinstance(message.body, BUFFERS):
             return message
-        return replace(message, body=encoded(message.body, self._serializer))
+        return replace(message, body=encode_value(message.body, self._serializer))
 
     def _is_silent(self, broker_name: str) -> bool:
         connections = self.instance.connections
@@ -142,7 +142,7 @@ class TopicSender:
             return False
 
 
-def may_be_elsewhere(error: BaseException) -> bool:
+def is_route_stale(error: BaseException) -> bool:
     """Return whether an error says that a topic's route is not what it was.
 
     A broker that has fewer queues of it than before answers SYSTEM_ERROR, and nothing better.

@@ -26,7 +26,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class UniqueIds:
+class UniqueIdGenerator:
     """Generates the ids of one producer's messages. Methods may be called from any thread."""
 
     def __init__(self, address: str, now_ms: Callable[[], int] = now_ms) -> None:
@@ -34,11 +34,11 @@ class UniqueIds:
 
         packed = ipaddress.ip_address(address).packed
         own = UniqueId(packed, os.getpid(), int.from_bytes(os.urandom(4), "big"), 0, 0)
-        self._start = own.encode()[:-_TAIL_DIGITS]
+        self._process_prefix = own.encode()[:-_TAIL_DIGITS]
         self._now_ms = now_ms
         self._counter = itertools.count()
-        self._month_began_ms = 0
-        self._checked_until_ms = 0
+        self._month_start_ms = 0
+        self._month_valid_until_ms = 0
 
     def next(self) -> str:
         """Return an id that no other message has.
@@ -46,33 +46,33 @@ class UniqueIds:
         Raises:
             ClientShutDown: Python ends, and with it the threads that a send needs.
         """
-        return f"{self._start_now()}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._current_prefix()}{next(self._counter) & 0xFFFF:04X}"
 
-    def take(self, count: int) -> list[str]:
+    def next_many(self, count: int) -> list[str]:
         """Return a number of new ids at once.
 
         Raises:
             ClientShutDown: Python ends.
         """
-        start = self._start_now()
+        start = self._current_prefix()
         return [
             f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)
         ]
 
-    def _start_now(self) -> str:
+    def _current_prefix(self) -> str:
         if sys.is_finalizing():  # `datetime` of 3.13.0 crashes then
             raise ClientShutDown(
                 "Python is shutting down: send before the program ends, or in an atexit function"
             )
         now_ms = self._now_ms()
-        if not self._month_began_ms <= now_ms < self._checked_until_ms:
-            self._month_began_ms = month_began_ms(now_ms)
-            self._checked_until_ms = now_ms - now_ms % _HOUR_MS + _HOUR_MS
-        since = (now_ms - self._month_began_ms) & 0xFFFFFFFF
-        return f"{self._start}{since:08X}"
+        if not self._month_start_ms <= now_ms < self._month_valid_until_ms:
+            self._month_start_ms = month_start_ms(now_ms)
+            self._month_valid_until_ms = now_ms - now_ms % _HOUR_MS + _HOUR_MS
+        since = (now_ms - self._month_start_ms) & 0xFFFFFFFF
+        return f"{self._process_prefix}{since:08X}"
 
 
-def month_began_ms(now_ms: int) -> int:
+def month_start_ms(now_ms: int) -> int:
     """Return the beginning of a time's month in this machine's time zone, as Java has it, in ms."""
     local = datetime.fromtimestamp(now_ms / 1000).astimezone()
     began = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.client.api.broker_api import HOLD_MARGIN_MS, BrokerApi
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     ClientError,
@@ -48,7 +48,7 @@ from rmq_spark.wire.record import record_size
 from rmq_spark.wire.tags import BLANKS
 
 if TYPE_CHECKING:
-    from rmq_spark.client.reading.log_files import LocalFiles, ProvenLog
+    from rmq_spark.client.reading.log_files import LocalLogFinder, ProvenLog
     from rmq_spark.wire.chunk import RecordChunk
 
 IN_FLIGHT: Final = 4
@@ -63,13 +63,13 @@ CHUNK_MESSAGES: Final = 100_000
 FIRST_MESSAGES: Final = 32
 """Messages that a RocketMQ broker gives at once, if nobody has changed its settings."""
 
-PATIENCE_MAX: Final = 256
-TRIES: Final = 3
+FULL_ANSWERS_MAX: Final = 256
+FAULTS_MAX: Final = 3
 WAIT_MS: Final = 5_000
 _ALL: Final = "*"
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
-_PATIENCE_SECONDS: Final = 2.0
+_ANSWER_MARGIN_SECONDS: Final = 2.0
 
 
 class RawChunk(NamedTuple):
@@ -113,24 +113,24 @@ class PullRules:
     timeout_ms: int = HOLD_MARGIN_MS
     """Milliseconds to wait for each response, besides ``wait_ms``."""
 
-    tries: int = TRIES
+    tries: int = FAULTS_MAX
     """Number of faults in a row of the connection after which to give up."""
 
-    local_files: LocalFiles | None = None
+    local_files: LocalLogFinder | None = None
     """Finds the files of brokers that run on this machine, to read them; None to pull."""
 
 
-class _Span(NamedTuple):
+class _PendingPull(NamedTuple):
     """Offsets that were asked for, and the answer to come."""
 
     start: int
     end: int
-    answer: Future[PullResult]
+    response: Future[PullResult]
     log: ProvenLog | None
     """The files that places in the answer are in."""
 
 
-class BulkPull(ProcessBound):
+class BulkPull(ForkAware):
     """The records of one queue between two offsets, at bulk speed: an iterable of `RawChunk`.
 
     Iterate over it once, in one thread. Several pulls are under way at once; where a connection
@@ -171,14 +171,14 @@ class BulkPull(ProcessBound):
         is_all = self._rules.subscription.strip(BLANKS) in ("", _ALL)
         self._is_filtered = not is_all
         self._next_offset = start  # offset of the next record to yield
-        self._asked_to = start
-        self._spans: deque[_Span] = deque()
-        self._per_pull = 0
-        self._knows_how_many = False  # messages that the broker gives at once
-        self._cap = 0  # the last number that was less than asked for
-        self._patience = 1  # so many full answers before more is asked for
-        self._full_answers = 0
-        self._faults = 0
+        self._requested_end = start
+        self._pending_pulls: deque[_PendingPull] = deque()
+        self._messages_per_pull = 0
+        self._is_pull_size_known = False  # messages that the broker gives at once
+        self._last_short_count = 0  # the last number that was less than asked for
+        self._growth_threshold = 1  # so many full answers before more is asked for
+        self._full_count = 0
+        self._fault_count = 0
         self._local_files = self._rules.local_files  # None once something was not there
         self._header = PullMessageRequestHeader(
             consumer_group=group,
@@ -194,11 +194,11 @@ class BulkPull(ProcessBound):
             expression_type=TAG_EXPRESSION if is_all else self._rules.expression_type,
             max_msg_bytes=self._rules.chunk_bytes,
         )
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Repeat the pulls that are under way: their answers come to the parent process."""
-        self._ask_from_here()
+        self._restart_pipeline()
 
     def __iter__(self) -> Iterator[RawChunk]:
         """Yield all chunks, in order; none of them is empty.
@@ -211,96 +211,96 @@ class BulkPull(ProcessBound):
         """
         while self._next_offset < self._end:
             try:
-                self._ask()
-                chunk = self._taken(self._answer_to(self._spans[0]))
+                self._fill_pipeline()
+                chunk = self._process_result(self._await_result(self._pending_pulls[0]))
             except CONNECTION_FAULTS as error:
-                self._ask_all_again(error)
+                self._retry_all(error)
                 continue
-            self._faults = 0
+            self._fault_count = 0
             if chunk is not None:
                 yield chunk
 
     # ---- asking
 
-    def _ask(self) -> None:
+    def _fill_pipeline(self) -> None:
         """Have as many pulls under way as may be."""
-        is_chunk = self._api.takes_chunks(self._address)
-        if not self._per_pull:
-            self._per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
-            self._knows_how_many = not is_chunk
+        is_chunk = self._api.supports_chunks(self._address)
+        if not self._messages_per_pull:
+            self._messages_per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
+            self._is_pull_size_known = not is_chunk
         at_once = 1
-        if self._knows_how_many and not self._is_filtered:
+        if self._is_pull_size_known and not self._is_filtered:
             at_once = (
                 min(self._rules.in_flight, CHUNKS_IN_FLIGHT) if is_chunk else self._rules.in_flight
             )
-        while len(self._spans) < at_once and self._asked_to < self._end:
-            end = min(self._asked_to + self._per_pull, self._end)
-            self._spans.append(self._pull(self._asked_to, end, is_chunk=is_chunk))
-            self._asked_to = end
+        while len(self._pending_pulls) < at_once and self._requested_end < self._end:
+            end = min(self._requested_end + self._messages_per_pull, self._end)
+            self._pending_pulls.append(self._pull(self._requested_end, end, is_chunk=is_chunk))
+            self._requested_end = end
 
-    def _ask_ahead(self, next_offset: int, span: _Span) -> None:
+    def _prefetch(self, next_offset: int, pull: _PendingPull) -> None:
         """Pull on while an answer is worked on; first the rest of its span, if there is one.
 
         An answer that leads beyond its span, as there are offsets without messages, has brought
         some of what was asked for behind it: that must not come twice.
         """
-        if next_offset > span.end:
-            self._spans.clear()
-        if not self._spans:
-            self._asked_to = self._next_offset
-            self._ask()
-        elif next_offset < span.end:
-            is_chunk = self._api.takes_chunks(self._address)
-            self._spans.appendleft(self._pull(next_offset, span.end, is_chunk=is_chunk))
+        if next_offset > pull.end:
+            self._pending_pulls.clear()
+        if not self._pending_pulls:
+            self._requested_end = self._next_offset
+            self._fill_pipeline()
+        elif next_offset < pull.end:
+            is_chunk = self._api.supports_chunks(self._address)
+            self._pending_pulls.appendleft(self._pull(next_offset, pull.end, is_chunk=is_chunk))
 
-    def _pull(self, start: int, end: int, *, is_chunk: bool, suspend_ms: int = 0) -> _Span:
+    def _pull(self, start: int, end: int, *, is_chunk: bool, suspend_ms: int = 0) -> _PendingPull:
         header = self._header._replace(
             queue_offset=start,
-            max_msg_nums=self._per_pull if self._is_filtered else end - start,
+            max_msg_nums=self._messages_per_pull if self._is_filtered else end - start,
             sys_flag=_SUBSCRIPTION | (_SUSPEND if suspend_ms else 0),
             suspend_timeout_millis=suspend_ms,
         )
         timeout_ms = self._rules.timeout_ms + suspend_ms
         log = None
         if is_chunk and self._local_files is not None:
-            log = self._local_files.log_of(self._api.connections, self._address)
+            log = self._local_files.find_log(self._api.connections, self._address)
         over = None if log is None else log.connection
         answer = self._api.pull_async(
-            self._address, header, timeout_ms, is_chunk=is_chunk, places_over=over
+            self._address, header, timeout_ms, is_chunk=is_chunk, proven_connection=over
         )
-        return _Span(start, end, answer, log)
+        return _PendingPull(start, end, answer, log)
 
-    def _answer_to(self, span: _Span) -> PullResult:
-        patience = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _PATIENCE_SECONDS
+    def _await_result(self, pull: _PendingPull) -> PullResult:
+        patience = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _ANSWER_MARGIN_SECONDS
         try:
-            return span.answer.result(patience)
+            return pull.response.result(patience)
         except FutureTimeout as error:
             raise RequestTimeout(
                 self._address, RequestCode.PULL_MESSAGE, self._rules.timeout_ms
             ) from error
 
-    def _ask_all_again(self, error: ClientError) -> None:
-        self._faults += 1
-        if self._faults >= self._rules.tries:
+    def _retry_all(self, error: ClientError) -> None:
+        self._fault_count += 1
+        if self._fault_count >= self._rules.tries:
             raise error
-        self._ask_from_here()
+        self._restart_pipeline()
 
-    def _ask_from_here(self) -> None:
+    def _restart_pipeline(self) -> None:
         """Drop all pulls that are under way: they are repeated from the next offset to yield."""
-        self._spans.clear()
-        self._asked_to = self._next_offset
+        self._pending_pulls.clear()
+        self._requested_end = self._next_offset
 
     # ---- answers
 
-    def _taken(self, result: PullResult) -> RawChunk | None:
+    def _process_result(self, result: PullResult) -> RawChunk | None:
         """Return the chunk in the answer to the first span, and pull on; None if there is none."""
-        span = self._spans.popleft()
+        span = self._pending_pulls.popleft()
         # A broker whose log has just lost what was asked for may lead on behind it: through a
         # filter, nothing else tells that from messages that do not match.
         if result.pull_status is PullStatus.OFFSET_ILLEGAL or result.min_offset > span.start:
-            raise self._moved(span.start, result)
+            raise self._offset_moved(span.start, result)
         if result.pull_status is PullStatus.NO_NEW_MSG:
-            self._wait_for(span)
+            self._wait_for_messages(span)
             return None
         next_offset = result.next_begin_offset
         if next_offset <= span.start:
@@ -308,79 +308,79 @@ class BulkPull(ProcessBound):
             raise ProtocolError(self._address, why)
         decoded = None
         if result.places is not None:
-            decoded = self._read(span, result)
+            decoded = self._read_log_files(span, result)
             if decoded is None:
-                self._pull_from_here()
+                self._disable_log_files()
                 return None
             result = result._replace(records=decoded.data.data, places=None)
         if not self._is_filtered and result.pull_status is PullStatus.FOUND:
-            self._learn(next_offset - span.start, span, result)
+            self._adapt_pull_size(next_offset - span.start, span, result)
         self._next_offset = min(next_offset, self._end)
         try:
-            self._ask_ahead(next_offset, span)
+            self._prefetch(next_offset, span)
         except CONNECTION_FAULTS:
-            self._ask_from_here()  # in the next turn; the records at hand are yielded first
+            self._restart_pipeline()  # in the next turn; the records at hand are yielded first
         if result.pull_status is not PullStatus.FOUND:
             return None
         records, sizes = result.records, result.sizes
         if next_offset > self._end:
-            (records, sizes), decoded = self._before_the_end(result), None
+            (records, sizes), decoded = self._truncate_at_end(result), None
         return RawChunk(records, sizes, self._next_offset, decoded) if len(records) else None
 
-    def _read(self, span: _Span, result: PullResult) -> RecordChunk | None:
+    def _read_log_files(self, pull: _PendingPull, result: PullResult) -> RecordChunk | None:
         """Return the records that are at the places in an answer; None if they are not there."""
-        if span.log is None:
+        if pull.log is None:
             return None
-        queue_offsets = range(span.start, result.next_begin_offset)
-        return span.log.files.records(self._queue, result.places, result.sizes, queue_offsets)
+        queue_offsets = range(pull.start, result.next_begin_offset)
+        return pull.log.files.read_records(self._queue, result.places, result.sizes, queue_offsets)
 
-    def _pull_from_here(self) -> None:
+    def _disable_log_files(self) -> None:
         """Read no more files, and pull what they do not hold."""
         if self._local_files is not None:
-            self._local_files.missed(self._address)
+            self._local_files.on_missing_records(self._address)
         self._local_files = None
-        self._ask_from_here()
+        self._restart_pipeline()
 
-    def _learn(self, given: int, span: _Span, result: PullResult) -> None:
+    def _adapt_pull_size(self, received_count: int, pull: _PendingPull, result: PullResult) -> None:
         """Ask for no more at once than the broker gives.
 
         Whether it gives more is tried again and again, as messages are of different lengths; and
         seldom, if it is always as many as before: what is missing of a span costs a pull of its
         own.
         """
-        wanted = span.end - span.start
-        self._full_answers += 1
-        if given < wanted:
-            self._full_answers = 0
-            self._patience = min(2 * self._patience, PATIENCE_MAX) if given == self._cap else 1
-            self._cap = self._per_pull = max(given, 1)
-        elif given == self._per_pull and self._full_answers >= self._patience:
-            self._full_answers = 0
-            more = min(given + given // 4 + 1, self._rules.chunk_messages)
+        wanted = pull.end - pull.start
+        self._full_count += 1
+        if received_count < wanted:
+            self._full_count = 0
+            self._growth_threshold = min(2 * self._growth_threshold, FULL_ANSWERS_MAX) if received_count == self._last_short_count else 1
+            self._last_short_count = self._messages_per_pull = max(received_count, 1)
+        elif received_count == self._messages_per_pull and self._full_count >= self._growth_threshold:
+            self._full_count = 0
+            more = min(received_count + received_count // 4 + 1, self._rules.chunk_messages)
             if result.sizes is not None:
-                fits = given * self._rules.chunk_bytes // max(len(result.records), 1)
+                fits = received_count * self._rules.chunk_bytes // max(len(result.records), 1)
                 more = min(more, max(fits * 15 // 16, 1))  # the next ones may be a little longer
-            self._per_pull = more
-        self._knows_how_many = True
+            self._messages_per_pull = more
+        self._is_pull_size_known = True
 
-    def _wait_for(self, span: _Span) -> None:
+    def _wait_for_messages(self, pull: _PendingPull) -> None:
         """Wait for messages where the queue ends before the offsets that were asked for."""
-        self._spans.clear()
+        self._pending_pulls.clear()
         held = self._pull(
-            span.start,
-            span.end,
-            is_chunk=self._api.takes_chunks(self._address),
+            pull.start,
+            pull.end,
+            is_chunk=self._api.supports_chunks(self._address),
             suspend_ms=max(self._rules.wait_ms, 1),
         )
-        again = self._answer_to(held)
+        again = self._await_result(held)
         if again.pull_status is PullStatus.NO_NEW_MSG:
-            raise self._moved(span.start, again)
-        self._asked_to = span.end
+            raise self._offset_moved(pull.start, again)
+        self._requested_end = pull.end
         answered: Future[PullResult] = Future()
         answered.set_result(again)
-        self._spans.append(held._replace(answer=answered))
+        self._pending_pulls.append(held._replace(answer=answered))
 
-    def _before_the_end(self, result: PullResult) -> tuple[Buffer, Any]:
+    def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
         """Return the records before the end, where a filter has led beyond it."""
         records = memoryview(result.records)
         at = count = 0
@@ -396,7 +396,7 @@ class BulkPull(ProcessBound):
             raise ProtocolError(self._address, str(error)) from error
         return records[:at], None if result.sizes is None else result.sizes[:count]
 
-    def _moved(self, queue_offset: int, result: PullResult) -> OffsetMoved:
+    def _offset_moved(self, queue_offset: int, result: PullResult) -> OffsetMoved:
         return OffsetMoved(
             f"queue {self._queue.queue_id} of {self._queue.topic} on {self._queue.broker_name}",
             queue_offset,

@@ -34,82 +34,82 @@ import numpy as np
 import numpy.typing as npt
 
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
-from rmq_spark.client.transport.connection import Connection
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.connection import RemotingConnection
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.chunk.gather import Positions
-from rmq_spark.wire.extensions import NONCE_BYTES, PROOF_BYTES_MAX, Extension, LogPlace, proof_of
+from rmq_spark.wire.extensions import NONCE_BYTES, PROOF_BYTES_MAX, Extension, LogLocation, proof_content
 from rmq_spark.wire.framing import FRAME_BYTES_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
 
-class Directory(Protocol):
+class LogDirectory(Protocol):
     """A directory of this machine that is held open: the same one, wherever it is moved to."""
 
-    def proof(self, name: str) -> tuple[bytes, int]:
+    def read_proof(self, name: str) -> tuple[bytes, int]:
         """Return the first bytes of a file, and the user that it belongs to; or raise OSError."""
 
-    def below(self, name: str, owner: int) -> Directory:
+    def open_subdirectory(self, name: str, owner: int) -> LogDirectory:
         """Return a directory in this one, of which only this owner's files are read.
 
         Raises:
             OSError: There is none, or it belongs to another user.
         """
 
-    def read(self, name: str, position: int, into: memoryview) -> None:
+    def read(self, name: str, position: int, buffer: memoryview) -> None:
         """Fill memory from a place in a file; raise OSError if it is gone, or too short."""
 
 
-class Files(Protocol):
+class FileAccess(Protocol):
     """The files of this machine."""
 
-    def open(self, path: str) -> Directory:
+    def open(self, path: str) -> LogDirectory:
         """Return a directory; raise OSError or ValueError if there is none."""
 
 
 class SystemDirectory:
     """A directory of the system's."""
 
-    def __init__(self, path: str, within: int | None = None, owner: int | None = None) -> None:
-        """Open a directory; one ``within`` another must be no link, and this owner's."""
+    def __init__(self, path: str, parent_descriptor: int | None = None, owner: int | None = None) -> None:
+        """Open a directory; one ``parent_descriptor`` another must be no link, and this owner's."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        if within is not None:
+        if parent_descriptor is not None:
             flags |= os.O_NOFOLLOW
-        self._descriptor = os.open(path, flags, dir_fd=within)
+        self._descriptor = os.open(path, flags, dir_fd=parent_descriptor)
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._owner = owner
         if owner is not None and os.fstat(self._descriptor).st_uid != owner:
             raise PermissionError(f"{path} belongs to another user than the proof")
 
-    def proof(self, name: str) -> tuple[bytes, int]:
+    def read_proof(self, name: str) -> tuple[bytes, int]:
         """Return the first bytes of a regular file, and its owner."""
-        descriptor, owner = self._opened(name)
+        descriptor, owner = self._open_file(name)
         try:
             return os.pread(descriptor, PROOF_BYTES_MAX, 0), owner
         finally:
             os.close(descriptor)
 
-    def below(self, name: str, owner: int) -> SystemDirectory:
+    def open_subdirectory(self, name: str, owner: int) -> SystemDirectory:
         """Return a directory in this one."""
         return SystemDirectory(name, self._descriptor, owner)
 
-    def read(self, name: str, position: int, into: memoryview) -> None:
+    def read(self, name: str, position: int, buffer: memoryview) -> None:
         """Fill memory from a place in a regular file."""
-        descriptor, _ = self._opened(name)
+        descriptor, _ = self._open_file(name)
         try:
-            while into:
-                count = os.preadv(descriptor, [into], position)
+            while buffer:
+                count = os.preadv(descriptor, [buffer], position)
                 if not count:
                     raise OSError(f"{name} is shorter than its broker says")
-                position, into = position + count, into[count:]
+                position, buffer = position + count, buffer[count:]
         finally:
             os.close(descriptor)
 
-    def _opened(self, name: str) -> tuple[int, int]:
+    def _open_file(self, name: str) -> tuple[int, int]:
         """Open a regular file, and neither wait for the other end of a pipe nor follow a link."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         descriptor = os.open(name, flags, dir_fd=self._descriptor)
@@ -120,7 +120,7 @@ class SystemDirectory:
         raise OSError(f"{name} is no file of the broker's")
 
 
-class SystemFiles:
+class SystemFileAccess:
     """The files that the system has."""
 
     def open(self, path: str) -> SystemDirectory:
@@ -128,24 +128,24 @@ class SystemFiles:
         return SystemDirectory(path)
 
 
-SYSTEM_FILES: Final = SystemFiles()
+SYSTEM_FILE_ACCESS: Final = SystemFileAccess()
 
 
 class LogFiles:
     """The files of a log, in a directory that holds a proof."""
 
-    def __init__(self, directory: Directory, place: LogPlace, proof: bytes) -> None:
+    def __init__(self, directory: LogDirectory, place: LogLocation, proof: bytes) -> None:
         """Take the directory of the store, as the broker describes it, and the proof to find."""
         self._directory = directory
         self._place = place
         self._proof = proof
-        self._owner = self._proven_owner()
-        self._log = directory.below(place.log_name, self._owner)
+        self._owner = self._verify_proof()
+        self._log = directory.open_subdirectory(place.log_name, self._owner)
 
-    def records(
+    def read_records(
         self,
         queue: MessageQueue,
-        places: Positions,
+        positions: Positions,
         sizes: npt.NDArray[np.integer[Any]],
         queue_offsets: range,
     ) -> RecordChunk | None:
@@ -156,7 +156,7 @@ class LogFiles:
 
         Args:
             queue: The queue that all records must be of.
-            places: The place of each record in the log.
+            positions: The place of each record in the log.
             sizes: The size of each record in bytes.
             queue_offsets: Those among which all records' must be, each once and in order.
         """
@@ -166,46 +166,46 @@ class LogFiles:
             return None
         data = np.empty(int(ends[-1]), np.uint8)
         try:
-            for rows in _together(places, lengths, self._place.file_bytes):
+            for rows in _contiguous_runs(positions, lengths, self._place.file_bytes):
                 start, end = int(ends[rows.start] - lengths[rows.start]), int(ends[rows.stop - 1])
-                self._read(int(places[rows.start]), data.data[start:end])
+                self._read(int(positions[rows.start]), data.data[start:end])
             records = RecordChunk(data.data, lengths)
         except (OSError, RecordError):
             return None
-        are_these = _are_of(records, queue, queue_offsets)
-        are_these = are_these and bool((records.head["physical_offset"] == places).all())
-        return records if are_these and self._is_proven() else None
+        are_these = _match_queue(records, queue, queue_offsets)
+        are_these = are_these and bool((records.head["physical_offset"] == positions).all())
+        return records if are_these and self._has_valid_proof() else None
 
-    def _read(self, place: int, into: memoryview) -> None:
-        if place < 0:
-            raise OSError(f"no log has a place {place}")
-        position = place % self._place.file_bytes
-        name = f"{place - position:0{layout.FILE_NAME_DIGITS}d}"
-        self._log.read(name, position, into)
+    def _read(self, log_position: int, buffer: memoryview) -> None:
+        if log_position < 0:
+            raise OSError(f"no log has a place {log_position}")
+        position = log_position % self._place.file_bytes
+        name = f"{log_position - position:0{layout.FILE_NAME_DIGITS}d}"
+        self._log.read(name, position, buffer)
 
-    def _is_proven(self) -> bool:
+    def _has_valid_proof(self) -> bool:
         with suppress(OSError):
-            return self._proven_owner() == self._owner
+            return self._verify_proof() == self._owner
         return False
 
-    def _proven_owner(self) -> int:
+    def _verify_proof(self) -> int:
         """Return the user whose broker has written the proof; raise OSError if it is not there."""
-        found, owner = self._directory.proof(self._place.proof_name)
+        found, owner = self._directory.read_proof(self._place.proof_name)
         if found != self._proof:
             raise OSError(f"{self._place.proof_name} is not the proof that was asked for")
         return owner
 
 
-def _together(places: Positions, lengths: Positions, file_bytes: int) -> Iterator[slice]:
+def _contiguous_runs(positions: Positions, lengths: Positions, file_bytes: int) -> Iterator[slice]:
     """Yield the rows of records that lie back to back in one file."""
-    files = places // file_bytes
-    is_cut = places[1:] != (places + lengths)[:-1]
+    files = positions // file_bytes
+    is_cut = positions[1:] != (positions + lengths)[:-1]
     is_cut |= files[1:] != files[:-1]
     cuts = (np.flatnonzero(is_cut) + 1).tolist()
-    yield from map(slice, [0, *cuts], [*cuts, len(places)])
+    yield from map(slice, [0, *cuts], [*cuts, len(positions)])
 
 
-def _are_of(records: RecordChunk, queue: MessageQueue, queue_offsets: range) -> bool:
+def _match_queue(records: RecordChunk, queue: MessageQueue, queue_offsets: range) -> bool:
     """Return whether all records are of a queue, and their offsets ascend among these."""
     offsets = records.head["queue_offset"].astype(np.int64)
     return bool(
@@ -213,7 +213,7 @@ def _are_of(records: RecordChunk, queue: MessageQueue, queue_offsets: range) -> 
         and int(offsets[0]) >= queue_offsets.start
         and int(offsets[-1]) < queue_offsets.stop
         and (records.head["queue_id"] == queue.queue_id).all()
-        and records.are_of(queue.topic.encode()).all()
+        and records.has_topic(queue.topic.encode()).all()
     )
 
 
@@ -223,94 +223,94 @@ def _are_of(records: RecordChunk, queue: MessageQueue, queue_offsets: range) -> 
 class ProvenLog(NamedTuple):
     """The files of a broker's log, and the connection on which it has proven that they are."""
 
-    connection: Connection
+    connection: RemotingConnection
     files: LogFiles
 
 
-class LocalFiles:
+class LocalLogFinder:
     """Finds the files of brokers that run on this machine.
 
     Args:
         files: The files of this machine.
-        is_wanted: Whether somebody has asked for them, so that the log says why there are none.
+        is_requested: Whether somebody has asked for them, so that the log says why there are none.
     """
 
-    def __init__(self, files: Files = SYSTEM_FILES, *, is_wanted: bool = False) -> None:
+    def __init__(self, files: FileAccess = SYSTEM_FILE_ACCESS, *, is_requested: bool = False) -> None:
         self._files = files
-        self._is_wanted = is_wanted
+        self._is_requested = is_requested
 
-    def log_of(self, connections: Connections, address: str) -> ProvenLog | None:
+    def find_log(self, connections: RemotingClient, address: str) -> ProvenLog | None:
         """Return a broker's log if it has proven it on its connection; None to pull.
 
         Raises:
             ConnectionFailed, ConnectionClosed: The broker cannot be asked.
         """
-        connection, agreement = connections.line(address)
+        connection, agreement = connections.negotiated_connection(address)
         is_offered = agreement is not None and Extension.READ_FILES in agreement.extensions
-        find = partial(self._proven, connections, is_offered=is_offered)
-        found: LogFiles | None = connection.found_once(find)
+        find = partial(self._find_log_files, connections, is_offered=is_offered)
+        found: LogFiles | None = connection.memoize(find)
         return None if found is None else ProvenLog(connection, found)
 
-    def _proven(
-        self, connections: Connections, connection: Connection, *, is_offered: bool
+    def _find_log_files(
+        self, connections: RemotingClient, connection: RemotingConnection, *, is_offered: bool
     ) -> LogFiles | None:
         """Have a broker prove on a new connection that this machine has its files."""
         try:
-            files = self._challenged(connections, connection, is_offered=is_offered)
-        except _Unusable as error:
-            self._tell(connection.address, str(error))
+            files = self._verify_broker(connections, connection, is_offered=is_offered)
+        except _LogFilesUnavailable as error:
+            self._log_once(connection.address, str(error))
             return None
         return files
 
-    def missed(self, address: str) -> None:
+    def on_missing_records(self, address: str) -> None:
         """Note that files do not hold what their broker has named."""
-        self._tell(address, "they do not hold what it has named, as after a deletion")
+        self._log_once(address, "they do not hold what it has named, as after a deletion")
 
-    def _tell(self, address: str, why: str) -> None:
+    def _log_once(self, address: str, why: str) -> None:
         """Log once why files are not read; as a warning where somebody has asked for that."""
-        if not self._is_wanted:
-            _log.debug(_NOT_READ, address, why)
-        elif (address, why) not in _told:
-            _told[address, why] = None
-            _log.warning(_NOT_READ, address, why)
+        if not self._is_requested:
+            _log.debug(_UNAVAILABLE_TEXT, address, why)
+        elif (address, why) not in _logged:
+            _logged[address, why] = None
+            _log.warning(_UNAVAILABLE_TEXT, address, why)
 
-    def _challenged(
-        self, connections: Connections, connection: Connection, *, is_offered: bool
+    def _verify_broker(
+        self, connections: RemotingClient, connection: RemotingConnection, *, is_offered: bool
     ) -> LogFiles:
-        ends = connection.ends
+        ends = connection.endpoints
         if ends is None:
             raise ConnectionClosed(connection.address, "the system has ended the connection")
         client, broker = ends
         if not (broker.is_loopback or broker.address == client.address):
-            raise _Unusable("it runs on another machine")
+            raise _LogFilesUnavailable("it runs on another machine")
         if not is_offered:
-            raise _Unusable("it does not offer them")
+            raise _LogFilesUnavailable("it does not offer them")
         nonce = os.urandom(NONCE_BYTES).hex()
         try:
             place = connections.log_place(connection, nonce)
         except RequestTimeout as error:
-            raise _Unusable("it does not answer the request for a proof") from error
+            raise _LogFilesUnavailable("it does not answer the request for a proof") from error
         if place is None:
-            raise _Unusable("it writes no proof (its log says why)")
-        proof = proof_of(nonce, broker, client, machine_identity())
+            raise _LogFilesUnavailable("it writes no proof (its log says why)")
+        proof = proof_content(nonce, broker, client, machine_identity())
         try:
             files = LogFiles(self._files.open(place.directory), place, proof)
         except (OSError, ValueError) as error:
-            raise _Unusable(
+            raise _LogFilesUnavailable(
                 f"the store {place.directory} is not its own here, or not readable ({error})"
             ) from error
-        if connection.ends != ends:
+        if connection.endpoints != ends:
             # Once the connection has ended, another broker may have one with the same ends.
             raise ConnectionClosed(connection.address, "it ended before its proof was read")
         return files
 
 
-class _Unusable(Exception):
+class _LogFilesUnavailable(Exception):
     """The files of a broker are not to be read; the text says why."""
 
 
-_NOT_READ: Final = "the files of the broker at %s are not read: %s; its records are pulled"
-_told: dict[tuple[str, str], None] = {}
+_UNAVAILABLE_TEXT: Final = "the files of the broker at %s are not read: %s; its records are pulled"
+_logged: dict[tuple[str, str], None] = {}
 """The addresses of brokers, and why their files are not read, as this process has logged them."""
 
 

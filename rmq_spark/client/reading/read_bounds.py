@@ -22,8 +22,8 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.require_topics import nearest_named
-from rmq_spark.client.reading.time_search import Search
+from rmq_spark.client.instance.require_topics import suggest_similar_topics
+from rmq_spark.client.reading.time_search import TimeSearch
 from rmq_spark.wire.message_queue import MessageQueue
 
 EARLIEST: Final = "earliest"
@@ -41,7 +41,7 @@ _EXAMPLE: Final = "datetime(2026, 1, 31, 12, tzinfo=timezone.utc)"
 Bound: TypeAlias = "str | int | datetime | Mapping[MessageQueue, int]"
 
 
-class Span(NamedTuple):
+class ReadRange(NamedTuple):
     """Offsets of one queue, from ``start`` to before ``end``, and the address to read them from."""
 
     queue: MessageQueue
@@ -50,7 +50,7 @@ class Span(NamedTuple):
     end: int
 
 
-def checked_bound(name: str, bound: Bound) -> Bound:
+def normalize_bound(name: str, bound: Bound) -> Bound:
     """Return a start or an end, times as milliseconds since 1970.
 
     Raises:
@@ -79,7 +79,7 @@ def checked_bound(name: str, bound: Bound) -> Bound:
     return timestamp_ms
 
 
-def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound) -> list[Span]:
+def resolve_read_ranges(instance: ClientInstance, topic: str, start: Bound, end: Bound) -> list[ReadRange]:
     """Ask the brokers of a topic where a read of it begins and ends in each queue, in order.
 
     Raises:
@@ -89,26 +89,26 @@ def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound
         RouteNotFound: There is no such topic, or it may not be read; a similar one is named.
     """
     topic = check_topic(topic)
-    start, end = checked_bound("start", start), checked_bound("end", end)
+    start, end = normalize_bound("start", start), normalize_bound("end", end)
     if isinstance(start, int) and isinstance(end, int) and start > end:
         raise MessageRejected(
             "end", f"a time that is not before the start, {start} ms", f"{end} ms"
         )
-    with nearest_named(instance.name_servers):
+    with suggest_similar_topics(instance.name_servers):
         instance.routes.refresh(topic)
     queues = instance.routes.subscribe_queues(topic)
     api = instance.api
     spans = []
-    for queue in _chosen(topic, sorted(queues), start, end):
+    for queue in _select_queues(topic, sorted(queues), start, end):
         address = instance.routes.address_for_read(queue.broker_name)
         high = api.max_offset(address, queue)
-        held = Span(queue, address, min(api.min_offset(address, queue), high), high)
-        first, last = _offset_of(instance, held, start), _offset_of(instance, held, end)
+        held = ReadRange(queue, address, min(api.min_offset(address, queue), high), high)
+        first, last = _resolve_offset(instance, held, start), _resolve_offset(instance, held, end)
         spans.append(held._replace(start=first, end=max(first, last)))
     return spans
 
 
-def _chosen(topic: str, queues: list[MessageQueue], start: Bound, end: Bound) -> list[MessageQueue]:
+def _select_queues(topic: str, queues: list[MessageQueue], start: Bound, end: Bound) -> list[MessageQueue]:
     """Return the queues to read: all, unless a map names some."""
     named = [frozenset(bound) for bound in (start, end) if isinstance(bound, Mapping)]
     if not named:
@@ -125,35 +125,35 @@ def _chosen(topic: str, queues: list[MessageQueue], start: Bound, end: Bound) ->
     return [queue for queue in queues if queue in named[0]]
 
 
-def _offset_of(instance: ClientInstance, held: Span, bound: Bound) -> int:
+def _resolve_offset(instance: ClientInstance, available: ReadRange, bound: Bound) -> int:
     """Return a start or an end as an offset of one queue."""
     if isinstance(bound, Mapping):
-        queue_offset = bound[held.queue]
-        if not held.start <= queue_offset <= held.end:
-            raise OffsetOutOfRange(held.queue, queue_offset, held.start, held.end)
+        queue_offset = bound[available.queue]
+        if not available.start <= queue_offset <= available.end:
+            raise OffsetOutOfRange(available.queue, queue_offset, available.start, available.end)
         return queue_offset
     if isinstance(bound, int):
-        return _first_since(instance, held, bound)
-    return held.start if bound == EARLIEST else held.end
+        return _offset_at_time(instance, available, bound)
+    return available.start if bound == EARLIEST else available.end
 
 
-def _first_since(instance: ClientInstance, held: Span, timestamp_ms: int) -> int:
+def _offset_at_time(instance: ClientInstance, available: ReadRange, timestamp_ms: int) -> int:
     """Return the offset of the first message stored at a time or later; the end without one.
 
     Releases of RocketMQ answer differently where times are equal, or later than the last: their
     answer is where the search begins, and not its result.
     """
-    api, queue = instance.api, held.queue
+    api, queue = instance.api, available.queue
     try:
-        hint = api.search_offset(held.address, queue, timestamp_ms)
+        hint = api.search_offset(available.address, queue, timestamp_ms)
     except BrokerRefused:
-        hint = held.start
-    search = Search(timestamp_ms, held.start, held.end, hint)
-    while (probe := search.probe()) is not None:
-        pulled = api.peek(held.address, READER_GROUP, queue, probe)
+        hint = available.start
+    search = TimeSearch(timestamp_ms, available.start, available.end, hint)
+    while (probe := search.next_probe()) is not None:
+        pulled = api.peek(available.address, READER_GROUP, queue, probe)
         message = pulled.first_message(queue)
         if message is None:
-            search.found(pulled.next_begin_offset, None)
+            search.record_result(pulled.next_begin_offset, None)
         else:
-            search.found(message.queue_offset, message.store_timestamp)
+            search.record_result(message.queue_offset, message.store_timestamp)
     return search.low

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.errors import RecordError, RocketPollError, Verbatim, legible
+from rmq_spark.errors import RecordError, RocketPollError, Verbatim, sanitize
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.chunk.decode import readable_records
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
-GATHERED_BYTES: Final = 2 * 1024 * 1024
+BATCH_BYTES_MIN: Final = 2 * 1024 * 1024
 """Of records that become a record batch together, unless a broker gives more at once."""
 
 
@@ -39,33 +39,33 @@ class ReadableChunk(NamedTuple):
 
 
 def readable_chunks(
-    answers: Iterable[RawChunk], queue: MessageQueue, start: int, *, is_filtered: bool
+    chunks: Iterable[RawChunk], queue: MessageQueue, start: int, *, is_filtered: bool
 ) -> Iterator[ReadableChunk]:
     """Yield the records of a bulk pull of a queue that began at offset ``start``, in order.
 
     Whoever goes on after a fault gets what follows the answer in which it was.
     """
     at = start
-    for chunk in gathered(answers):
+    for chunk in merge_chunks(chunks):
         fault: RecordError | None = None
         if chunk.decoded is not None:
             records = chunk.decoded
         else:
             records, fault = readable_records(chunk.records, chunk.sizes)
         next_offset, stated_crc = chunk.next_offset, None
-        stranger = _first_stranger(records, queue, range(at, next_offset), is_filtered=is_filtered)
+        stranger = _first_mismatch(records, queue, range(at, next_offset), is_filtered=is_filtered)
         if stranger is not None:
             row, fault = stranger
             data = memoryview(chunk.records)[: int(records.starts[row])]
             records = RecordChunk(data, records.sizes[:row])
         if fault is not None:
-            next_offset = _offset_behind(records, at, chunk, is_filtered=is_filtered)
-            stated_crc = _stated(chunk, records, layout.BODY_CRC_AT, layout.QUEUE_ID_AT)
+            next_offset = _offset_after(records, at, chunk, is_filtered=is_filtered)
+            stated_crc = _read_field(chunk, records, layout.BODY_CRC_AT, layout.QUEUE_ID_AT)
         yield ReadableChunk(records, next_offset, fault, stated_crc)
         at = next_offset
 
 
-def _first_stranger(
+def _first_mismatch(
     records: RecordChunk, queue: MessageQueue, queue_offsets: range, *, is_filtered: bool
 ) -> tuple[int, RecordError] | None:
     """Return the row of the first record that is none of these, and why; None if all are."""
@@ -78,12 +78,12 @@ def _first_stranger(
         is_strange = (found < queue_offsets.start) | (found >= queue_offsets.stop)
         is_strange[1:] |= found[1:] <= found[:-1]
     is_strange |= records.head["queue_id"] != queue.queue_id
-    is_strange |= ~records.are_of(queue.topic.encode())
+    is_strange |= ~records.has_topic(queue.topic.encode())
     if not is_strange.any():
         return None
     row = int(np.argmax(is_strange))
     before = int(found[row - 1]) if row else queue_offsets.start - 1
-    topic = legible(records.topics[row].as_py())
+    topic = sanitize(records.topics[row].as_py())
     fault = RecordError(
         "a stored message",
         at="topic, queueId and queueOffset",
@@ -93,7 +93,7 @@ def _first_stranger(
     return row, fault
 
 
-def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
+def merge_chunks(chunks: Iterable[RawChunk]) -> Iterator[RawChunk]:
     """Yield the same records in fewer and larger pieces.
 
     A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many: to make a record
@@ -102,21 +102,21 @@ def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
     waiting: list[RawChunk] = []
     size = 0
     try:
-        for answer in answers:
+        for answer in chunks:
             waiting.append(answer)
             size += len(answer.records)
-            if size >= GATHERED_BYTES:
-                yield _joined(waiting)
+            if size >= BATCH_BYTES_MIN:
+                yield _concatenate(waiting)
                 waiting, size = [], 0
     except RocketPollError:
         if waiting:
-            yield _joined(waiting)
+            yield _concatenate(waiting)
         raise
     if waiting:
-        yield _joined(waiting)
+        yield _concatenate(waiting)
 
 
-def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
+def _concatenate(chunks: Sequence[RawChunk]) -> RawChunk:
     if len(chunks) == 1:
         return chunks[0]
     sizes = None
@@ -125,19 +125,19 @@ def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
     return RawChunk(b"".join(chunk.records for chunk in chunks), sizes, chunks[-1].next_offset)
 
 
-def _offset_behind(before: RecordChunk, at: int, chunk: RawChunk, *, is_filtered: bool) -> int:
+def _offset_after(readable: RecordChunk, at: int, chunk: RawChunk, *, is_filtered: bool) -> int:
     """Return the offset of a record that cannot be read, behind those that can.
 
     Offsets are dense; where a filter leaves some out, the record itself may say where it stands.
     """
-    last = int(before.head["queue_offset"][-1]) if len(before) else at - 1
-    stated = _stated(chunk, before, layout.QUEUE_OFFSET_AT, layout.PHYSICAL_OFFSET_AT)
+    last = int(readable.head["queue_offset"][-1]) if len(readable) else at - 1
+    stated = _read_field(chunk, readable, layout.QUEUE_OFFSET_AT, layout.PHYSICAL_OFFSET_AT)
     is_possible = stated is not None and last < stated < chunk.next_offset
     return stated if is_filtered and stated is not None and is_possible else last + 1
 
 
-def _stated(chunk: RawChunk, before: RecordChunk, start: int, end: int) -> int | None:
+def _read_field(chunk: RawChunk, readable: RecordChunk, start: int, end: int) -> int | None:
     """Return the number between two places of the record behind those that can be read."""
-    place = int(before.ends[-1]) if len(before) else 0
+    place = int(readable.ends[-1]) if len(readable) else 0
     found = bytes(chunk.records[place + start : place + end])
     return int.from_bytes(found, "big", signed=True) if len(found) == end - start else None

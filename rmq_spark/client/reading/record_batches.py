@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
-from rmq_spark.wire.chunk.gather import numbers
+from rmq_spark.wire.chunk.gather import to_arrow
 from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.message_queue import MessageQueue
@@ -36,35 +36,35 @@ _BODY: Final = "body"
 _TAGS: Final = "tags"
 _TOPIC: Final = "topic"
 _QUEUE_ID: Final = "queueId"
-_FIRST_MS: Final = -62_135_596_800_000
-_LAST_MS: Final = 253_402_300_799_999
-_MORE_ROWS: Final = 8
+_TIMESTAMP_MS_MIN: Final = -62_135_596_800_000
+_TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
+_SPARE_ROWS_DIVISOR: Final = 8
 """The part of a chunk's rows by which the next may have more, at no cost."""
 
 _CONSTANTS_MAX: Final = 8
 """The most values of which a column is kept: those of two queues, and a few."""
 
-_CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
+_CRC_MISMATCH: Final = "its body is not the one that was stored: its CRC differs"
 
 
-class BadRecords(Protocol):
+class BadRecordPolicy(Protocol):
     """Decides about messages that cannot be read."""
 
     @property
-    def are_kept(self) -> bool:
+    def keeps_rows(self) -> bool:
         """True if such a message keeps its row, with a null body; False if it is left out."""
 
-    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+    def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
         """Name a message that cannot be read, or raise what is to end the read."""
 
 
-class RecordBatches:
+class RecordBatchConverter:
     """A maker of record batches of one schema from chunks of records."""
 
     def __init__(
         self,
         schema: pa.Schema,
-        bad: BadRecords,
+        bad_records: BadRecordPolicy,
         *,
         tags: Collection[str] = (),
         checks_crc: bool = True,
@@ -76,22 +76,22 @@ class RecordBatches:
         Args:
             schema: Names and types of the columns; of Spark, the result of
                 `schema.arrow_schema_of`.
-            bad: Handles records that cannot be read.
+            bad_records: Handles records that cannot be read.
             tags: The tags of which messages must have one, if any.
             checks_crc: Check bodies against their CRC, if they are among the columns.
             max_body_bytes: Most bytes that a compressed body may inflate to.
             namespace: The namespace to leave out of the names in the topic column.
         """
         self._schema = schema
-        self._bad = bad
+        self._bad_records = bad_records
         self._tags = pa.array(sorted(tags), pa.string()) if tags else None
         self._has_body = _BODY in schema.names
         self._checks_crc = checks_crc and self._has_body
         self._max_body_bytes = max_body_bytes
         self._namespace = namespace
-        self._constants = _Constants()
+        self._constants = _ConstantColumns()
 
-    def of(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
+    def convert(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk, in order.
 
         Args:
@@ -104,24 +104,24 @@ class RecordBatches:
         """
         queue = None if isinstance(origin, str) else origin
         broker_name = origin if isinstance(origin, str) else origin.broker_name
-        built: dict[str, pa.Array] = {} if queue is None else self._known_of(queue, len(chunk))
+        built: dict[str, pa.Array] = {} if queue is None else self._queue_columns(queue, len(chunk))
 
         def column(name: str) -> pa.Array:
             if name not in built:
                 found = COLUMNS[name].build(chunk)
-                built[name] = self._within_namespace(found) if name == _TOPIC else found
+                built[name] = self._strip_namespace(found) if name == _TOPIC else found
             return built[name]
 
         is_wanted = None if self._tags is None else pc.is_in(column(_TAGS), value_set=self._tags)
         arrays = {
             field.name: self._constants.column(broker_name, len(chunk))
             if field.name == BROKER_NAME
-            else _as(column(field.name), field.type)
+            else _cast(column(field.name), field.type)
             for field in self._schema
             if field.name != _BODY
         }
         if not self._has_body:
-            yield from self._batch(arrays, is_wanted)
+            yield from self._build_batch(arrays, is_wanted)
             return
         damaged = damaged_bodies(chunk) if self._checks_crc else np.zeros(0, np.int64)
         for first, bodies, problems in plain_bodies(chunk, SLICE_BYTES, self._max_body_bytes):
@@ -129,20 +129,20 @@ class RecordBatches:
             wrong: dict[int, object] = {
                 **problems,
                 **dict.fromkeys(
-                    damaged[(damaged >= first) & (damaged < end)].tolist(), _CRC_DIFFERS
+                    damaged[(damaged >= first) & (damaged < end)].tolist(), _CRC_MISMATCH
                 ),
             }
             part = {name: array.slice(first, len(bodies)) for name, array in arrays.items()}
             kept = None if is_wanted is None else is_wanted.slice(first, len(bodies))
             if wrong:
-                part[_BODY], kept = self._without_wrong(chunk, origin, first, bodies, kept, wrong)
+                part[_BODY], kept = self._report_bad_bodies(chunk, origin, first, bodies, kept, wrong)
             else:
                 part[_BODY] = bodies
-            yield from self._batch(part, kept)
+            yield from self._build_batch(part, kept)
 
-    def of_place(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
+    def convert_unreadable(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
         """Return the row of a record of which only the place is known, if it is to have one."""
-        if not self._bad.are_kept:
+        if not self._bad_records.keeps_rows:
             return
         known = {
             _TOPIC: without_namespace(self._namespace, queue.topic),
@@ -153,45 +153,45 @@ class RecordBatches:
         arrays = [pa.array([known.get(field.name)], field.type) for field in self._schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _known_of(self, queue: MessageQueue, count: int) -> dict[str, pa.Array]:
+    def _queue_columns(self, queue: MessageQueue, count: int) -> dict[str, pa.Array]:
         known = {_QUEUE_ID: self._constants.column(queue.queue_id, count)}
         if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its records bear another topic's name
             topic = without_namespace(self._namespace, queue.topic)
             known[_TOPIC] = self._constants.column(topic, count)
         return known
 
-    def _within_namespace(self, topics: pa.Array) -> pa.Array:
+    def _strip_namespace(self, topics: pa.Array) -> pa.Array:
         if self._namespace is None:
             return topics
         found = pc.dictionary_encode(topics)
         names = [without_namespace(self._namespace, each) for each in found.dictionary.to_pylist()]
         return pc.take(pa.array(names, topics.type), found.indices)
 
-    def _without_wrong(
+    def _report_bad_bodies(
         self,
         chunk: RecordChunk,
         origin: MessageQueue | str,
         first: int,
         bodies: pa.Array,
         kept: pa.Array | None,
-        wrong: dict[int, object],
+        problems: dict[int, object],
     ) -> tuple[pa.Array, pa.Array | None]:
         """Say which bodies cannot be read; return them as null, and which rows are kept."""
-        for row in sorted(wrong):
+        for row in sorted(problems):
             if kept is None or kept[row - first].as_py():
-                queue = _queue_of(chunk, row, origin) if isinstance(origin, str) else origin
-                self._bad.met(queue, int(chunk.head["queue_offset"][row]), wrong[row])
+                queue = _read_queue(chunk, row, origin) if isinstance(origin, str) else origin
+                self._bad_records.report(queue, int(chunk.head["queue_offset"][row]), problems[row])
         is_right = np.ones(len(bodies), bool)
-        is_right[np.fromiter(wrong, np.int64, len(wrong)) - first] = False
+        is_right[np.fromiter(problems, np.int64, len(problems)) - first] = False
         mask = pa.array(is_right)
-        if not self._bad.are_kept:
+        if not self._bad_records.keeps_rows:
             return bodies, mask if kept is None else pc.and_(kept, mask)
         return pc.if_else(mask, bodies, pa.scalar(None, bodies.type)), kept
 
-    def _batch(
+    def _build_batch(
         self, arrays: dict[str, pa.Array], kept: pa.Array | None
     ) -> Iterator[pa.RecordBatch]:
-        columns = [_as(arrays[name], self._schema.field(name).type) for name in self._schema.names]
+        columns = [_cast(arrays[name], self._schema.field(name).type) for name in self._schema.names]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if kept is not None and not pc.all(kept).as_py():
             batch = batch.filter(kept)
@@ -199,7 +199,7 @@ class RecordBatches:
             yield batch
 
 
-class _Constants:
+class _ConstantColumns:
     """Columns of one value, cut from arrays that were made for earlier chunks."""
 
     def __init__(self) -> None:
@@ -212,38 +212,38 @@ class _Constants:
             if len(self._arrays) >= _CONSTANTS_MAX:
                 self._arrays.clear()
             # The next chunk is seldom of just as many rows.
-            array = self._arrays[value] = _repeated(value, count + count // _MORE_ROWS)
+            array = self._arrays[value] = _repeat(value, count + count // _SPARE_ROWS_DIVISOR)
         return array.slice(0, count)
 
 
-def _repeated(value: str | int, count: int) -> pa.Array:
+def _repeat(value: str | int, count: int) -> pa.Array:
     if isinstance(value, int):
-        return numbers(np.full(count, value, np.int32))
+        return to_arrow(np.full(count, value, np.int32))
     text = value.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text * count)]
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-def _queue_of(chunk: RecordChunk, row: int, broker_name: str) -> MessageQueue:
+def _read_queue(chunk: RecordChunk, row: int, broker_name: str) -> MessageQueue:
     topic = COLUMNS[_TOPIC].build(chunk)[row].as_py()
     return MessageQueue(topic, broker_name, int(chunk.head["queue_id"][row]))
 
 
-def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Return an array in the type that Spark wants."""
-    if array.type == wanted:
+    if array.type == arrow_type:
         return array
-    if pa.types.is_timestamp(wanted):
-        array = _possible(array)
-    return array.cast(wanted)
+    if pa.types.is_timestamp(arrow_type):
+        array = _null_out_of_range(array)
+    return array.cast(arrow_type)
 
 
-def _possible(times: pa.TimestampArray) -> pa.TimestampArray:
+def _null_out_of_range(times: pa.TimestampArray) -> pa.TimestampArray:
     """Return times in milliseconds, null where they are none that Spark can show."""
     whole: npt.NDArray[Any] = np.frombuffer(times.buffers()[1], np.int64)
     ms = whole[times.offset : times.offset + len(times)]
-    if not len(ms) or (ms.min() >= _FIRST_MS and ms.max() <= _LAST_MS):
+    if not len(ms) or (ms.min() >= _TIMESTAMP_MS_MIN and ms.max() <= _TIMESTAMP_MS_MAX):
         return times
-    is_possible = pa.array((ms >= _FIRST_MS) & (ms <= _LAST_MS))
+    is_possible = pa.array((ms >= _TIMESTAMP_MS_MIN) & (ms <= _TIMESTAMP_MS_MAX))
     return pc.if_else(is_possible, times, pa.scalar(None, times.type))

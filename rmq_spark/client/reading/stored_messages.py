@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.message import ForeignRecord, MessageExt, decode_pulled, unreadable
+from rmq_spark.client.message import WrongQueueRecord, MessageExt, decode_pulled, unreadable_message
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
-from rmq_spark.client.reading.read_bounds import READER_GROUP, Span
-from rmq_spark.client.stored_records import damaged_record, size_at, stated_queue_offset
+from rmq_spark.client.reading.read_bounds import READER_GROUP, ReadRange
+from rmq_spark.client.stored_records import decode_damaged_record, record_size_at, read_queue_offset
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.message_queue import MessageQueue
@@ -24,13 +24,13 @@ from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
 
 def stored_messages(
-    api: BrokerApi, span: Span, rules: PullRules | None = None
+    api: BrokerApi, read_range: ReadRange, rules: PullRules | None = None
 ) -> Iterator[MessageExt]:
     """Yield the messages of a span, in order; a message that cannot be read has a ``fault``.
 
     Args:
         api: Requests to brokers; compressed bodies may inflate to its ``max_body_bytes``.
-        span: The offsets to read.
+        read_range: The offsets to read.
         rules: Settings of the pulls, among them the filter.
 
     Raises:
@@ -38,18 +38,18 @@ def stored_messages(
         OffsetMoved: The queue does not hold these offsets any more.
         ClientError: The broker does not answer, or refuses.
     """
-    at = span.start
-    while at < span.end:
-        queue, address = span.queue, span.address
-        for chunk in BulkPull(api, address, READER_GROUP, queue, at, span.end, rules):
+    at = read_range.start
+    while at < read_range.end:
+        queue, address = read_range.queue, read_range.address
+        for chunk in BulkPull(api, address, READER_GROUP, queue, at, read_range.end, rules):
             try:
-                for message in _messages_of(api, queue, chunk, at):
+                for message in _decode_chunk(api, queue, chunk, at):
                     yield message
                     at = message.queue_offset + 1
-            except ForeignRecord:  # the broker is wrong: nothing else that it gives is believed
+            except WrongQueueRecord:  # the broker is wrong: nothing else that it gives is believed
                 raise
             except RecordError as error:
-                damaged = _beyond_decoding(chunk, queue, at, error)
+                damaged = _undecodable_message(chunk, queue, at, error)
                 yield damaged
                 at = damaged.queue_offset + 1
                 break  # and pull again after it
@@ -58,7 +58,7 @@ def stored_messages(
             return
 
 
-def _messages_of(
+def _decode_chunk(
     api: BrokerApi, queue: MessageQueue, chunk: RawChunk, at: int
 ) -> Iterator[MessageExt]:
     """Yield the messages of a chunk; one with a fault is at its place, whatever it states."""
@@ -76,27 +76,27 @@ def _messages_of(
         at = found.queue_offset + 1
 
 
-def _beyond_decoding(
+def _undecodable_message(
     chunk: RawChunk, queue: MessageQueue, at: int, error: RecordError
 ) -> MessageExt:
     """Return a message for the record at which a chunk's decoding ended."""
     records = bytes(chunk.records)
-    rest = records[_decodable_bytes(records) :]
+    rest = records[_decodable_length(records) :]
     offset = at
     if len(rest) >= layout.RECORD_BYTES_MIN:
-        stated = stated_queue_offset(rest, 0)
+        stated = read_queue_offset(rest, 0)
         offset = stated if at <= stated < chunk.next_offset else at
-    stored = damaged_record(rest.ljust(layout.RECORD_BYTES_MIN, b"\0"))
-    message = unreadable(stored, queue.broker_name, str(error))
+    stored = decode_damaged_record(rest.ljust(layout.RECORD_BYTES_MIN, b"\0"))
+    message = unreadable_message(stored, queue.broker_name, str(error))
     return replace(message, topic=queue.topic, queue=queue, queue_offset=offset)
 
 
-def _decodable_bytes(records: bytes) -> int:
+def _decodable_length(records: bytes) -> int:
     """Return how many bytes lead from one record to the next."""
     at = 0
     while at < len(records):
         try:
-            at += size_at(records, at)
+            at += record_size_at(records, at)
         except RecordError:  # noqa: PERF203  # it ends the loop
             break
     return at

@@ -12,13 +12,13 @@ from typing import Final
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- Offsets that an answer leaves out, although nobody has asked for fewer.
 
 
-def left_out(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
+def missing_ranges(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
     """Return the ranges between two offsets, the last exclusive, that have no offset of these.
 
     Args:
@@ -35,11 +35,11 @@ def left_out(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, in
     return found
 
 
-_ENTRIES: Final = 256
+_ENTRIES_MAX: Final = 256
 """As many as a broker of ours lists in an answer."""
 
 
-def without_taken_back(
+def without_rolled_back(
     api: BrokerApi, address: str, queue: MessageQueue, ranges: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Return what is left of ranges of offsets without those that were taken back.
@@ -48,35 +48,35 @@ def without_taken_back(
     """
     lost: list[tuple[int, int]] = []
     for start, end in ranges:
-        told = () if lost else _told(api, address, queue, start, end)
+        told = () if lost else _query_rollbacks(api, address, queue, start, end)
         taken_back = (offset for offset, is_taken_back in told if is_taken_back)
-        lost += left_out(taken_back, start, end)
+        lost += missing_ranges(taken_back, start, end)
     return lost
 
 
-def first_not_taken_back(
+def first_not_rolled_back(
     api: BrokerApi, address: str, queue: MessageQueue, start: int, end: int
 ) -> int:
     """Return the first offset between two that was not taken back; ``end`` if all were."""
     at = start
-    for offset, is_taken_back in _told(api, address, queue, start, end):
+    for offset, is_taken_back in _query_rollbacks(api, address, queue, start, end):
         if not is_taken_back:
             return offset
         at = offset + 1
     return at
 
 
-def _told(
+def _query_rollbacks(
     api: BrokerApi, address: str, queue: MessageQueue, start: int, end: int
 ) -> Iterator[tuple[int, bool]]:
     """Yield offsets, and whether they were taken back, as far as the broker tells."""
     while start < end:
         try:
-            found = api.admin.queue_entries(address, queue, start, min(end - start, _ENTRIES))
+            found = api.admin.queue_entries(address, queue, start, min(end - start, _ENTRIES_MAX))
         except BrokerRefused:  # it has no entries, or does not tell: nothing speaks for these
             return
         marks = [
-            entry.physic_size == BLANK_SIZE and entry.tags_code == TAKEN_BACK
+            entry.physic_size == BLANK_SIZE and entry.tags_code == ROLLED_BACK
             for entry in found.queue_data
         ]
         if not marks or (start < found.min_queue_index and not marks[0]):  # they begin elsewhere

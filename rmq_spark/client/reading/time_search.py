@@ -8,7 +8,7 @@ nobody.
 from __future__ import annotations
 
 
-class Search:
+class TimeSearch:
     """A binary search that starts at a hint and is not misled by messages that are gone."""
 
     def __init__(self, timestamp_ms: int, start: int, end: int, hint: int) -> None:
@@ -16,22 +16,22 @@ class Search:
         self.low = start
         self._high = end
         self._timestamp_ms = timestamp_ms
-        self._hints = [hint - 1, hint]
-        self._first_asked: int | None = None  # of the probes that have found nothing since
-        self._asked = 0
+        self._hint_offsets = [hint - 1, hint]
+        self._probe_start: int | None = None  # of the probes that have found nothing since
+        self._probe_offset = 0
 
-    def probe(self) -> int | None:
+    def next_probe(self) -> int | None:
         """Return the offset to look at; None when the search is over and ``low`` is its result."""
-        if self._first_asked is not None:
-            return self._asked
+        if self._probe_start is not None:
+            return self._probe_offset
         while self.low < self._high:
-            middle = self._hints.pop(0) if self._hints else (self.low + self._high) // 2
+            middle = self._hint_offsets.pop(0) if self._hint_offsets else (self.low + self._high) // 2
             if self.low <= middle < self._high:
-                self._first_asked = self._asked = middle
+                self._probe_start = self._probe_offset = middle
                 return middle
         return None
 
-    def found(self, queue_offset: int, timestamp_ms: int | None) -> None:
+    def record_result(self, queue_offset: int, timestamp_ms: int | None) -> None:
         """Take the result of the last probe.
 
         Args:
@@ -39,11 +39,11 @@ class Search:
                 offset to go on from if none was found.
             timestamp_ms: The store time of that message; None if none was found.
         """
-        first_asked = self._asked if self._first_asked is None else self._first_asked
-        if timestamp_ms is None and max(queue_offset, self._asked + 1) < self._high:
-            self._asked = max(queue_offset, self._asked + 1)
+        first_asked = self._probe_offset if self._probe_start is None else self._probe_start
+        if timestamp_ms is None and max(queue_offset, self._probe_offset + 1) < self._high:
+            self._probe_offset = max(queue_offset, self._probe_offset + 1)
             return
-        self._first_asked = None
+        self._probe_start = None
         is_before = timestamp_ms is not None and timestamp_ms < self._timestamp_ms
         if is_before and first_asked <= queue_offset < self._high:
             self.low = queue_offset + 1

@@ -25,50 +25,50 @@ _EXAMPLE: Final = "{'broker-a': 'localhost:10911'}"
 _MASTER_ID: Final = 0
 
 
-class Detours:
+class AddressOverrides:
     """Addresses to use, by a broker's name (which stands for its master) or its given address."""
 
-    def __init__(self, instead: Mapping[str, str] | None = None) -> None:
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         """Take the addresses to use, by the names or addresses that they replace.
 
         Raises:
             TypeError: The argument is not a mapping of texts.
             MessageRejected: An address to use is not valid.
         """
-        check_kind(_NAME, instead, (Mapping, NoneType), "a mapping of texts", _EXAMPLE)
-        self._instead = dict(instead or {})
-        for each in (*self._instead, *self._instead.values()):
+        check_kind(_NAME, overrides, (Mapping, NoneType), "a mapping of texts", _EXAMPLE)
+        self._overrides = dict(overrides or {})
+        for each in (*self._overrides, *self._overrides.values()):
             check_kind(_NAME, each, str, "a mapping of texts", _EXAMPLE)
         try:
-            for address in self._instead.values():
+            for address in self._overrides.values():
                 parse_address(address)
         except ConnectionFailed as error:
             raise MessageRejected(
                 _NAME, f"addresses to use, as in {_EXAMPLE}", error.address
             ) from error
 
-    def route(self, found: TopicRouteData) -> TopicRouteData:
+    def apply_to_route(self, route: TopicRouteData) -> TopicRouteData:
         """Return a topic's route with the addresses to use."""
-        if not self._instead:
-            return found
-        return replace(found, broker_datas=tuple(map(self._broker, found.broker_datas)))
+        if not self._overrides:
+            return route
+        return replace(route, broker_datas=tuple(map(self._apply_to_broker, route.broker_datas)))
 
-    def cluster(self, found: ClusterInfo) -> ClusterInfo:
+    def apply_to_cluster(self, cluster_info: ClusterInfo) -> ClusterInfo:
         """Return all brokers with the addresses to use."""
-        if not self._instead:
-            return found
-        brokers = {name: self._broker(broker) for name, broker in found.broker_addr_table.items()}
-        return replace(found, broker_addr_table=brokers)
+        if not self._overrides:
+            return cluster_info
+        brokers = {name: self._apply_to_broker(broker) for name, broker in cluster_info.broker_addr_table.items()}
+        return replace(cluster_info, broker_addr_table=brokers)
 
-    def _broker(self, broker: BrokerData) -> BrokerData:
+    def _apply_to_broker(self, broker: BrokerData) -> BrokerData:
         addresses = {
-            number: self._instead.get(address, address)
+            number: self._overrides.get(address, address)
             for number, address in broker.broker_addrs.items()
         }
         if _MASTER_ID in addresses:
-            addresses[_MASTER_ID] = self._instead.get(broker.broker_name, addresses[_MASTER_ID])
+            addresses[_MASTER_ID] = self._overrides.get(broker.broker_name, addresses[_MASTER_ID])
         return replace(broker, broker_addrs=addresses)
 
 
-NO_DETOURS: Final = Detours()
+NO_ADDRESS_OVERRIDES: Final = AddressOverrides()
 """Leaves all brokers where name servers say."""

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmq_spark.client.concurrency import deferred_wakeups
-from rmq_spark.client.concurrency.locks import SIGNALS_SECONDS, mutex, start_thread
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread
 from rmq_spark.client.errors import (
     ClientError,
     ConnectionClosed,
@@ -32,9 +32,9 @@ from rmq_spark.client.errors import (
     RequestTimeout,
 )
 from rmq_spark.client.transport.frame_writer import TICK_SECONDS, FrameWriter
-from rmq_spark.client.transport.pending_requests import Answer, Waiter, Waiters, tell_each
-from rmq_spark.client.transport.response_reader import Incoming
-from rmq_spark.client.transport.sockets import OWN_SOCKETS, find_silence_early
+from rmq_spark.client.transport.pending_requests import ResponseFuture, PendingRequest, PendingRequests, fail_each
+from rmq_spark.client.transport.response_reader import ResponseReader
+from rmq_spark.client.transport.sockets import SOCKETS, enable_keepalive
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 
-OnRequest = Callable[["Connection", RemotingCommand], "RemotingCommand | None"]
+OnRequest = Callable[["RemotingConnection", RemotingCommand], "RemotingCommand | None"]
 """Handles a request of a broker, in the thread that reads: it must not wait for the connection."""
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 
-SILENCE_SECONDS: Final = 1.0
+SILENT_SECONDS: Final = 1.0
 """A peer that sends nothing for so long while a request waits in vain counts as gone."""
 
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
 _PORT_DIGITS_MAX: Final = 20
 
 
-def as_it_is(command: RemotingCommand) -> RemotingCommand:
+def identity(command: RemotingCommand) -> RemotingCommand:
     """Return the raw response; the caller interprets it."""
     return command
 
 
-class Connection:
+class RemotingConnection:
     """A socket to one address, for requests and responses. All methods are thread-safe."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Connection:
         sock: socket.socket | TlsSocket,
         address: str,
         on_request: OnRequest | None = None,
-        on_closed: Callable[[Connection], None] | None = None,
+        on_closed: Callable[[RemotingConnection], None] | None = None,
         *,
         reads_itself: bool = False,
         frame_bytes_max: int = FRAME_BYTES_MAX,
@@ -89,27 +89,27 @@ class Connection:
         self._socket = sock
         self._on_request = on_request
         self._on_closed = on_closed
-        self._incoming = Incoming(sock, address, clock, frame_bytes_max)
-        self._waiters = Waiters(address)
+        self._response_reader = ResponseReader(sock, address, clock, frame_bytes_max)
+        self._pending = PendingRequests(address)
         self._writer = FrameWriter(
             sock=sock,
             address=address,
             clock=clock,
-            check=self._check_has_not_ended,
-            end=self._end,
-            why_gone=self._incoming.why_gone,
+            check_open=self._check_open,
+            close_connection=self._close,
+            close_reason=self._response_reader.close_reason,
         )
-        self._finding = mutex()
-        self._found: tuple[Any, ...] = ()
+        self._memo_lock = mutex()
+        self._memo: tuple[Any, ...] = ()
         self._silent_since: float | None = None
-        self.fell_silent = False
+        self.is_silent = False
         self._reads_itself = reads_itself
-        self._read_by: int | None = None  # the thread whose turn it is
-        self._changing_turn = mutex()
-        self._turn = threading.Condition(self._changing_turn)
+        self._reading_thread_id: int | None = None  # the thread whose turn it is
+        self._turn_lock = mutex()
+        self._turn = threading.Condition(self._turn_lock)
         sock.settimeout(TICK_SECONDS)
         name = f"rocketpoll reader {address}"
-        self._reader = threading.Thread(target=self._read_on, name=name, daemon=True)
+        self._reader = threading.Thread(target=self._run, name=name, daemon=True)
         if not reads_itself:
             start_thread(self._reader)
 
@@ -118,12 +118,12 @@ class Connection:
         cls,
         address: str,
         on_request: OnRequest | None = None,
-        on_closed: Callable[[Connection], None] | None = None,
+        on_closed: Callable[[RemotingConnection], None] | None = None,
         *,
         reads_itself: bool = False,
         timeout_ms: int = CONNECT_TIMEOUT_MS,
         tls: TlsClient | None = None,
-    ) -> Connection:
+    ) -> RemotingConnection:
         """Connect to ``host:port``; a TLS handshake has the time that connecting leaves.
 
         Raises:
@@ -132,12 +132,12 @@ class Connection:
         host, port = parse_address(address)
         deadline = time.monotonic() + timeout_ms / 1000
         try:
-            sock = OWN_SOCKETS.connected(host, port, timeout_ms / 1000)
+            sock = SOCKETS.connect(host, port, timeout_ms / 1000)
         except TimeoutError as error:
             raise ConnectionFailed(address, f"no answer within {timeout_ms} ms") from error
         except OSError as error:
             raise ConnectionFailed(address, error.strerror or str(error)) from error
-        find_silence_early(sock)
+        enable_keepalive(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         under_tls = (
             None if tls is None else tls.handshake(sock, address, host, deadline - time.monotonic())
@@ -151,24 +151,24 @@ class Connection:
             ) from error
 
     @property
-    def quiet_seconds(self) -> float:
+    def idle_seconds(self) -> float:
         """Seconds since something last came from the peer."""
-        return self.clock() - self._incoming.received_at
+        return self.clock() - self._response_reader.received_at
 
     @property
     def peer_version(self) -> int:
         """RocketMQ's number of the peer's version; 0 before it has answered anything."""
-        return self._incoming.peer_version
+        return self._response_reader.peer_version
 
     @property
     def is_closed(self) -> bool:
         """True if the connection has ended."""
-        return self._waiters.ended is not None
+        return self._pending.close_error is not None
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Number of answers that are waited for."""
-        return len(self._waiters)
+        return len(self._pending)
 
     @property
     def unwritten_bytes(self) -> int:
@@ -190,7 +190,7 @@ class Connection:
             return ""
 
     @property
-    def ends(self) -> tuple[Host, Host] | None:
+    def endpoints(self) -> tuple[Host, Host] | None:
         """The hosts of this side and of the peer; None once the system has ended the connection.
 
         While there are any, no other connection of this machine has the same.
@@ -200,12 +200,12 @@ class Connection:
         except (OSError, ValueError):
             return None
 
-    def found_once(self, find: Callable[[Connection], _Found]) -> _Found:
-        """Return what ``find`` returns for this connection; it is called once, unless it fails."""
-        with self._finding:
-            if not self._found:
-                self._found = (find(self),)
-            found: _Found = self._found[0]
+    def memoize(self, compute: Callable[[RemotingConnection], _Found]) -> _Found:
+        """Return what ``compute`` returns for this connection; it is called once, unless it fails."""
+        with self._memo_lock:
+            if not self._memo:
+                self._memo = (compute(self),)
+            found: _Found = self._memo[0]
         return found
 
     # ---- asking
@@ -219,11 +219,11 @@ class Connection:
             ConnectionClosed: The stream ended first.
             ProtocolError: The bytes that came are not a response.
         """
-        answer: Answer[RemotingCommand] = self.request_async(command, timeout_ms)
+        answer: ResponseFuture[RemotingCommand] = self.request_async(command, timeout_ms)
         try:
             return answer.result(max(answer.deadline - self.clock(), 0))
         except FutureTimeout:
-            self._give_up_on(answer)
+            self._expire(answer)
         try:
             return answer.result(TICK_SECONDS)  # it was given up, or is being answered this moment
         except FutureTimeout as error:  # by a thread that is held up, as in a handler of the log
@@ -233,62 +233,62 @@ class Connection:
         self,
         command: RemotingCommand,
         timeout_ms: int,
-        interpret: Callable[[RemotingCommand], Any] = as_it_is,
+        interpret: Callable[[RemotingCommand], Any] = identity,
         *,
-        may_gather: bool = False,
-    ) -> Answer[Any]:
+        may_batch: bool = False,
+    ) -> ResponseFuture[Any]:
         """Send a request and return a future of the response, as ``interpret`` turns it.
 
         If ``interpret`` raises an error, the future fails with it. Callbacks of the future run in
         the thread that reads: they must not wait for this connection.
         """
-        answer: Answer[Any] = Answer(self, command.code, timeout_ms, self.clock(), interpret)
-        self.ask(answer, command, may_gather=may_gather)
+        answer: ResponseFuture[Any] = ResponseFuture(self, command.code, timeout_ms, self.clock(), interpret)
+        self.submit(answer, command, may_batch=may_batch)
         return answer
 
-    def ask(self, waiter: Waiter, command: RemotingCommand, *, may_gather: bool = False) -> None:
+    def submit(self, pending: PendingRequest, command: RemotingCommand, *, may_batch: bool = False) -> None:
         """Send a request; the thread that reads tells the waiter the response.
 
-        ``may_gather`` leaves writing to a thread, which sends all that has gathered at once: many
+        ``may_batch`` leaves writing to a thread, which sends all that has gathered at once: many
         times as fast for somebody who has thousands to send, and a switch of threads slower for
         one.
         """
-        command = command.with_opaque(self._waiters.add(waiter))
+        command = command.with_opaque(self._pending.add(pending))
         try:
-            if may_gather and not self._reads_itself:
-                waiter.keeper = self._writer
-                self._writer.gather(command, waiter.soon)
-                if not self._waiters.is_waiting(waiter):  # given up meanwhile: nobody is waiting
-                    self._writer.withdraw(waiter.opaque)
+            if may_batch and not self._reads_itself:
+                pending.buffer = self._writer
+                self._writer.enqueue(command, pending.call_soon)
+                if not self._pending.is_pending(pending):  # given up meanwhile: nobody is waiting
+                    self._writer.cancel(pending.opaque)
             else:
-                self._writer.write(command, waiter.deadline, waiter.timeout_ms)
+                self._writer.write(command, pending.deadline, pending.timeout_ms)
         except RocketPollError as error:
-            if self._waiters.remove(waiter):
+            if self._pending.remove(pending):
                 if isinstance(error, RequestTimeout):
-                    self._waited_in_vain(waiter)
+                    self._close_if_silent(pending)
                 raise
         except BaseException:  # Ctrl-C, for example: nobody waits any more
-            self.forget(waiter)
+            self.discard(pending)
             raise
 
     def send_one_way(self, command: RemotingCommand, timeout_ms: int) -> None:
         """Send a request that is not answered."""
-        command = command._replace(opaque=self._waiters.next_opaque(), flag=command.flag | _ONE_WAY)
+        command = command._replace(opaque=self._pending.next_opaque(), flag=command.flag | _ONE_WAY)
         self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
 
     def send(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
         """Send a command as it is: an answer to a request of the broker."""
-        self._waiters.check_has_not_ended()
+        self._pending.check_open()
         self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
 
-    def forget(self, waiter: Waiter) -> None:
+    def discard(self, pending: PendingRequest) -> None:
         """Tell a waiter nothing, whatever comes: its answer is not wanted any more."""
-        self._waiters.forget(waiter)
-        self._writer.withdraw(waiter.opaque)
+        self._pending.discard(pending)
+        self._writer.cancel(pending.opaque)
 
     def close(self, why: str = "it was closed here") -> None:
         """Close the connection, and tell all that wait."""
-        self._end(ConnectionClosed(self.address, why))
+        self._close(ConnectionClosed(self.address, why))
 
     def join(self, deadline: float) -> None:
         """Wait until the threads of a closed connection have ended, up to a time of the clock."""
@@ -296,24 +296,24 @@ class Connection:
             self._reader.join(max(deadline - self.clock(), 0))
         self._writer.join(max(deadline - self.clock(), 0))
 
-    def _check_has_not_ended(self) -> None:
-        self.notice_end()
-        self._waiters.check_has_not_ended()
+    def _check_open(self) -> None:
+        self.detect_close()
+        self._pending.check_open()
 
-    def notice_end(self) -> None:
+    def detect_close(self) -> None:
         """Find out whether the broker has closed the connection, where no thread reads."""
         if (
             self._reads_itself
             and not self.is_closed
-            and len(self._waiters) <= 1
-            and self._incoming.has_ended()
+            and len(self._pending) <= 1
+            and self._response_reader.is_closed_by_peer()
         ):
-            why = self._incoming.why_gone("the broker has closed it")
-            self._end(ConnectionClosed(self.address, why))
+            why = self._response_reader.close_reason("the broker has closed it")
+            self._close(ConnectionClosed(self.address, why))
 
     # ---- reading
 
-    def read_for(self, answer: Answer[Any], timeout: float | None) -> float | None:
+    def read_until(self, response: ResponseFuture[Any], timeout: float | None) -> float | None:
         """Read until the answer is there or time is over, in turns with others, if no thread does.
 
         Return the seconds that are still to be waited for.
@@ -321,71 +321,71 @@ class Connection:
         if not self._reads_itself:
             return timeout
         deadline = (
-            answer.deadline if timeout is None else min(answer.deadline, self.clock() + timeout)
+            response.deadline if timeout is None else min(response.deadline, self.clock() + timeout)
         )
         me = threading.get_ident()
-        while not answer.done():
+        while not response.done():
             remaining = deadline - self.clock()
             if remaining <= 0:
-                self._sweep()
+                self._expire_overdue()
                 break
             try:
-                if self._takes_turn(answer, remaining):
+                if self._acquire_turn(response, remaining):
                     self._read_once(min(remaining, TICK_SECONDS))
             except Exception as error:  # noqa: BLE001  # as above
-                self._cannot_go_on(error)
+                self._fail(error)
             finally:
-                if self._read_by == me:  # whatever a signal's handler has raised, and wherever
-                    self._read_by = None
-                    with self._changing_turn:
+                if self._reading_thread_id == me:  # whatever a signal's handler has raised, and wherever
+                    self._reading_thread_id = None
+                    with self._turn_lock:
                         self._turn.notify_all()
         return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
 
-    def _takes_turn(self, answer: Answer[Any], seconds: float) -> bool:
-        with self._changing_turn:
-            if self._read_by is not None and not answer.done():
-                self._turn.wait(min(seconds, SIGNALS_SECONDS))
-            if self._read_by is not None or answer.done():
+    def _acquire_turn(self, response: ResponseFuture[Any], seconds: float) -> bool:
+        with self._turn_lock:
+            if self._reading_thread_id is not None and not response.done():
+                self._turn.wait(min(seconds, SIGNAL_CHECK_SECONDS))
+            if self._reading_thread_id is not None or response.done():
                 return False
-            self._read_by = threading.get_ident()
+            self._reading_thread_id = threading.get_ident()
             return True
 
-    def _read_on(self) -> None:
+    def _run(self) -> None:
         """Read until the connection ends: the work of its thread."""
         try:
             while not self.is_closed:
                 self._read_once(None)
-                if self.clock() >= self._waiters.due_at:
-                    self._sweep()
+                if self.clock() >= self._pending.next_deadline:
+                    self._expire_overdue()
         except Exception as error:  # noqa: BLE001  # a lack of memory, for example
-            self._cannot_go_on(error)
+            self._fail(error)
 
-    def _cannot_go_on(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         """End, as nobody knows what has been read: all that wait have to be told."""
         why = f"what came could not be read: {type(error).__name__}: {error}"
-        self._end(ConnectionClosed(self.address, why))
+        self._close(ConnectionClosed(self.address, why))
         _log.error("%s: reading has failed", self.address, exc_info=error)
 
     def _read_once(self, seconds: float | None) -> None:
         """Handle the data that has arrived, or arrives within this time."""
         deferred_wakeups.begin()
         try:
-            error = self._incoming.read(seconds, self._received)
+            error = self._response_reader.read(seconds, self._dispatch)
         finally:
             deferred_wakeups.end()
         if error is not None:
-            self._end(error)
+            self._close(error)
 
-    def _received(self, command: RemotingCommand) -> None:
+    def _dispatch(self, command: RemotingCommand) -> None:
         if not command.is_response:
-            self._asked(command)
+            self._handle_request(command)
             return
         try:
-            self._waiters.answered(command)
+            self._pending.resolve(command)
         except ProtocolError as error:
-            self._end(error)
+            self._close(error)
 
-    def _asked(self, command: RemotingCommand) -> None:
+    def _handle_request(self, command: RemotingCommand) -> None:
         """Answer a request of the broker."""
         try:
             if self._on_request is None:
@@ -404,34 +404,34 @@ class Connection:
 
     # ---- ends
 
-    def _sweep(self) -> None:
+    def _expire_overdue(self) -> None:
         """Tell the waiters whose time is over."""
-        for waiter in self._waiters.late(self.clock()):
-            self._give_up_on(waiter)
+        for waiter in self._pending.overdue(self.clock()):
+            self._expire(waiter)
 
-    def _give_up_on(self, waiter: Waiter) -> None:
-        error = RequestTimeout(self.address, waiter.request_code, waiter.timeout_ms)
-        if self._waiters.give_up(waiter, error):
-            self._writer.withdraw(waiter.opaque)
-            self._waited_in_vain(waiter)
+    def _expire(self, pending: PendingRequest) -> None:
+        error = RequestTimeout(self.address, pending.request_code, pending.timeout_ms)
+        if self._pending.expire(pending, error):
+            self._writer.cancel(pending.opaque)
+            self._close_if_silent(pending)
 
-    def _waited_in_vain(self, waiter: Waiter) -> None:
+    def _close_if_silent(self, pending: PendingRequest) -> None:
         """End the connection if the peer is not slow but silent, which would stall every request.
 
         One request that had little time says nothing of the peer: others wait on this connection,
         too.
         """
-        received_at = self._incoming.received_at
+        received_at = self._response_reader.received_at
         if self._silent_since is None or self._silent_since < received_at:
-            self._silent_since = max(received_at, waiter.asked_at)
-        silent_seconds = waiter.deadline - self._silent_since
-        if silent_seconds >= SILENCE_SECONDS:
-            self.fell_silent = True
+            self._silent_since = max(received_at, pending.started_at)
+        silent_seconds = pending.deadline - self._silent_since
+        if silent_seconds >= SILENT_SECONDS:
+            self.is_silent = True
             why = f"it has been silent for {int(silent_seconds * 1000)} ms"
-            self._end(ConnectionClosed(self.address, why))
+            self._close(ConnectionClosed(self.address, why))
 
-    def _end(self, error: ClientError) -> None:
-        waiters = self._waiters.end(error)
+    def _close(self, error: ClientError) -> None:
+        waiters = self._pending.close(error)
         if waiters is None:
             return
         try:
@@ -441,15 +441,15 @@ class Connection:
             self._socket.close()
         finally:
             try:
-                tell_each(waiters, error)
+                fail_each(waiters, error)
             except MemoryError:  # there may be some by now
-                tell_each(waiters, error)
+                fail_each(waiters, error)
         if self._on_closed is not None:
             self._on_closed(self)
 
-    def forked(self) -> None:
-        """Wait for nothing here; `OWN_SOCKETS` closes the copy of the parent's socket."""
-        self._waiters.forked()
+    def after_fork(self) -> None:
+        """Wait for nothing here; `SOCKETS` closes the copy of the parent's socket."""
+        self._pending.after_fork()
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -18,23 +18,23 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.concurrency.locks import mutex, start_thread
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionFailed
-from rmq_spark.client.transport.connection import Connection
-from rmq_spark.client.transport.pending_requests import OwnFuture
+from rmq_spark.client.transport.connection import RemotingConnection
+from rmq_spark.client.transport.pending_requests import ForkSafeFuture
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
 """Dialling that fails sooner has lost no time, and does not make a broker silent."""
 
-LOOK_AGAIN_SECONDS: Final = 1.0
+REDIAL_SECONDS: Final = 1.0
 """Seconds between two times that a silent broker is dialled, while somebody asks for it."""
 
-_LATE_SECONDS: Final = 1.0
+_CLOSE_WAIT_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = "the client was shut down"
-_IS_SECOND: Final = "another one was made meanwhile"
+_DUPLICATE: Final = "another one was made meanwhile"
 
 
 class Agreement(NamedTuple):
@@ -53,58 +53,58 @@ class Agreement(NamedTuple):
     store_host: str | None = None
 
 
-class Line(NamedTuple):
+class NegotiatedConnection(NamedTuple):
     """A connection, and the agreement on it; None before anybody has asked."""
 
-    connection: Connection
+    connection: RemotingConnection
     agreement: Agreement | None = None
 
 
-class Lines(ProcessBound):
+class ConnectionPool(ForkAware):
     """The lines of one client. All methods may be called from any thread."""
 
     def __init__(
         self,
-        connect: Callable[[str, Callable[[Connection], None]], Connection],
-        agree: Callable[[Connection], Agreement],
+        connect: Callable[[str, Callable[[RemotingConnection], None]], RemotingConnection],
+        negotiate: Callable[[RemotingConnection], Agreement],
         on_ready: Callable[[str], None] | None,
         on_closed: Callable[[str], None] | None,
         *,
-        seconds_max: float,
+        wait_seconds_max: float,
     ) -> None:
-        """Make lines that wait for a connection for at most ``seconds_max``.
+        """Make lines that wait for a connection for at most ``wait_seconds_max``.
 
         ``connect`` takes an address, and the function to call when the connection ends.
         ``on_ready`` is called with the address of each broker that is connected and agreed with,
         ``on_closed`` with that of each connection that has ended.
         """
         self._connect = connect
-        self._agree = agree
+        self._negotiate = negotiate
         self._on_ready = on_ready
         self._on_closed = on_closed
-        self._seconds_max = seconds_max
+        self._wait_seconds_max = wait_seconds_max
         self._lock = mutex()
-        self._lines: dict[str, Line] = {}
-        self._dialled: dict[tuple[str, bool], Future[Line]] = {}
+        self._connections: dict[str, NegotiatedConnection] = {}
+        self._pending_dials: dict[tuple[str, bool], Future[NegotiatedConnection]] = {}
         self._silent: dict[str, float] = {}  # time at which each may be dialled again
         self._dialers: list[threading.Thread] = []
         self._is_shut_down = False
-        ProcessBound.__init__(self)
+        ForkAware.__init__(self)
 
     # ---- what is there
 
-    def there(self, address: str) -> Line | None:
+    def get(self, address: str) -> NegotiatedConnection | None:
         """Return the line to an address, or None."""
-        return self._lines.get(address)
+        return self._connections.get(address)
 
     def is_ready(self, address: str) -> bool:
         """Return whether a broker is connected and agreed with, so that it can be asked at once."""
-        return self._usable(address, is_broker=True) is not None
+        return self._get_usable(address, is_broker=True) is not None
 
     def ready_addresses(self) -> tuple[str, ...]:
         """Return the addresses of brokers that can be asked at once."""
         with self._lock:
-            addresses = list(self._lines)
+            addresses = list(self._connections)
         return tuple(address for address in addresses if self.is_ready(address))
 
     def is_silent(self, address: str) -> bool:
@@ -117,7 +117,7 @@ class Lines(ProcessBound):
             return False
         if time.monotonic() >= again_at:
             with suppress(ClientError):
-                self._dialling(address, is_broker=True)
+                self._start_dial(address, is_broker=True)
         return True
 
     @property
@@ -125,19 +125,19 @@ class Lines(ProcessBound):
         """The addresses of brokers that have fallen silent."""
         return tuple(self._silent)
 
-    def connections(self) -> tuple[Connection, ...]:
+    def connections(self) -> tuple[RemotingConnection, ...]:
         """Return all connections that there are."""
         with self._lock:
-            return tuple(line.connection for line in self._lines.values())
+            return tuple(line.connection for line in self._connections.values())
 
     @property
     def dialling_count(self) -> int:
         """Number of threads that dial."""
-        return len(self._dialled)
+        return len(self._pending_dials)
 
     # ---- dialling
 
-    def line(self, address: str, *, is_broker: bool = True, seconds: float | None = None) -> Line:
+    def get_or_connect(self, address: str, *, is_broker: bool = True, seconds: float | None = None) -> NegotiatedConnection:
         """Return the line to an address, dialling if need be; with a broker it is agreed.
 
         Raises:
@@ -145,42 +145,42 @@ class Lines(ProcessBound):
                 others.
             ClientError: Agreeing has failed.
         """
-        line = self._lines.get(address)
+        line = self._connections.get(address)
         if line is not None:
-            line.connection.notice_end()
-            line = self._usable(address, is_broker=is_broker)
+            line.connection.detect_close()
+            line = self._get_usable(address, is_broker=is_broker)
         if line is not None:
             return line
-        seconds = self._seconds_max if seconds is None else min(seconds, self._seconds_max)
+        seconds = self._wait_seconds_max if seconds is None else min(seconds, self._wait_seconds_max)
         try:
-            return self._dialling(address, is_broker=is_broker).result(seconds)
+            return self._start_dial(address, is_broker=is_broker).result(seconds)
         except FutureTimeout as error:
             why = f"no answer within {int(seconds * 1000)} ms, and there was no more time"
             raise ConnectionFailed(address, why) from error
 
-    def _usable(self, address: str, *, is_broker: bool) -> Line | None:
-        line = self._lines.get(address)
+    def _get_usable(self, address: str, *, is_broker: bool) -> NegotiatedConnection | None:
+        line = self._connections.get(address)
         if line is None or line.connection.is_closed or (is_broker and line.agreement is None):
             return None
         return line
 
-    def _dialling(self, address: str, *, is_broker: bool) -> Future[Line]:
+    def _start_dial(self, address: str, *, is_broker: bool) -> Future[NegotiatedConnection]:
         """Return the future of a line; all who want it meanwhile get the same result or failure.
 
         A thread dials: callers may leave when their time is over, or when the program ends.
         """
-        key, dialled = (address, is_broker), OwnFuture[Line]()
+        key, dialled = (address, is_broker), ForkSafeFuture[NegotiatedConnection]()
         try:
             with self._lock:
                 if self._is_shut_down:
                     raise ClientShutDown  # noqa: TRY301  # nobody waits for this one
-                if (under_way := self._dialled.get(key)) is not None:
+                if (under_way := self._pending_dials.get(key)) is not None:
                     return under_way
-                line = self._usable(address, is_broker=is_broker)
+                line = self._get_usable(address, is_broker=is_broker)
                 if line is not None:  # dialled by another thread meanwhile
                     dialled.set_result(line)
                     return dialled
-                self._dialled[key] = dialled
+                self._pending_dials[key] = dialled
                 dial = self._dial_broker if is_broker else self._dial
                 name, args = f"rocketpoll dials {address}", (address, dialled)
                 thread = threading.Thread(target=dial, args=args, name=name, daemon=True)
@@ -188,70 +188,70 @@ class Lines(ProcessBound):
             start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
             failed = ConnectionFailed(address, f"no thread can be started that connects: {error}")
-            self._has_come(key, dialled, failed)
+            self._finish_dial(key, dialled, failed)
         except BaseException:  # Ctrl-C, for example: others may wait for this by now
-            self._has_come(key, dialled, ConnectionFailed(address, "interrupted"))
+            self._finish_dial(key, dialled, ConnectionFailed(address, "interrupted"))
             raise
         return dialled
 
-    def _dial(self, address: str, dialled: Future[Line]) -> None:
+    def _dial(self, address: str, future: Future[NegotiatedConnection]) -> None:
         try:
             if self._is_shut_down:
                 raise ClientShutDown  # noqa: TRY301  # it is told below
-            line: Line | Exception = Line(self._connect(address, self._forget))
+            line: NegotiatedConnection | Exception = NegotiatedConnection(self._connect(address, self._discard))
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
-        if isinstance(line, Line):
+        if isinstance(line, NegotiatedConnection):
             # Who was interrupted when a thread had just begun to dial has left that thread alone.
             with self._lock:
                 is_late = self._is_shut_down
-                other = self._usable(address, is_broker=False)
+                other = self._get_usable(address, is_broker=False)
                 if other is None:
-                    self._lines[address] = line
+                    self._connections[address] = line
             if is_late:
                 line.connection.close(_SHUT_DOWN)
-                line.connection.join(time.monotonic() + _LATE_SECONDS)
+                line.connection.join(time.monotonic() + _CLOSE_WAIT_SECONDS)
             elif other is not None:
-                line.connection.close(_IS_SECOND)
+                line.connection.close(_DUPLICATE)
                 line = other
-        self._has_come((address, False), dialled, line)
+        self._finish_dial((address, False), future, line)
 
-    def _dial_broker(self, address: str, dialled: Future[Line]) -> None:
+    def _dial_broker(self, address: str, future: Future[NegotiatedConnection]) -> None:
         began = time.monotonic()
         try:
-            connection = self.line(address, is_broker=False).connection
-            line: Line | Exception = Line(connection, self._agree(connection))
+            connection = self.get_or_connect(address, is_broker=False).connection
+            line: NegotiatedConnection | Exception = NegotiatedConnection(connection, self._negotiate(connection))
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         ended = time.monotonic()
-        if isinstance(line, Line):
+        if isinstance(line, NegotiatedConnection):
             self._silent.pop(address, None)
             with self._lock:
-                if self._lines.get(address) == Line(connection):
-                    self._lines[address] = line
+                if self._connections.get(address) == NegotiatedConnection(connection):
+                    self._connections[address] = line
         elif ended - began >= SLOW_SECONDS:
-            self._silent[address] = ended + LOOK_AGAIN_SECONDS
-        self._has_come((address, True), dialled, line)
-        if self._on_ready is not None and isinstance(line, Line):
+            self._silent[address] = ended + REDIAL_SECONDS
+        self._finish_dial((address, True), future, line)
+        if self._on_ready is not None and isinstance(line, NegotiatedConnection):
             self._on_ready(address)
 
-    def _has_come(
-        self, key: tuple[str, bool], dialled: Future[Line], line: Line | Exception
+    def _finish_dial(
+        self, key: tuple[str, bool], future: Future[NegotiatedConnection], result: NegotiatedConnection | Exception
     ) -> None:
         with self._lock:
-            if self._dialled.get(key) is dialled:
-                del self._dialled[key]
-        _resolve(dialled, line)
+            if self._pending_dials.get(key) is future:
+                del self._pending_dials[key]
+        _resolve(future, result)
 
     # ---- ends
 
-    def _forget(self, connection: Connection) -> None:
+    def _discard(self, connection: RemotingConnection) -> None:
         address = connection.address
         with self._lock:
-            line = self._lines.get(address)
+            line = self._connections.get(address)
             if line is not None and line.connection is connection:
-                del self._lines[address]
-                if connection.fell_silent and line.agreement is not None:
+                del self._connections[address]
+                if connection.is_silent and line.agreement is not None:
                     self._silent[address] = time.monotonic()
         if self._on_closed is not None:
             self._on_closed(address)
@@ -263,8 +263,8 @@ class Lines(ProcessBound):
         """
         with self._lock:
             self._is_shut_down = True
-            lines = list(self._lines.values())
-            dialled = list(self._dialled.values())
+            lines = list(self._connections.values())
+            dialled = list(self._pending_dials.values())
         for each in dialled:
             _resolve(each, ClientShutDown())
         for line in lines:
@@ -276,21 +276,21 @@ class Lines(ProcessBound):
         for line in lines if wait_ms else ():
             line.connection.join(deadline)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Let go of the parent's connections without a word on them, and start without any."""
-        lines, self._lines = self._lines, {}
+        lines, self._connections = self._connections, {}
         self._lock = mutex()
-        self._dialled = {}
+        self._pending_dials = {}
         self._silent = {}
         self._dialers = []
         for line in lines.values():
-            line.connection.forked()
+            line.connection.after_fork()
 
 
-def _resolve(dialled: Future[Line], line: Line | Exception) -> None:
+def _resolve(future: Future[NegotiatedConnection], result: NegotiatedConnection | Exception) -> None:
     """Resolve a future with the result of dialling, unless it is resolved already."""
     with suppress(InvalidStateError):
-        if isinstance(line, Line):
-            dialled.set_result(line)
+        if isinstance(result, NegotiatedConnection):
+            future.set_result(result)
         else:
-            dialled.set_exception(line)
+            future.set_exception(result)

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.arguments import unsendable
-from rmq_spark.client.concurrency.locks import is_mine, mutex, reentrant_mutex, start_thread
+from rmq_spark.client.arguments import message_rejected
+from rmq_spark.client.concurrency.locks import is_owned, mutex, reentrant_mutex, start_thread
 from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
@@ -43,12 +43,12 @@ SLICE_BYTES: Final = 1 << 18
 """Bytes of gathered requests that are begun at once: the others can still be withdrawn."""
 
 _LARGE_BODY_BYTES: Final = 1 << 16
-_MUCH_BYTES: Final = 1 << 16
+_FLUSH_BYTES: Final = 1 << 16
 
 TURN_SECONDS: Final = 0.05
 """Seconds after which what has gathered in a turn is written by the thread: its loop is busy."""
 
-Soon = Callable[[Callable[[], object]], object]
+CallSoon = Callable[[Callable[[], object]], object]
 """Has a function called by this thread, soon: at the end of its event loop's turn."""
 
 
@@ -60,36 +60,36 @@ class FrameWriter:
         sock: socket.socket | TlsSocket,
         address: str,
         clock: Callable[[], float],
-        check: Callable[[], None],
-        end: Callable[[ClientError], None],
-        why_gone: Callable[[str], str],
+        check_open: Callable[[], None],
+        close_connection: Callable[[ClientError], None],
+        close_reason: Callable[[str], str],
     ) -> None:
-        """Make a writer; ``check`` raises if nothing can be written any more, ``end`` closes.
+        """Make a writer; ``check_open`` raises if nothing can be written any more, ``close_connection`` closes.
 
-        ``why_gone`` says more of why the peer may have gone.
+        ``close_reason`` says more of why the peer may have gone.
         """
         self._socket = sock
         self._address = address
         self._clock = clock
-        self._check = check
-        self._end = end
-        self._why_gone = why_gone
-        self._writing = reentrant_mutex()
+        self._check_open = check_open
+        self._close_connection = close_connection
+        self._close_reason = close_reason
+        self._write_lock = reentrant_mutex()
         self._unsent: deque[memoryview] = (
             deque()
         )  # its first piece may be the rest of another's request
         self._mutex = mutex()
-        self._has_gathered = threading.Condition(self._mutex)
+        self._has_queued = threading.Condition(self._mutex)
         self._unsent_bytes = 0
-        self._gathered: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
-        self._gathered_bytes = 0
-        self._begun: frozenset[int] = frozenset()  # opaques of the slice that is being written
-        self._is_for_thread = False  # what has gathered, and what is left of a slice
-        self._turn_until = 0.0
-        self._is_watching = False  # the thread, whether a turn ends in time
-        self._room: select.poll | None = None
-        self._never_waits = isinstance(sock, socket.socket)  # under TLS a write may
-        self._to_tell: list[Callable[[], object]] = []  # who wants to know when it is written
+        self._queued: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
+        self._queued_bytes = 0
+        self._in_flight: frozenset[int] = frozenset()  # opaques of the slice that is being written
+        self._is_thread_needed = False  # what has gathered, and what is left of a slice
+        self._turn_deadline = 0.0
+        self._is_thread_watching = False  # the thread, whether a turn ends in time
+        self._poll: select.poll | None = None
+        self._is_nonblocking = isinstance(sock, socket.socket)  # under TLS a write may
+        self._on_released: list[Callable[[], object]] = []  # who wants to know when it is written
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -100,14 +100,14 @@ class FrameWriter:
             RequestTimeout: The peer takes nothing, or not all of it.
             ConnectionClosed: The connection has ended.
         """
-        writing = self._writing
-        if is_mine(writing):  # a signal's handler, in the midst of a request
+        writing = self._write_lock
+        if is_owned(writing):  # a signal's handler, in the midst of a request
             raise RequestTimeout(self._address, command.code, timeout_ms)
         try:
             if not writing.acquire(timeout=max(deadline - self._clock(), 0)):
                 raise RequestTimeout(self._address, command.code, timeout_ms)
-            self._check()
-            if not self._write_until(deadline, _pieces_of(command)):
+            self._check_open()
+            if not self._write_all(deadline, _encode_frame(command)):
                 raise RequestTimeout(self._address, command.code, timeout_ms)
         finally:
             try:  # noqa: SIM105  # `suppress` is a call as well
@@ -115,84 +115,84 @@ class FrameWriter:
             except RuntimeError:  # it was not taken
                 pass
 
-    def gather(self, command: RemotingCommand, soon: Soon | None = None) -> None:
+    def enqueue(self, command: RemotingCommand, call_soon: CallSoon | None = None) -> None:
         """Have a request written soon, with those that gather until then.
 
-        By ``soon`` this thread writes what the socket takes at once, and the writer's own thread
+        By ``call_soon`` this thread writes what the socket takes at once, and the writer's own thread
         what is left: no switch of threads is needed. That thread looks whether it comes to that in
         time.
         """
-        pieces = _pieces_of(command)
+        pieces = _encode_frame(command)
         with self._mutex:
-            is_first = not self._gathered
-            self._gathered[command.opaque] = pieces
-            self._gathered_bytes += sum(map(len, pieces))
-            has_thread = self._thread is not None or self._has_new_thread()
-            if has_thread and (soon is None or not self._never_waits):
-                self._leave_to_thread()
+            is_first = not self._queued
+            self._queued[command.opaque] = pieces
+            self._queued_bytes += sum(map(len, pieces))
+            has_thread = self._thread is not None or self._start_thread()
+            if has_thread and (call_soon is None or not self._is_nonblocking):
+                self._wake_thread()
                 return
             if is_first and has_thread:
-                self._turn_until = self._clock() + TURN_SECONDS
-                if not self._is_watching:
-                    self._has_gathered.notify()
-        if not has_thread or soon is None:
-            self._write_gathered()
-        elif self._gathered_bytes >= _MUCH_BYTES:
-            self.write_what_fits()
+                self._turn_deadline = self._clock() + TURN_SECONDS
+                if not self._is_thread_watching:
+                    self._has_queued.notify()
+        if not has_thread or call_soon is None:
+            self._write_queued()
+        elif self._queued_bytes >= _FLUSH_BYTES:
+            self.flush_nonblocking()
         elif is_first:
-            soon(self.write_what_fits)
+            call_soon(self.flush_nonblocking)
 
-    def write_what_fits(self) -> None:
+    def flush_nonblocking(self) -> None:
         """Write what has gathered, as far as the socket takes it without waiting."""
-        writing = self._writing
-        if is_mine(writing):  # a signal's handler, in the midst of a request
+        writing = self._write_lock
+        if is_owned(writing):  # a signal's handler, in the midst of a request
             return
         try:
             if writing.acquire(blocking=False):
                 with suppress(ClientError):  # a failure is told to the waiters
-                    self._write_while_there_is_room()
+                    self._write_nonblocking()
         finally:
             try:  # noqa: SIM105  # `suppress` is a call as well
                 writing.release()  # at once: the next call would let a signal in
             except RuntimeError:  # it was not taken
                 pass
-        if self._gathered or self._unsent:
+        if self._queued or self._unsent:
             with self._mutex:
-                self._leave_to_thread()
+                self._wake_thread()
         else:
-            self._has_written()
+            self._notify_released()
 
-    def _leave_to_thread(self) -> None:
-        if not self._is_for_thread:  # else it was notified, and has not woken yet
-            self._is_for_thread = True
-            self._has_gathered.notify()
+    def _wake_thread(self) -> None:
+        if not self._is_thread_needed:  # else it was notified, and has not woken yet
+            self._is_thread_needed = True
+            self._has_queued.notify()
 
-    def _write_while_there_is_room(self) -> None:
+    def _write_nonblocking(self) -> None:
         try:
-            while (self._unsent or self._gathered) and self._has_room():
+            while (self._unsent or self._queued) and self._is_writable():
                 if not self._unsent:
-                    self._begin_to_send(_joined(self._begin_slice()))
+                    self._append_unsent(_coalesce(self._next_slice()))
                 if self._unsent:  # what had gathered may be withdrawn by now
                     self._write_some()
         except ClientError:
             raise  # the connection has ended
         except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
+            self._close_connection(ConnectionClosed(self._address, "interrupted in the middle of a request"))
             raise
 
-    def _has_room(self) -> bool:
-        if self._room is None:
+    def _is_writable(self) -> bool:
+        if self._poll is None:
             room = select.poll()
             try:
                 room.register(self._socket, select.POLLOUT)
             except ValueError:  # it is closed by now
                 return False
-            self._room = room
-        return bool(self._room.poll(0))
+            self._poll = room
+        return bool(self._poll.poll(0))
 
-    def _has_new_thread(self) -> bool:
+    def _start_thread(self) -> bool:
         name = f"rocketpoll writer {self._address}"
-        thread = threading.Thread(target=self._write_on, name=name, daemon=True)
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             start_thread(thread)
         except RuntimeError:  # at a limit: then it is written here, until there is room
@@ -200,25 +200,25 @@ class FrameWriter:
         self._thread = thread
         return True
 
-    def withdraw(self, opaque: int, released: Callable[[], object] | None = None) -> None:
+    def cancel(self, opaque: int, on_released: Callable[[], object] | None = None) -> None:
         """Write a gathered request no more, unless it is begun.
 
-        ``released`` is called when none of its bytes is kept: now, or by the thread that writes.
+        ``on_released`` is called when none of its bytes is kept: now, or by the thread that writes.
         """
         with self._mutex:
-            pieces = self._gathered.pop(opaque, ())
-            self._gathered_bytes -= sum(map(len, pieces))
-            if opaque in self._begun:
-                if released is not None:
-                    self._to_tell.append(released)
+            pieces = self._queued.pop(opaque, ())
+            self._queued_bytes -= sum(map(len, pieces))
+            if opaque in self._in_flight:
+                if on_released is not None:
+                    self._on_released.append(on_released)
                 return
-        if released is not None:
-            released()
+        if on_released is not None:
+            on_released()
 
     @property
     def unwritten_bytes(self) -> int:
         """Number of bytes that the socket has yet to take."""
-        return self._gathered_bytes + self._unsent_bytes
+        return self._queued_bytes + self._unsent_bytes
 
     @property
     def thread_count(self) -> int:
@@ -234,81 +234,81 @@ class FrameWriter:
         """Write nothing more, and let the thread end."""
         self._is_closed = True
         with self._mutex:
-            self._gathered.clear()
-            self._gathered_bytes = 0
-            self._has_gathered.notify()
-        self._has_written()
+            self._queued.clear()
+            self._queued_bytes = 0
+            self._has_queued.notify()
+        self._notify_released()
 
-    def _write_on(self) -> None:
+    def _run(self) -> None:
         """Write what has gathered, again and again: the work of the thread."""
         try:
             while not self._is_closed:
                 with self._mutex:
-                    while not (self._is_for_thread or self._is_closed):
-                        left = self._turn_until - self._clock()
-                        if self._gathered and left <= 0:
+                    while not (self._is_thread_needed or self._is_closed):
+                        left = self._turn_deadline - self._clock()
+                        if self._queued and left <= 0:
                             break
-                        self._is_watching = left > 0
-                        self._has_gathered.wait(left if self._is_watching else TICK_SECONDS)
-                self._write_gathered()
+                        self._is_thread_watching = left > 0
+                        self._has_queued.wait(left if self._is_thread_watching else TICK_SECONDS)
+                self._write_queued()
         except Exception as error:  # noqa: BLE001  # a lack of memory, for example
             why = f"what has gathered could not be written: {type(error).__name__}: {error}"
-            self._end(ConnectionClosed(self._address, why))
+            self._close_connection(ConnectionClosed(self._address, why))
             _log.error("%s: writing has failed", self._address, exc_info=error)
 
-    def _write_gathered(self) -> None:
-        while self._gathered or self._is_for_thread:
-            with suppress(ClientError), self._writing:  # a failure is told to the waiters
-                self._is_for_thread = False
-                pieces = self._begin_slice()
+    def _write_queued(self) -> None:
+        while self._queued or self._is_thread_needed:
+            with suppress(ClientError), self._write_lock:  # a failure is told to the waiters
+                self._is_thread_needed = False
+                pieces = self._next_slice()
                 deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
-                if not self._write_until(deadline, _joined(pieces)):
-                    self._end(ConnectionClosed(self._address, "it takes no more requests"))
-            self._has_written()
+                if not self._write_all(deadline, _coalesce(pieces)):
+                    self._close_connection(ConnectionClosed(self._address, "it takes no more requests"))
+            self._notify_released()
 
-    def _begin_slice(self) -> list[Buffer]:
+    def _next_slice(self) -> list[Buffer]:
         """Return the pieces of the oldest requests that have gathered."""
         begun: list[int] = []
         found: list[Buffer] = []
         size = 0
         with self._mutex:
-            while self._gathered and size < SLICE_BYTES:
-                opaque, pieces = self._gathered.popitem(last=False)
+            while self._queued and size < SLICE_BYTES:
+                opaque, pieces = self._queued.popitem(last=False)
                 begun.append(opaque)
                 found += pieces
                 size += sum(map(len, pieces))
-            self._gathered_bytes -= size
-            self._begun = self._begun.union(begun)
+            self._queued_bytes -= size
+            self._in_flight = self._in_flight.union(begun)
         return found
 
-    def _has_written(self) -> None:
+    def _notify_released(self) -> None:
         """Tell those who want to know that nothing is kept of a slice any more."""
         with self._mutex:
-            self._begun = frozenset()
-            told, self._to_tell = self._to_tell, []
+            self._in_flight = frozenset()
+            told, self._on_released = self._on_released, []
         for released in told:
             released()
 
-    def _write_until(self, deadline: float, pieces: Iterable[Buffer]) -> bool:
+    def _write_all(self, deadline: float, pieces: Iterable[Buffer]) -> bool:
         """Write the rest of what another has begun, and then these; return False if time ran out.
 
         Of a frame of which nothing was sent nothing is kept; of one that was begun, its rest.
         """
-        own = self._begin_to_send(pieces)
+        own = self._append_unsent(pieces)
         try:
             while self._unsent:
                 self._write_some()
                 if self._unsent and self._clock() >= deadline:
-                    self._withdraw(own)
+                    self._cancel_unsent(own)
                     return False
         except ClientError:
             raise  # the connection has ended
         except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
+            self._close_connection(ConnectionClosed(self._address, "interrupted in the middle of a request"))
             raise
         return True
 
-    def _begin_to_send(self, pieces: Iterable[Buffer]) -> list[memoryview]:
+    def _append_unsent(self, pieces: Iterable[Buffer]) -> list[memoryview]:
         own = [memoryview(piece).cast("B") for piece in pieces]
         self._unsent.extend(own)
         self._unsent_bytes += sum(map(len, own))
@@ -321,9 +321,9 @@ class FrameWriter:
         except TimeoutError:
             return  # a tick is over; the deadline decides
         except OSError as error:
-            closed = ConnectionClosed(self._address, self._why_gone(error.strerror or str(error)))
-            self._end(closed)
-            self._check()  # the reading thread may know better why
+            closed = ConnectionClosed(self._address, self._close_reason(error.strerror or str(error)))
+            self._close_connection(closed)
+            self._check_open()  # the reading thread may know better why
             raise closed from error
         self._unsent_bytes -= sent
         if sent == len(unsent[0]):
@@ -331,13 +331,13 @@ class FrameWriter:
         else:
             unsent[0] = unsent[0][sent:]
 
-    def _withdraw(self, own: list[memoryview]) -> None:
+    def _cancel_unsent(self, own: list[memoryview]) -> None:
         if any(piece is own[0] for piece in self._unsent):
             for _ in own:
                 self._unsent_bytes -= len(self._unsent.pop())
 
 
-def _pieces_of(command: RemotingCommand) -> tuple[Buffer, ...]:
+def _encode_frame(command: RemotingCommand) -> tuple[Buffer, ...]:
     """Return a frame in pieces, so that a large body is not copied."""
     body = command.body
     try:
@@ -345,10 +345,10 @@ def _pieces_of(command: RemotingCommand) -> tuple[Buffer, ...]:
             return (command.encode(),)
         return (command.encode_head(len(body)), body)
     except WireError as error:
-        raise unsendable(error) from error
+        raise message_rejected(error) from error
 
 
-def _joined(pieces: Iterable[Buffer]) -> list[Buffer]:
+def _coalesce(pieces: Iterable[Buffer]) -> list[Buffer]:
     """Return the pieces with small ones joined, so that they are written together."""
     found: list[Buffer] = []
     small: list[Buffer] = []

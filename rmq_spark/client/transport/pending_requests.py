@@ -18,65 +18,65 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
-from rmq_spark.client.concurrency.locks import mutex, slice_of, waited_mutex
+from rmq_spark.client.concurrency.locks import mutex, wait_slice, condition_mutex
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
-STRAYS_MAX: Final = 64
+UNSOLICITED_MAX: Final = 64
 """Most answers to nothing that was asked; late answers are not counted."""
 
-_GIVEN_UP_MAX: Final = 10_000
+_EXPIRED_MAX: Final = 10_000
 _OPAQUE_MAX: Final = 0x7FFFFFFF
 _Answer = TypeVar("_Answer")
 _Outcome = TypeVar("_Outcome")
 
 
-class Keeper(Protocol):
+class RequestBuffer(Protocol):
     """The one who keeps gathered requests until they are written."""
 
-    def withdraw(self, opaque: int, released: Callable[[], object] | None = None) -> None:
+    def cancel(self, opaque: int, on_released: Callable[[], object] | None = None) -> None:
         """Write a request no more; say when none of its bytes is kept."""
 
 
-class Waiter:
+class PendingRequest:
     """A caller that has sent a request: it is told the answer, or why there will be none."""
 
     opaque = 0
-    keeper: Keeper | None = None
+    buffer: RequestBuffer | None = None
     """The one who may keep bytes of the request, also behind its end."""
 
-    soon: Callable[[Callable[[], object]], object] | None = None
+    call_soon: Callable[[Callable[[], object]], object] | None = None
     """Has a function called soon by the thread that asks, if that can write requests then."""
 
-    def __init__(self, request_code: int, timeout_ms: int, asked_at: float) -> None:
+    def __init__(self, request_code: int, timeout_ms: int, started_at: float) -> None:
         self.request_code = request_code
         self.timeout_ms = timeout_ms
-        self.asked_at = asked_at
-        self.deadline = asked_at + timeout_ms / 1000
+        self.started_at = started_at
+        self.deadline = started_at + timeout_ms / 1000
 
-    def answered(self, command: RemotingCommand) -> None:
+    def on_response(self, response: RemotingCommand) -> None:
         """Take the answer; an exception raised here is passed to `failed`."""
         raise NotImplementedError
 
-    def failed(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         """Take the error: there is no answer, or it cannot be used."""
         raise NotImplementedError
 
-    def when_released(self, action: Callable[[], object]) -> None:
+    def cancel_write(self, action: Callable[[], object]) -> None:
         """Have no more of the request written, and call an action when none of it is kept."""
-        if self.keeper is None:
+        if self.buffer is None:
             action()
         else:
-            self.keeper.withdraw(self.opaque, action)
+            self.buffer.cancel(self.opaque, action)
 
 
-class OwnFuture(Future[_Answer]):
+class ForkSafeFuture(Future[_Answer]):
     """A future of the process that made it; a forked child gets an error instead of a vain wait."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._condition = waited_mutex()  # a signal's exception must not stop who tells the result
+        self._condition = condition_mutex()  # a signal's exception must not stop who tells the result
         self._process_id = os.getpid()
 
     def result(self, timeout: float | None = None) -> _Answer:
@@ -86,7 +86,7 @@ class OwnFuture(Future[_Answer]):
             ClientShutDown: The future belongs to the process that this one was forked from.
         """
         self.check_process()
-        return self._waited(timeout, super().result)
+        return self._wait_in_slices(timeout, super().result)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error, or None if there is none, waiting up to ``timeout`` seconds.
@@ -95,217 +95,217 @@ class OwnFuture(Future[_Answer]):
             ClientShutDown: The future belongs to the process that this one was forked from.
         """
         self.check_process()
-        return self._waited(timeout, super().exception)
+        return self._wait_in_slices(timeout, super().exception)
 
-    def _waited(self, timeout: float | None, ask: Callable[[float], _Outcome]) -> _Outcome:
-        """Return what ``ask`` does, asking again and again; see `SIGNALS_SECONDS`."""
+    def _wait_in_slices(self, timeout: float | None, wait: Callable[[float], _Outcome]) -> _Outcome:
+        """Return what ``wait`` does, asking again and again; see `SIGNAL_CHECK_SECONDS`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
-                return ask(slice_of(deadline))
+                return wait(wait_slice(deadline))
             except FutureTimeout:  # noqa: PERF203  # a second has gone by
                 self.check_process()  # a signal's handler may have forked meanwhile
                 if self.done():
-                    return ask(0)
+                    return wait(0)
                 if deadline is not None and time.monotonic() >= deadline:
                     raise
 
     def check_process(self) -> None:
         """Raise `ClientShutDown` if the result comes to another process."""
         if self._process_id != os.getpid():
-            raise of_another_process()
+            raise wrong_process_error()
 
 
-class Reader(Protocol):
+class ResponseSource(Protocol):
     """The connection that brings an answer; where no thread reads, the waiting thread does."""
 
-    def forget(self, waiter: Waiter) -> None:
+    def discard(self, pending: PendingRequest) -> None:
         """Drop the answer, should it come."""
 
-    def read_for(self, answer: Answer[Any], timeout: float | None) -> float | None:
+    def read_until(self, response: ResponseFuture[Any], timeout: float | None) -> float | None:
         """Read until the answer is there, if need be; return the seconds still to wait."""
 
 
-class Answer(OwnFuture[_Answer], Waiter):
+class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
     """A future that reads from its connection while it is waited for, where no thread does."""
 
     def __init__(
         self,
-        reader: Reader,
+        source: ResponseSource,
         request_code: int,
         timeout_ms: int,
-        asked_at: float,
+        started_at: float,
         interpret: Callable[[RemotingCommand], _Answer],
     ) -> None:
-        OwnFuture.__init__(self)
-        Waiter.__init__(self, request_code, timeout_ms, asked_at)
-        self._reader = reader
+        ForkSafeFuture.__init__(self)
+        PendingRequest.__init__(self, request_code, timeout_ms, started_at)
+        self._source = source
         self._interpret = interpret
 
-    def answered(self, command: RemotingCommand) -> None:
+    def on_response(self, command: RemotingCommand) -> None:
         """Interpret the answer, and resolve the future."""
         value = self._interpret(command)
         if self.set_running_or_notify_cancel():
             self.set_result(value)
 
-    def failed(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         """Let the future fail, also where there was no memory to resolve it otherwise."""
         if self.running() or self.set_running_or_notify_cancel():
             self.set_exception(error)
 
     def abandon(self) -> None:
         """Want the answer no more: nobody is told, and a late answer is dropped."""
-        self._reader.forget(self)
+        self._source.discard(self)
 
     def result(self, timeout: float | None = None) -> _Answer:
         """Return the interpreted answer, or raise the error, waiting up to ``timeout`` seconds."""
         self.check_process()
-        return super().result(self._reader.read_for(self, timeout))
+        return super().result(self._source.read_until(self, timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error, or None if there is none, waiting up to ``timeout`` seconds."""
         self.check_process()
-        return super().exception(self._reader.read_for(self, timeout))
+        return super().exception(self._source.read_until(self, timeout))
 
 
-class Waiters:
+class PendingRequests:
     """The waiters of one connection, by opaque. All methods may be called from any thread."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._lock = mutex()
         self._opaque = 0
-        self._waiters: dict[int, Waiter] = {}
-        self._given_up: dict[int, None] = {}
-        self._strays = 0
-        self.due_at = inf
+        self._pending: dict[int, PendingRequest] = {}
+        self._expired_opaques: dict[int, None] = {}
+        self._unsolicited_count = 0
+        self.next_deadline = inf
         """When the time of a waiter may be over; of none it is before."""
-        self.ended: ClientError | None = None
+        self.close_error: ClientError | None = None
 
     def __len__(self) -> int:
         """Return the number of answers that are waited for."""
-        return len(self._waiters)
+        return len(self._pending)
 
-    def check_has_not_ended(self) -> None:
+    def check_open(self) -> None:
         """Raise `ConnectionClosed` if the connection has ended, `ClientShutDown` behind a fork."""
-        if isinstance(self.ended, ClientShutDown):
-            raise self.ended
-        if self.ended is not None:
-            raise ConnectionClosed(self._address, str(getattr(self.ended, "why", self.ended)))
+        if isinstance(self.close_error, ClientShutDown):
+            raise self.close_error
+        if self.close_error is not None:
+            raise ConnectionClosed(self._address, str(getattr(self.close_error, "why", self.close_error)))
 
     def next_opaque(self) -> int:
         """Return an opaque for a request that is not answered."""
         with self._lock:
-            self.check_has_not_ended()
+            self.check_open()
             self._opaque = (self._opaque + 1) & _OPAQUE_MAX
             return self._opaque
 
-    def add(self, waiter: Waiter) -> int:
+    def add(self, pending: PendingRequest) -> int:
         """Add a waiter, and return the opaque by which its answer will be known."""
         with self._lock:
-            self.check_has_not_ended()
-            self._opaque = waiter.opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
-            self._waiters[opaque] = waiter
-            self.due_at = min(self.due_at, waiter.deadline)
+            self.check_open()
+            self._opaque = pending.opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
+            self._pending[opaque] = pending
+            self.next_deadline = min(self.next_deadline, pending.deadline)
         return opaque
 
-    def remove(self, waiter: Waiter) -> bool:
+    def remove(self, pending: PendingRequest) -> bool:
         """Remove a waiter whose request was not sent; return whether it was still there."""
         with self._lock:
-            return self._waiters.pop(waiter.opaque, None) is not None
+            return self._pending.pop(pending.opaque, None) is not None
 
-    def is_waiting(self, waiter: Waiter) -> bool:
+    def is_pending(self, pending: PendingRequest) -> bool:
         """Return whether a waiter is still to be told."""
-        return waiter.opaque in self._waiters
+        return pending.opaque in self._pending
 
-    def answered(self, command: RemotingCommand) -> None:
+    def resolve(self, response: RemotingCommand) -> None:
         """Tell the waiter that an answer is for.
 
         Raises:
             ProtocolError: There were too many answers that are for no waiter.
         """
         with self._lock:
-            waiter = self._waiters.pop(command.opaque, None)
+            waiter = self._pending.pop(response.opaque, None)
             if waiter is None:
-                self._count_stray(command.opaque)
+                self._count_unsolicited(response.opaque)
                 return
         try:
-            waiter.answered(command)
+            waiter.on_response(response)
         except WireError as error:
-            waiter.failed(ProtocolError(self._address, str(error)))
+            waiter.on_error(ProtocolError(self._address, str(error)))
         except Exception as error:  # noqa: BLE001  # for the waiter, not for the thread that reads
-            waiter.failed(error)
+            waiter.on_error(error)
 
-    def _count_stray(self, opaque: int) -> None:
-        if opaque in self._given_up:
-            del self._given_up[opaque]
+    def _count_unsolicited(self, opaque: int) -> None:
+        if opaque in self._expired_opaques:
+            del self._expired_opaques[opaque]
             return
-        self._strays += 1
-        if self._strays > STRAYS_MAX:
-            why = f"{self._strays} answers to what was not asked, the last to {opaque}"
+        self._unsolicited_count += 1
+        if self._unsolicited_count > UNSOLICITED_MAX:
+            why = f"{self._unsolicited_count} answers to what was not asked, the last to {opaque}"
             raise ProtocolError(self._address, why)
 
-    def late(self, now: float) -> list[Waiter]:
+    def overdue(self, now: float) -> list[PendingRequest]:
         """Return the waiters whose time is over."""
         with self._lock:
-            waiters = self._waiters.values()
-            self.due_at = min(
+            waiters = self._pending.values()
+            self.next_deadline = min(
                 (each.deadline for each in waiters if each.deadline > now), default=inf
             )
             return [waiter for waiter in waiters if waiter.deadline <= now]
 
-    def give_up(self, waiter: Waiter, error: ClientError) -> bool:
+    def expire(self, pending: PendingRequest, error: ClientError) -> bool:
         """Tell a waiter that nothing came in time; return whether it was still waiting."""
         with self._lock:
-            if waiter.opaque not in self._waiters:
+            if pending.opaque not in self._pending:
                 return False
-            self._pass_over(waiter)  # first: if there is no memory for that, it waits on
-            del self._waiters[waiter.opaque]
+            self._ignore_late_response(pending)  # first: if there is no memory for that, it waits on
+            del self._pending[pending.opaque]
         try:
-            waiter.failed(error)
+            pending.on_error(error)
         except MemoryError:  # there may be some by now
-            waiter.failed(error)
+            pending.on_error(error)
         return True
 
-    def forget(self, waiter: Waiter) -> None:
+    def discard(self, pending: PendingRequest) -> None:
         """Tell a waiter nothing; an answer that comes all the same is dropped."""
         with self._lock:
-            if self._waiters.pop(waiter.opaque, None) is not None:
-                self._pass_over(waiter)
+            if self._pending.pop(pending.opaque, None) is not None:
+                self._ignore_late_response(pending)
 
-    def _pass_over(self, waiter: Waiter) -> None:
-        self._given_up[waiter.opaque] = None
-        if len(self._given_up) > _GIVEN_UP_MAX:
-            del self._given_up[next(iter(self._given_up))]
+    def _ignore_late_response(self, pending: PendingRequest) -> None:
+        self._expired_opaques[pending.opaque] = None
+        if len(self._expired_opaques) > _EXPIRED_MAX:
+            del self._expired_opaques[next(iter(self._expired_opaques))]
 
-    def end(self, error: ClientError) -> list[Waiter] | None:
+    def close(self, error: ClientError) -> list[PendingRequest] | None:
         """End, and return the waiters to tell; None if the end had come before."""
         with self._lock:
-            if self.ended is not None:
+            if self.close_error is not None:
                 return None
-            waiters = list(self._waiters.values())
-            self.ended, self._waiters = error, {}
+            waiters = list(self._pending.values())
+            self.close_error, self._pending = error, {}
         return waiters
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Forget all waiters without a word: they wait in the parent process."""
         self._lock = mutex()
-        self._waiters = {}
-        self.ended = of_another_process()
+        self._pending = {}
+        self.close_error = wrong_process_error()
 
 
-def of_another_process() -> ClientShutDown:
+def wrong_process_error() -> ClientShutDown:
     """Return the error of a call that a signal's handler forked in; nobody tries it again."""
     return ClientShutDown(
         "this answer comes to the process that asked, from which this one was forked"
     )
 
 
-def tell_each(waiters: Iterable[Waiter], error: ClientError) -> None:
+def fail_each(requests: Iterable[PendingRequest], error: ClientError) -> None:
     """Tell waiters that there is no answer, each by an error of its own if there is memory."""
-    for waiter in waiters:
+    for waiter in requests:
         try:
-            waiter.failed(type(error)(*error.args))
+            waiter.on_error(type(error)(*error.args))
         except Exception:  # noqa: BLE001, PERF203  # the others have to be told as well
             with suppress(Exception):
-                waiter.failed(error)
+                waiter.on_error(error)

@@ -1,4 +1,4 @@
-"""Connections: requests on their way to an address, over the one connection that `lines` has to it.
+"""Connections: requests on their way to an address, over the one connection that `report_lines` has to it.
 
 Requests are signed, where the client has credentials, and go in the best header that the peer
 reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection,
@@ -16,17 +16,17 @@ from rmq_spark.client.arguments import check_kind, wrong_kind
 from rmq_spark.client.errors import ConnectionClosed, MessageRejected
 from rmq_spark.client.transport.connection import (
     CONNECT_TIMEOUT_MS,
-    Connection,
+    RemotingConnection,
     OnRequest,
-    as_it_is,
+    identity,
 )
-from rmq_spark.client.transport.connection_pool import Agreement, Line, Lines
-from rmq_spark.client.transport.pending_requests import Answer, Waiter
-from rmq_spark.client.transport.typed_requests import command_of, header_of
+from rmq_spark.client.transport.connection_pool import Agreement, NegotiatedConnection, ConnectionPool
+from rmq_spark.client.transport.pending_requests import ResponseFuture, PendingRequest
+from rmq_spark.client.transport.typed_requests import build_request, response_header
 from rmq_spark.errors import Verbatim
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.extensions import Extension, ExtensionsHeader, LogPlace
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader, LogLocation
 from rmq_spark.wire.header_msgpack import HAS_MSGPACK
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ REQUEST_TIMEOUT_MS: Final = 3_000
 
 _VERSION_5: Final = 413
 _NOT_SIGNED_BEFORE_5: Final = ("_UNIQUE_KEY_QUERY",)
-_PATIENCE_SECONDS: Final = 1.0
+_NEGOTIATION_MARGIN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _check_key(name: str, found: object, example: str) -> None:
         raise MessageRejected(name, "text that UTF-8 holds", Verbatim("a lone surrogate")) from None
 
 
-class Connections:
+class RemotingClient:
     """The connections of one client, at most one to each address.
 
     All methods may be called from any thread.
@@ -91,7 +91,7 @@ class Connections:
         extensions: Extensions that brokers are asked for.
         reads_itself: Whether the threads that wait for responses also read them.
         connect_timeout_ms: Milliseconds to wait for a connection.
-        agree_timeout_ms: Milliseconds to wait for what a broker says of its extensions.
+        negotiation_timeout_ms: Milliseconds to wait for what a broker says of its extensions.
 
     Raises:
         TlsRejected: The TLS settings cannot work.
@@ -108,7 +108,7 @@ class Connections:
         extensions: frozenset[Extension] = frozenset(Extension),
         reads_itself: bool = False,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
-        agree_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        negotiation_timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         self._credentials = credentials
         self._tls = None
@@ -124,10 +124,10 @@ class Connections:
         self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}
         self.reads_itself = reads_itself
         self._connect_timeout_ms = connect_timeout_ms
-        self._agree_timeout_ms = agree_timeout_ms
-        seconds_max = (connect_timeout_ms + agree_timeout_ms) / 1000 + _PATIENCE_SECONDS
-        self._lines = Lines(
-            self._connect, self._agree, on_ready, on_closed, seconds_max=seconds_max
+        self._negotiation_timeout_ms = negotiation_timeout_ms
+        seconds_max = (connect_timeout_ms + negotiation_timeout_ms) / 1000 + _NEGOTIATION_MARGIN_SECONDS
+        self._pool = ConnectionPool(
+            self._connect, self._negotiate, on_ready, on_closed, wait_seconds_max=seconds_max
         )
 
     # ---- asking
@@ -151,7 +151,7 @@ class Connections:
         Raises:
             ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError: No response came.
         """
-        connection, command = self._prepared(address, command, is_broker=is_broker)
+        connection, command = self._prepare(address, command, is_broker=is_broker)
         return connection.request(command, timeout_ms)
 
     def request_async(
@@ -159,11 +159,11 @@ class Connections:
         address: str,
         command: RemotingCommand,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
-        interpret: Callable[[RemotingCommand], Any] = as_it_is,
+        interpret: Callable[[RemotingCommand], Any] = identity,
         *,
-        may_gather: bool = False,
-        over: Connection | None = None,
-    ) -> Answer[Any]:
+        may_batch: bool = False,
+        connection_only: RemotingConnection | None = None,
+    ) -> ResponseFuture[Any]:
         """Send a request to a broker, connecting first if need be, and return its response to come.
 
         Args:
@@ -171,112 +171,112 @@ class Connections:
             command: The request.
             timeout_ms: Milliseconds to wait for the response.
             interpret: Turns the response into the result, or raises an error instead.
-            may_gather: Whether the request may wait to be written together with others.
-            over: The only connection that the request may go over; any by default.
+            may_batch: Whether the request may wait to be written together with others.
+            connection_only: The only connection that the request may go over; any by default.
         """
-        connection, command = self._prepared(address, command)
-        if over is not None and connection is not over:
+        connection, command = self._prepare(address, command)
+        if connection_only is not None and connection is not connection_only:
             raise ConnectionClosed(address, "another connection has taken its place")
-        return connection.request_async(command, timeout_ms, interpret, may_gather=may_gather)
+        return connection.request_async(command, timeout_ms, interpret, may_batch=may_batch)
 
-    def ask(self, address: str, waiter: Waiter, command: RemotingCommand) -> None:
+    def submit(self, address: str, pending: PendingRequest, command: RemotingCommand) -> None:
         """Send a request to a broker, gathered with others; a reading thread tells the waiter."""
-        connection, command = self._prepared(address, command)
-        connection.ask(waiter, command, may_gather=True)
+        connection, command = self._prepare(address, command)
+        connection.submit(pending, command, may_batch=True)
 
     def send_one_way(
         self, address: str, command: RemotingCommand, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> None:
         """Send a request to a broker that is not answered."""
-        connection, command = self._prepared(address, command)
+        connection, command = self._prepare(address, command)
         connection.send_one_way(command, timeout_ms)
 
-    def reach(self, address: str, timeout_ms: int) -> None:
+    def connect(self, address: str, timeout_ms: int) -> None:
         """Connect to a broker and agree with it, if need be, within a time in milliseconds.
 
         Raises:
             ConnectionFailed: No broker answers, or it takes longer; connecting then goes on for
                 others.
         """
-        self._lines.line(address, seconds=timeout_ms / 1000)
+        self._pool.get_or_connect(address, seconds=timeout_ms / 1000)
 
     def agreement(self, address: str) -> Agreement:
         """Return the features that a broker and this client agree on, connecting if need be."""
-        return self._lines.line(address).agreement or Agreement()
+        return self._pool.get_or_connect(address).agreement or Agreement()
 
-    def line(self, address: str) -> Line:
+    def negotiated_connection(self, address: str) -> NegotiatedConnection:
         """Return the connection to a broker and the agreement on it, connecting if need be."""
-        return self._lines.line(address)
+        return self._pool.get_or_connect(address)
 
-    def log_place(self, connection: Connection, nonce: str) -> LogPlace | None:
+    def log_place(self, connection: RemotingConnection, nonce: str) -> LogLocation | None:
         """Have a broker write a proof with a nonce; return where its files are, or None."""
-        header = self._asked_for_extensions(connection, nonce)
-        return None if header is None else header.log_place
+        header = self._query_extensions(connection, nonce)
+        return None if header is None else header.log_location
 
-    def agreed(self, address: str) -> Agreement:
+    def known_agreement(self, address: str) -> Agreement:
         """Return the features agreed on with a connected broker; none with one that is not."""
-        line = self._lines.there(address)
+        line = self._pool.get(address)
         return (line.agreement if line is not None else None) or Agreement()
 
     def peer_version(self, address: str) -> int:
         """Return the version that a peer last gave as its own; 0 if it has sent nothing yet."""
-        line = self._lines.there(address)
+        line = self._pool.get(address)
         return line.connection.peer_version if line is not None else 0
 
     def local_address(self, address: str) -> str:
         """Return this machine's own address on the way to a peer, connecting if need be."""
-        return self._lines.line(address, is_broker=False).connection.local_address
+        return self._pool.get_or_connect(address, is_broker=False).connection.local_address
 
     def close(self, address: str, why: str = "it was closed here") -> None:
         """End the connection to an address, if there is one."""
-        line = self._lines.there(address)
+        line = self._pool.get(address)
         if line is not None:
             line.connection.close(why)
 
-    def quiet_seconds(self, address: str) -> float:
+    def idle_seconds(self, address: str) -> float:
         """Return for how long nothing has come from a peer; 0.0 if it is not connected."""
-        line = self._lines.there(address)
-        return line.connection.quiet_seconds if line is not None else 0.0
+        line = self._pool.get(address)
+        return line.connection.idle_seconds if line is not None else 0.0
 
     def is_ready(self, address: str) -> bool:
         """Return whether a broker is connected and agreed with, so that it can be asked at once."""
-        return self._lines.is_ready(address)
+        return self._pool.is_ready(address)
 
     def is_silent(self, address: str) -> bool:
         """Return whether a broker has fallen silent; while this is asked, it is dialled again."""
-        return self._lines.is_silent(address)
+        return self._pool.is_silent(address)
 
     @property
     def silent_addresses(self) -> tuple[str, ...]:
         """The addresses at which no broker is known to answer."""
-        return self._lines.silent_addresses
+        return self._pool.silent_addresses
 
     @property
     def unwritten_bytes(self) -> int:
         """Number of bytes of requests that wait for sockets to take them."""
-        return sum(each.unwritten_bytes for each in self._lines.connections())
+        return sum(each.unwritten_bytes for each in self._pool.connections())
 
     @property
     def thread_count(self) -> int:
         """Number of threads that dial, read and write."""
-        own = sum(each.thread_count for each in self._lines.connections())
-        return own + self._lines.dialling_count
+        own = sum(each.thread_count for each in self._pool.connections())
+        return own + self._pool.dialling_count
 
-    def agreed_addresses(self) -> tuple[str, ...]:
+    def connected_addresses(self) -> tuple[str, ...]:
         """Return the addresses of the brokers that are connected now."""
-        return self._lines.ready_addresses()
+        return self._pool.ready_addresses()
 
     def shutdown(self, wait_ms: int = 0) -> None:
         """Close all connections; pending and later requests raise an error.
 
         Threads that have nothing to do any more are waited for at most so long.
         """
-        self._lines.shutdown(wait_ms)
+        self._pool.shutdown(wait_ms)
 
     # ---- connecting, agreeing, signing
 
-    def _connect(self, address: str, on_closed: Callable[[Connection], None]) -> Connection:
-        return Connection.connect(
+    def _connect(self, address: str, on_closed: Callable[[RemotingConnection], None]) -> RemotingConnection:
+        return RemotingConnection.connect(
             address,
             self._on_request,
             on_closed,
@@ -285,22 +285,22 @@ class Connections:
             tls=self._tls,
         )
 
-    def _prepared(
+    def _prepare(
         self, address: str, command: RemotingCommand, *, is_broker: bool = True
-    ) -> tuple[Connection, RemotingCommand]:
-        connection, agreement = self._lines.line(address, is_broker=is_broker)
+    ) -> tuple[RemotingConnection, RemotingCommand]:
+        connection, agreement = self._pool.get_or_connect(address, is_broker=is_broker)
         if (
             is_broker
             and agreement is not None
             and agreement.serialize_type != command.serialize_type
         ):
             command = command.with_serialize_type(agreement.serialize_type)
-        return connection, self._signed(connection, command)
+        return connection, self._sign(connection, command)
 
-    def _agree(self, connection: Connection) -> Agreement:
+    def _negotiate(self, connection: RemotingConnection) -> Agreement:
         if not self._extensions:
             return Agreement()
-        header = self._asked_for_extensions(connection)
+        header = self._query_extensions(connection)
         if header is None:
             # A broker that refuses for another reason refuses the next request as well.
             return Agreement()
@@ -313,19 +313,19 @@ class Connections:
             header.store_host,
         )
 
-    def _asked_for_extensions(
-        self, connection: Connection, nonce: str | None = None
+    def _query_extensions(
+        self, connection: RemotingConnection, nonce: str | None = None
     ) -> ExtensionsHeader | None:
         """Return a broker's answer to the question for its extensions; None if it refuses."""
         asked = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
-        question = self._signed(connection, command_of(RequestCode.EXTENSIONS, asked))
-        answer = connection.request(question, self._agree_timeout_ms)
+        question = self._sign(connection, build_request(RequestCode.EXTENSIONS, asked))
+        answer = connection.request(question, self._negotiation_timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             return None
-        header: ExtensionsHeader = header_of(connection.address, RequestCode.EXTENSIONS, answer)
+        header: ExtensionsHeader = response_header(connection.address, RequestCode.EXTENSIONS, answer)
         return header
 
-    def _signed(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _sign(self, connection: RemotingConnection, command: RemotingCommand) -> RemotingCommand:
         credentials = self._credentials
         if credentials is None:
             return command
@@ -339,6 +339,6 @@ class Connections:
                 access_key=credentials.access_key,
                 secret_key=credentials.secret_key,
                 security_token=credentials.security_token,
-                without=_NOT_SIGNED_BEFORE_5 if is_before_5 else (),
+                excluded=_NOT_SIGNED_BEFORE_5 if is_before_5 else (),
             )
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # ---- Memory for a large frame, whose every byte is about to be written.
 
 
-def fresh_memory(size: int) -> memoryview:
+def uninitialized_buffer(size: int) -> memoryview:
     """Return memory of this many bytes, with anything in it."""
     empty = getattr(sys.modules.get("numpy"), "empty", None)
     if empty is None:  # not loaded, or not yet
@@ -40,7 +40,7 @@ def fresh_memory(size: int) -> memoryview:
 _READ_BYTES = 1 << 18
 
 
-class Incoming:
+class ResponseReader:
     """Commands of one peer. One thread reads them at a time."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Incoming:
         self._socket = sock
         self._address = address
         self._clock = clock
-        self._frames = FrameReader(frame_bytes_max, memory=fresh_memory)
+        self._frame_reader = FrameReader(frame_bytes_max, allocate=uninitialized_buffer)
         self.received_at = clock()
         """Time of the clock at which something last came."""
 
@@ -62,13 +62,13 @@ class Incoming:
         """RocketMQ's number of the peer's version; 0 before it has answered anything."""
 
     def read(
-        self, seconds: float | None, received: Callable[[RemotingCommand], object]
+        self, seconds: float | None, on_command: Callable[[RemotingCommand], object]
     ) -> ClientError | None:
         """Hand over the commands that are here, or come within this time.
 
         Args:
             seconds: Seconds to wait; None is for the socket's own timeout.
-            received: Called with each command, in their order.
+            on_command: Called with each command, in their order.
 
         Returns:
             The error that ends the connection; None if it goes on.
@@ -82,35 +82,35 @@ class Incoming:
         except OSError as error:
             why = error.strerror or str(error)
             is_cut = isinstance(error, ConnectionResetError)
-            return ConnectionClosed(self._address, self.why_gone(why) if is_cut else why)
+            return ConnectionClosed(self._address, self.close_reason(why) if is_cut else why)
         if not count:
             why = "the broker has closed it"
-            if self._frames.bytes_held:
-                why += f" in the middle of an answer, {self._frames.bytes_held} bytes into it"
-            return ConnectionClosed(self._address, self.why_gone(why))
+            if self._frame_reader.buffered_bytes:
+                why += f" in the middle of an answer, {self._frame_reader.buffered_bytes} bytes into it"
+            return ConnectionClosed(self._address, self.close_reason(why))
         self.received_at = self._clock()
         try:
-            while (frame := self._frames.next_frame()) is not None:
+            while (frame := self._frame_reader.next_frame()) is not None:
                 command = decode_command(frame)
                 if command.is_response:
                     self.peer_version = command.version
-                received(command)
+                on_command(command)
         except (FrameError, HeaderError) as error:
             return ProtocolError(self._address, str(error))
         return None
 
     def _receive(self) -> int:
         """Read, and return the number of bytes; those of a large answer go to their place."""
-        room = self._frames.room()
+        room = self._frame_reader.get_buffer()
         if room is None:
             data = self._socket.recv(_READ_BYTES)
-            self._frames.feed(data)
+            self._frame_reader.feed(data)
             return len(data)
         count = self._socket.recv_into(room)
-        self._frames.wrote(count)
+        self._frame_reader.buffer_updated(count)
         return count
 
-    def has_ended(self) -> bool:
+    def is_closed_by_peer(self) -> bool:
         """Return whether the peer has closed the connection, without reading from it."""
         poll = select.poll()
         try:
@@ -119,14 +119,14 @@ class Incoming:
             return True
         return bool(poll.poll(0))
 
-    def why_gone(self, why: str) -> str:
+    def close_reason(self, reason: str) -> str:
         """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
         if (
-            self.peer_version or self._frames.bytes_held >= PREFIX_BYTES
+            self.peer_version or self._frame_reader.buffered_bytes >= PREFIX_BYTES
         ):  # an alert of TLS is shorter
-            return why
+            return reason
         if isinstance(self._socket, socket.socket):
             wanted = "TLS? If so, turn TLS on here"
         else:
             wanted = "a certificate from this client, or another one? If so, give it"
-        return f"{why}, and never answered anything: does it want {wanted}"
+        return f"{reason}, and never answered anything: does it want {wanted}"

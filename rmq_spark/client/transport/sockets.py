@@ -14,19 +14,19 @@ import weakref
 from contextlib import suppress
 from typing import Final
 
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.concurrency.fork_locks import fork_lock
 
 
-class OwnSockets(ProcessBound):
+class SocketRegistry(ForkAware):
     """The sockets of one process that are in use. Methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._making = fork_lock()
-        self._known: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        ProcessBound.__init__(self)
+        self._creation_lock = fork_lock()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        ForkAware.__init__(self)
 
-    def connected(self, host: str, port: int, seconds: float) -> socket.socket:
+    def connect(self, host: str, port: int, seconds: float) -> socket.socket:
         """Return a socket that is connected to a host's first address that answers in this time.
 
         Raises:
@@ -37,7 +37,7 @@ class OwnSockets(ProcessBound):
             host, port, type=socket.SOCK_STREAM
         ):
             try:
-                sock = self._new(family, kind, protocol)
+                sock = self._create(family, kind, protocol)
             except OSError as error:
                 failure = error
                 continue
@@ -54,33 +54,33 @@ class OwnSockets(ProcessBound):
                 return sock
         raise failure
 
-    def _new(self, family: int, kind: int, protocol: int) -> socket.socket:
-        with self._making:
+    def _create(self, family: int, kind: int, protocol: int) -> socket.socket:
+        with self._creation_lock:
             sock = socket.socket(family, kind, protocol)
-            self._known.add(sock)
+            self._sockets.add(sock)
         return sock
 
-    def add(self, sock: socket.socket) -> None:
+    def register(self, sock: socket.socket) -> None:
         """Know a socket that has taken over the descriptor of one that was made here."""
-        self._known.add(sock)
+        self._sockets.add(sock)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Close the copies of the parent's descriptors, without a word to anybody."""
-        for sock in list(self._known):
+        for sock in list(self._sockets):
             descriptor = sock.detach()
             if descriptor >= 0:  # of what was closed it is none; gevent's close does not take that
                 with suppress(OSError):
                     os.close(descriptor)
-        self._known = weakref.WeakSet()
+        self._sockets = weakref.WeakSet()
 
 
-OWN_SOCKETS = OwnSockets()
+SOCKETS = SocketRegistry()
 """The sockets of all clients of this process."""
 
 
 # ---- Probes: the system asks a peer that says nothing whether it is still there.
 
-_SILENCE: Final = {
+_KEEPALIVE_OPTIONS: Final = {
     "TCP_KEEPIDLE": 30,
     "TCP_KEEPINTVL": 10,
     "TCP_KEEPCNT": 3,
@@ -89,9 +89,9 @@ _SILENCE: Final = {
 """Socket options that find a silent peer: times in seconds, TCP_USER_TIMEOUT in milliseconds."""
 
 
-def find_silence_early(sock: socket.socket) -> None:
+def enable_keepalive(sock: socket.socket) -> None:
     """Have the system end a connection to a peer that has been silent for a minute or so."""
-    for name, value in _SILENCE.items():
+    for name, value in _KEEPALIVE_OPTIONS.items():
         option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)

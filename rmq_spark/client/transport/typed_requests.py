@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
-from rmq_spark.client.arguments import unsendable
+from rmq_spark.client.arguments import message_rejected
 from rmq_spark.client.errors import ProtocolError, refusal
 from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies import decode_body, encode_body
@@ -21,10 +21,10 @@ from rmq_spark.wire.headers import exchange_of
 _Body = TypeVar("_Body")
 SUCCESS: Final = frozenset({int(ResponseCode.SUCCESS)})
 
-Ask = Callable[[str, RemotingCommand, int], RemotingCommand]
+RequestFunction = Callable[[str, RemotingCommand, int], RemotingCommand]
 
 
-def command_of(code: int, header: Any = None, body: object = b"") -> RemotingCommand:
+def build_request(code: int, header: Any = None, body: object = b"") -> RemotingCommand:
     """Return a request; ``body`` is bytes, or an instance of a body class.
 
     Raises:
@@ -41,48 +41,48 @@ def command_of(code: int, header: Any = None, body: object = b"") -> RemotingCom
             body if isinstance(body, (bytes, bytearray, memoryview)) else encode_body(body)
         )
     except WireError as error:
-        raise unsendable(error) from error
+        raise message_rejected(error) from error
     return RemotingCommand(code, ext_fields=ext_fields, body=data)
 
 
-def checked(
-    address: str, request_code: int, answer: RemotingCommand, accepted: Collection[int] = SUCCESS
+def check_response(
+    address: str, request_code: int, response: RemotingCommand, accepted: Collection[int] = SUCCESS
 ) -> RemotingCommand:
     """Return the answer, if its code is one of those accepted.
 
     Raises:
         BrokerRefused: Its code is another; the class depends on the code.
     """
-    if answer.code not in accepted:
-        raise refusal(answer.code, answer.remark, address, request_code)
-    return answer
+    if response.code not in accepted:
+        raise refusal(response.code, response.remark, address, request_code)
+    return response
 
 
-def header_of(address: str, request_code: int, answer: RemotingCommand) -> Any:
+def response_header(address: str, request_code: int, response: RemotingCommand) -> Any:
     """Return the typed header of an answer."""
     codec = exchange_of(request_code).response
     if codec is None:
         raise TypeError(f"the answer to request {request_code} has no header")
     try:
-        return codec.decode(answer.ext_fields)
+        return codec.decode(response.ext_fields)
     except WireError as error:
         raise ProtocolError(address, str(error)) from error
 
 
-def body_of(address: str, body_type: type[_Body], answer: RemotingCommand) -> _Body:
+def response_body(address: str, body_type: type[_Body], response: RemotingCommand) -> _Body:
     """Return the JSON body of an answer, with all fields at their defaults if there is none."""
     try:
-        return decode_body(body_type, answer.body or b"{}")
+        return decode_body(body_type, response.body or b"{}")
     except WireError as error:
         raise ProtocolError(address, str(error)) from error
 
 
-class Calls:
+class TypedRequests:
     """Typed requests to any address, over a function that asks."""
 
-    def __init__(self, ask: Ask, timeout_ms: int) -> None:
-        """Make calls by ``ask``, which returns the answer to a request, whatever its code is."""
-        self.ask = ask
+    def __init__(self, request: RequestFunction, timeout_ms: int) -> None:
+        """Make calls by ``request``, which returns the answer to a request, whatever its code is."""
+        self.request = request
         self.timeout_ms = timeout_ms
 
     def call(
@@ -96,13 +96,13 @@ class Calls:
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
         """Make a request and return the answer."""
-        command = command_of(code, header, body)
-        answer = self.ask(address, command, self.timeout_ms if timeout_ms is None else timeout_ms)
-        return checked(address, code, answer, accepted)
+        command = build_request(code, header, body)
+        answer = self.request(address, command, self.timeout_ms if timeout_ms is None else timeout_ms)
+        return check_response(address, code, answer, accepted)
 
     def header(self, address: str, code: int, header: Any = None, body: object = b"") -> Any:
         """Make a request and return the typed header of the answer."""
-        return header_of(address, code, self.call(address, code, header, body))
+        return response_header(address, code, self.call(address, code, header, body))
 
     def body(
         self,
@@ -113,4 +113,4 @@ class Calls:
         body: object = b"",
     ) -> _Body:
         """Make a request and return the JSON body of the answer."""
-        return body_of(address, body_type, self.call(address, code, header, body))
+        return response_body(address, body_type, self.call(address, code, header, body))

@@ -13,44 +13,44 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from rmq_spark.spark.errors import RecordFault, named
+from rmq_spark.spark.errors import RecordFault, describe_queue
 from rmq_spark.spark.options.values import OnBadRecord
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-NAMED_MAX: Final = 20
+LOGGED_MAX: Final = 20
 
 
-class BadRecords:
+class BadRecordHandler:
     """The counter and log of the messages of one task that cannot be read."""
 
-    def __init__(self, how: OnBadRecord) -> None:
-        self.how = how
+    def __init__(self, policy: OnBadRecord) -> None:
+        self.policy = policy
         self._count = 0
 
     @property
-    def are_kept(self) -> bool:
+    def keeps_rows(self) -> bool:
         """True if such a message keeps its row, with a null body."""
-        return self.how is OnBadRecord.NULL
+        return self.policy is OnBadRecord.NULL
 
-    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+    def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
         """Count and log a message that cannot be read, as the option says.
 
         Raises:
             RecordFault: Such a message is to end the query.
         """
-        if self.how is OnBadRecord.FAIL:
+        if self.policy is OnBadRecord.FAIL:
             raise RecordFault(queue, queue_offset, str(problem))
         self._count += 1
-        if self._count <= NAMED_MAX:
-            done = "its body is null" if self.how is OnBadRecord.NULL else "it is left out"
+        if self._count <= LOGGED_MAX:
+            done = "its body is null" if self.policy is OnBadRecord.NULL else "it is left out"
             _log.warning(
                 "the message at offset %d of %s cannot be read, %s: %s",
                 queue_offset,
-                named(queue),
+                describe_queue(queue),
                 done,
                 problem,
             )
-        if self._count == NAMED_MAX:
+        if self._count == LOGGED_MAX:
             _log.warning("no more of them are named in this task")

@@ -16,10 +16,10 @@ from rmq_spark.spark.schemas.columns import (
     DDL_TYPES,
     DEFAULT_COLUMNS,
     check_columns,
-    columns_among,
+    resolve_columns,
     columns_of,
     ddl_of,
-    named_twice,
+    duplicate_column_faults,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def source_schema(options: ReadOptions) -> str | StructType:
     usual: list[str] = []
     for name in DEFAULT_COLUMNS:
         usual += [field.name for field in of_body] if name == BODY else [name]
-    chosen = columns_among(options.columns, by_name) or usual
+    chosen = resolve_columns(options.columns, by_name) or usual
     return StructType([by_name[name] for name in chosen])
 
 
@@ -74,20 +74,20 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
     has_body = bool(known)
     for field in schema.fields:
         if field.name in known:
-            wrong += _other_type(field, known[field.name])
+            wrong += _type_faults(field, known[field.name])
         elif field.name in DDL_TYPES and field.name != body.column:
-            wrong += _other_type(field, message_types()[field.name], is_message=True)
+            wrong += _type_faults(field, message_types()[field.name], is_message=True)
         elif has_body and not (body.column and body.schema is None):
             wrong.append(f"there is no column {field.name}, of messages or of bodies")
         elif body.column not in (None, field.name):
             wrong.append(f"there is no column {field.name}, as bodies are in {body.column}")
         else:
-            wrong += _fitting(field, body)
+            wrong += _body_field_faults(field, body)
             continue
-    own = [field for field in schema.fields if is_of_body(field.name, body)]
+    own = [field for field in schema.fields if is_body_column(field.name, body)]
     if body.schema is None and body.has_fields and not own:
         wrong.append(f"it has no column of bodies, which bodyFormat={body.format.value} is about")
-    wrong += named_twice(schema)
+    wrong += duplicate_column_faults(schema)
     if wrong:
         raise SchemaError(
             f"the schema given to the source does not fit: {'; '.join(wrong)}. It names columns of "
@@ -95,7 +95,7 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
             "columns of messages becomes one struct with option bodyColumn"
         )
     names = schema.fieldNames()
-    if options.columns and columns_among(options.columns, names) != tuple(names):
+    if options.columns and resolve_columns(options.columns, names) != tuple(names):
         raise OptionError(
             "columns",
             f"it names {', '.join(options.columns)}, and the schema given to the source "
@@ -110,13 +110,13 @@ def with_body_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
         return options
     from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
 
-    fields = [field for field in schema.fields if is_of_body(field.name, body)]
+    fields = [field for field in schema.fields if is_body_column(field.name, body)]
     kind = fields[0].dataType if body.column and fields else StructType(fields)
     found = kind if isinstance(kind, StructType) else None
     return replace(options, body=replace(body, schema=found))
 
 
-def is_of_body(name: str, body: BodyOptions) -> bool:
+def is_body_column(name: str, body: BodyOptions) -> bool:
     """Return whether a column of a schema that was checked is a body's, not a message's."""
     if body.format is BodyFormat.BINARY:
         return False
@@ -163,26 +163,26 @@ def _body_fields(body: BodyOptions) -> list[StructField]:
     return found
 
 
-def _fitting(field: StructField, body: BodyOptions) -> list[str]:
+def _body_field_faults(field: StructField, body: BodyOptions) -> list[str]:
     """Return what is wrong with a field of bodies that a user's schema gives."""
     from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
 
-    from rmq_spark.spark.schemas.schema_text import faults_of  # noqa: PLC0415  # brings pyspark
+    from rmq_spark.spark.schemas.schema_text import schema_faults  # noqa: PLC0415  # brings pyspark
 
     if not body.column:
-        return _taken(field.name) + faults_of(StructType([field]))
+        return _name_clashes(field.name) + schema_faults(StructType([field]))
     if not isinstance(field.dataType, StructType):
         return [f"column {field.name} is {field.dataType.simpleString()}, not a struct"]
-    return faults_of(StructType([field]))
+    return schema_faults(StructType([field]))
 
 
-def _taken(name: str) -> list[str]:
+def _name_clashes(name: str) -> list[str]:
     if name.lower() not in {each.lower() for each in DDL_TYPES}:
         return []
     return [f"column {name} is one of messages: write it as they have it, or set bodyColumn"]
 
 
-def _other_type(field: StructField, needed: DataType, *, is_message: bool = False) -> list[str]:
+def _type_faults(field: StructField, needed: DataType, *, is_message: bool = False) -> list[str]:
     kind = field.dataType.simpleString()
     if kind != needed.simpleString():
         whose = "of messages " if is_message else ""

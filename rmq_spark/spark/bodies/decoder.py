@@ -17,53 +17,53 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.client.reading.record_batches import RecordBatches
+from rmq_spark.client.reading.record_batches import RecordBatchConverter
 from rmq_spark.errors import excerpt
-from rmq_spark.spark.bodies.bad_records import BadRecords
-from rmq_spark.spark.bodies.columns import is_of_body
+from rmq_spark.spark.bodies.bad_records import BadRecordHandler
+from rmq_spark.spark.bodies.columns import is_body_column
 from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.schemas.values import BodyFault, each_of
+from rmq_spark.spark.schemas.values import BodyFault, decode_one_by_one
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- MissingFields: a word where no body has any of the fields that its schema names.
+# ---- MissingFieldsWarning: a word where no body has any of the fields that its schema names.
 
 _log = logging.getLogger(__name__)
 
-_LOOKED_AT_MAX: Final = 100
-_NAMED_MAX: Final = 10
+_SAMPLED_BODIES_MAX: Final = 100
+_LISTED_MAX: Final = 10
 
 
-class MissingFields:
+class MissingFieldsWarning:
     """The warning of one task, which is given once."""
 
     def __init__(self, names: Collection[str]) -> None:
         """Take the names of all fields of the schema."""
         self._names = set(names)
-        self._is_over = False
+        self._is_done = False
 
-    def look(self, topic: str, bodies: pa.Array, values: pa.StructArray) -> None:
+    def check(self, topic: str, bodies: pa.Array, values: pa.StructArray) -> None:
         """Warn if none of these bodies has a field of the schema; ``values`` is made of them."""
-        if self._is_over or any(each.null_count < len(each) for each in values.flatten()):
+        if self._is_done or any(each.null_count < len(each) for each in values.flatten()):
             return
         found: dict[str, None] = {}
-        for names in _names_of(bodies.drop_null().slice(0, _LOOKED_AT_MAX)):
+        for names in _field_names(bodies.drop_null().slice(0, _SAMPLED_BODIES_MAX)):
             found.update(dict.fromkeys(names))
         if not found or self._names & set(found):
             return
-        self._is_over = True
+        self._is_done = True
         _log.warning(
             "no field of bodySchema is in %d bodies of %s, whose columns are all null: "
             "the schema has %s, and the bodies %s",
             len(bodies),
             topic,
-            _listed(self._names),
-            _listed(found),
+            _list_names(self._names),
+            _list_names(found),
         )
 
 
-def _names_of(bodies: pa.Array) -> Iterator[Collection[str]]:
+def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
     """Yield the names in each body that is an object."""
     for body in bodies.to_pylist():
         try:
@@ -74,14 +74,14 @@ def _names_of(bodies: pa.Array) -> Iterator[Collection[str]]:
             yield value
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     """Return the first names, in the order of the alphabet."""
-    shown = [excerpt(name) for name in sorted(names)[:_NAMED_MAX]]
-    return ", ".join([*shown, *(["..."] if len(names) > _NAMED_MAX else [])])
+    shown = [excerpt(name) for name in sorted(names)[:_LISTED_MAX]]
+    return ", ".join([*shown, *(["..."] if len(names) > _LISTED_MAX else [])])
 
 
-_PLACE: Final = (pa.field("queueId", pa.int32()), pa.field("queueOffset", pa.int64()))
-_EACH_MAX: Final = 256
+_POSITION_FIELDS: Final = (pa.field("queueId", pa.int32()), pa.field("queueOffset", pa.int64()))
+_SLICE_ROWS_MAX: Final = 256
 """The bodies of a piece: if one is bad, all of them are decoded one by one.
 
 A chunk with bad bodies is tried as a whole, in pieces and one by one: no body is decoded more than
@@ -89,28 +89,28 @@ three times, however many rows the chunk has.
 """
 
 
-class Decoder(Protocol):
+class BodyDecoder(Protocol):
     """Decodes bodies of one format."""
 
-    def many(self, bodies: pa.Array) -> pa.Array:
+    def decode_all(self, bodies: pa.Array) -> pa.Array:
         """Return bodies as values of one type; raise ValueError if that takes a look at each."""
 
-    def each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
+    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
         """Return bodies, null where they cannot be decoded, and the faults of these."""
 
 
 class TextBodies:
     """The decoder of texts in UTF-8."""
 
-    def many(self, bodies: pa.Array) -> pa.Array:
+    def decode_all(self, bodies: pa.Array) -> pa.Array:
         """Return bodies as texts; raise ValueError if one is not UTF-8."""
         return bodies.cast(pa.string())
 
-    def each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
+    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
         """Return bodies as texts, null where they are not UTF-8, and the faults of these."""
-        return each_of(bodies, self._text, lambda texts: pa.array(texts, pa.string()))
+        return decode_one_by_one(bodies, self._decode, lambda texts: pa.array(texts, pa.string()))
 
-    def _text(self, body: bytes) -> str:
+    def _decode(self, body: bytes) -> str:
         try:
             return body.decode()
         except UnicodeDecodeError as error:
@@ -118,79 +118,79 @@ class TextBodies:
             raise BodyFault("", "UTF-8", found) from error
 
 
-def batches_of(
+def record_batches_for(
     options: ReadOptions,
     schema: pa.Schema,
-    bad: BadRecords,
+    bad_records: BadRecordHandler,
     tags: Collection[str] = (),
-) -> RecordBatches | TypedBatches:
+) -> RecordBatchConverter | TypedBatchConverter:
     """Return the maker of record batches that the options of a source ask for."""
-    typed = body_columns(schema, options.body, bad)
-    batches = RecordBatches(
-        schema if typed is None else typed.raw,
-        bad,
+    typed = body_columns_for(schema, options.body, bad_records)
+    batches = RecordBatchConverter(
+        schema if typed is None else typed.raw_schema,
+        bad_records,
         tags=tags,
         checks_crc=options.checks_crc,
         max_body_bytes=options.max_body_bytes,
         namespace=options.selection.namespace,
     )
-    return batches if typed is None else TypedBatches(batches, typed)
+    return batches if typed is None else TypedBatchConverter(batches, typed)
 
 
-class TypedBatches:
+class TypedBatchConverter:
     """A maker of record batches of one schema, some of whose columns are those of bodies."""
 
-    def __init__(self, batches: RecordBatches, columns: BodyColumns) -> None:
+    def __init__(self, batches: RecordBatchConverter, columns: BodyColumns) -> None:
         """Take what makes batches with bodies as bytes, and what makes columns of these."""
         self._batches = batches
         self._columns = columns
 
-    def of(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
+    def convert(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk, in order, of a queue or a broker.
 
         Raises:
             RecordFault: A body cannot be read, and that is to end the query.
         """
-        for batch in self._batches.of(chunk, origin):
+        for batch in self._batches.convert(chunk, origin):
             if isinstance(origin, str):
                 topic, broker_name = COLUMNS["topic"].build(chunk)[0].as_py(), origin
             else:
                 topic, broker_name = origin.topic, origin.broker_name
-            yield from self._columns.typed(batch, topic, broker_name)
+            yield from self._columns.decode_batch(batch, topic, broker_name)
 
-    def of_place(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
+    def convert_unreadable(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
         """Return the row of a record of which only the place is known, if it is to have one."""
-        for batch in self._batches.of_place(queue, queue_offset):
-            yield from self._columns.typed(batch, queue.topic, queue.broker_name)
+        for batch in self._batches.convert_unreadable(queue, queue_offset):
+            yield from self._columns.decode_batch(batch, queue.topic, queue.broker_name)
 
 
-def body_columns(schema: pa.Schema, body: BodyOptions, bad: BadRecords) -> BodyColumns | None:
+def body_columns_for(schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler) -> BodyColumns | None:
     """Return what makes the columns of bodies in a schema; None if there are none."""
-    is_typed = any(is_of_body(name, body) for name in schema.names)
-    return BodyColumns(schema, body, bad) if is_typed else None
+    is_typed = any(is_body_column(name, body) for name in schema.names)
+    return BodyColumns(schema, body, bad_records) if is_typed else None
 
 
 class BodyColumns:
     """A maker of columns of bodies, in record batches that have them as bytes."""
 
-    def __init__(self, schema: pa.Schema, body: BodyOptions, bad: BadRecords) -> None:
+    def __init__(self, schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler) -> None:
         """Take the exact types that record batches must have."""
-        fields = [field for field in schema if is_of_body(field.name, body)]
-        own = [field for field in schema if not is_of_body(field.name, body)]
-        place = [field for field in _PLACE if field.name not in schema.names]
+        fields = [field for field in schema if is_body_column(field.name, body)]
+        own = [field for field in schema if not is_body_column(field.name, body)]
+        place = [field for field in _POSITION_FIELDS if field.name not in schema.names]
         raw = [] if any(field.name == BODY for field in own) else [pa.field(BODY, pa.binary())]
-        self.raw: pa.Schema = pa.schema([*own, *place, *raw])
+        self.raw_schema: pa.Schema = pa.schema([*own, *place, *raw])
         self._schema = schema
-        self._bad = bad
+        self._bad_records = bad_records
         self._names = [field.name for field in fields]
-        self._is_one_column = body.column is not None or body.format is BodyFormat.TEXT
-        self._kind: pa.DataType = fields[0].type if self._is_one_column else pa.struct(fields)
-        self._decoder = _decoder_of(body, self._kind)
-        self._missing: MissingFields | None = None
+        self._is_single_column = body.column is not None or body.format is BodyFormat.TEXT
+        self._kind: pa.DataType = fields[0].type if self._is_single_column else pa.struct(fields)
+        self._decoder = _create_decoder(body, self._kind)
+        self._missing_fields: MissingFieldsWarning | None = None
         if body.format is BodyFormat.JSON and body.schema is not None:
-            self._missing = MissingFields(body.schema.names)
+            self._missing_fields = MissingFieldsWarning(body.schema.names)
 
-    def typed(
+    def decode_batch(
         self, batch: pa.RecordBatch, topic: str, broker_name: str
     ) -> Iterator[pa.RecordBatch]:
         """Yield a record batch of types `raw` in the exact types; nothing if no row is left.
@@ -200,13 +200,13 @@ class BodyColumns:
         """
         bodies = batch.column(BODY)
         faults: dict[int, BodyFault] = {}
-        values = self._decoded(bodies, 0, faults)
+        values = self._decode(bodies, 0, faults)
         for row in sorted(faults):
             queue = MessageQueue(topic, broker_name, batch.column("queueId")[row].as_py())
-            self._bad.met(queue, batch.column("queueOffset")[row].as_py(), faults[row])
-        if self._missing is not None:
-            self._missing.look(topic, bodies, values)
-        if self._is_one_column:
+            self._bad_records.report(queue, batch.column("queueOffset")[row].as_py(), faults[row])
+        if self._missing_fields is not None:
+            self._missing_fields.check(topic, bodies, values)
+        if self._is_single_column:
             by_name = dict.fromkeys(self._names, values)
         else:
             by_name = dict(zip(self._names, values.flatten(), strict=True))
@@ -214,13 +214,13 @@ class BodyColumns:
             by_name[name] if name in by_name else batch.column(name) for name in self._schema.names
         ]
         found = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        if faults and not self._bad.are_kept:
+        if faults and not self._bad_records.keeps_rows:
             kept = [row not in faults for row in range(batch.num_rows)]
             found = found.filter(pa.array(kept))
         if found.num_rows:
             yield found
 
-    def _decoded(self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]) -> pa.Array:
+    def _decode(self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]) -> pa.Array:
         """Return values of bodies, null for those that cannot be decoded, whose faults are noted.
 
         ``first`` is the row of the first body.
@@ -228,26 +228,26 @@ class BodyColumns:
         if not len(bodies):
             return pa.array([], self._kind)
         if bodies.null_count:
-            return self._of_those_there(bodies, first, faults)
+            return self._decode_valid(bodies, first, faults)
         try:
-            return self._decoder.many(bodies)
+            return self._decoder.decode_all(bodies)
         except (ValueError, pa.ArrowException):
-            if len(bodies) <= _EACH_MAX:
-                found, own = self._decoder.each(bodies)
+            if len(bodies) <= _SLICE_ROWS_MAX:
+                found, own = self._decoder.decode_each(bodies)
                 faults.update({first + row: fault for row, fault in own.items()})
                 return found
-        pieces = range(0, len(bodies), _EACH_MAX)
+        pieces = range(0, len(bodies), _SLICE_ROWS_MAX)
         return pa.concat_arrays(
-            [self._decoded(bodies.slice(at, _EACH_MAX), first + at, faults) for at in pieces]
+            [self._decode(bodies.slice(at, _SLICE_ROWS_MAX), first + at, faults) for at in pieces]
         )
 
-    def _of_those_there(
+    def _decode_valid(
         self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]
     ) -> pa.Array:
         """Return values of bodies of which some are null, as they could not be read."""
         rows = pc.indices_nonzero(pc.is_valid(bodies))
         own: dict[int, BodyFault] = {}
-        there = self._decoded(bodies.drop_null(), 0, own)
+        there = self._decode(bodies.drop_null(), 0, own)
         faults.update({first + rows[at].as_py(): fault for at, fault in own.items()})
         places: list[Any] = [None] * len(bodies)
         for at, row in enumerate(rows.to_pylist()):
@@ -255,7 +255,7 @@ class BodyColumns:
         return there.take(pa.array(places, pa.int64()))
 
 
-def _decoder_of(body: BodyOptions, kind: pa.DataType) -> Decoder:
+def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
     # Each is for those only who have such bodies.
     if body.format is BodyFormat.TEXT:
         return TextBodies()

@@ -28,7 +28,7 @@ from rmq_spark.spark.schemas.columns import arrow_schema_of
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-Change = Callable[[Any], Any]
+Converter = Callable[[Any], Any]
 
 
 class BodyEncoder:
@@ -44,12 +44,12 @@ class BodyEncoder:
         self._fields = StructType([schema.fields[at] for at in self.positions])
 
     @property
-    def kinds(self) -> dict[int, pa.DataType]:
+    def arrow_types(self) -> dict[int, pa.DataType]:
         """The Arrow type of each column that becomes part of bodies, by its position."""
         types = arrow_schema_of(self._fields).types
         return dict(zip(self.positions, types, strict=True))
 
-    def encoded(
+    def encode_batches(
         self, batches: Iterable[pa.RecordBatch], partition: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield record batches with the bodies as one more column, the last.
@@ -57,16 +57,16 @@ class BodyEncoder:
         Raises:
             RowError: A row cannot be encoded.
         """
-        encode = self._encode()
+        encode = self._row_encoder()
         first_row = 0
         for batch in batches:
-            bodies = self._bodies(batch, encode, partition, first_row)
+            bodies = self._encode_batch(batch, encode, partition, first_row)
             columns = [*batch.columns, pa.array(bodies, pa.binary())]
             names = [str(position) for position in range(len(columns))]
             yield pa.RecordBatch.from_arrays(columns, names=names)
             first_row += batch.num_rows
 
-    def _bodies(
+    def _encode_batch(
         self,
         batch: pa.RecordBatch,
         encode: Callable[[Any], bytes],
@@ -78,7 +78,7 @@ class BodyEncoder:
             (rows,) = columns
         else:
             rows = pa.StructArray.from_arrays(columns, names=self._fields.fieldNames())
-        rows = rows.cast(_in_utc(rows.type))
+        rows = rows.cast(_with_utc(rows.type))
         try:
             return [None if row is None else encode(row) for row in rows.to_pylist()]
         except (ValueError, TypeError, OverflowError, ArithmeticError):
@@ -86,14 +86,14 @@ class BodyEncoder:
                 _check_row(row, encode, partition, first_row + at)
             raise
 
-    def _encode(self) -> Callable[[Any], bytes]:
+    def _row_encoder(self) -> Callable[[Any], bytes]:
         kind = pa.struct(list(arrow_schema_of(self._fields)))
         if self._body.column:
             kind = kind.field(0).type
         is_json = self._body.format is BodyFormat.JSON
-        change = _change_of(kind, is_json=is_json)
+        change = _converter_of(kind, is_json=is_json)
         if is_json:
-            write: Callable[[Any], bytes] = _json
+            write: Callable[[Any], bytes] = _encode_json
         else:
             from rmq_spark.spark.schemas.avro_bodies import avro_encoder  # noqa: PLC0415  # the same
             from rmq_spark.spark.schemas.avro_schema import avro_schema_of  # noqa: PLC0415  # for Avro only
@@ -115,83 +115,83 @@ def _check_row(row: Any, encode: Callable[[Any], bytes], partition: int, number:
         raise RowError(partition, number, BODY, f"it cannot be encoded: {error}") from error
 
 
-def _json(row: Any) -> bytes:
-    return orjson.dumps(row, default=_number, option=orjson.OPT_UTC_Z)
+def _encode_json(row: Any) -> bytes:
+    return orjson.dumps(row, default=_json_number, option=orjson.OPT_UTC_Z)
 
 
-def _number(value: Any) -> Any:
+def _json_number(value: Any) -> Any:
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f"))
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
-def _change_of(kind: pa.DataType, *, is_json: bool) -> Change | None:
+def _converter_of(kind: pa.DataType, *, is_json: bool) -> Converter | None:
     """Return how values of a type are changed before they are written, None for not at all."""
     if pa.types.is_struct(kind):
-        changes = [(each.name, _change_of(each.type, is_json=is_json)) for each in kind]
+        changes = [(each.name, _converter_of(each.type, is_json=is_json)) for each in kind]
         needed = [(name, change) for name, change in changes if change is not None]
-        return _changed_fields(needed) if needed else None
+        return _field_converter(needed) if needed else None
     if pa.types.is_list(kind):
-        element = _change_of(kind.value_type, is_json=is_json)
+        element = _converter_of(kind.value_type, is_json=is_json)
         if element is None:
             return None
         return lambda value: None if value is None else [element(each) for each in value]
     if pa.types.is_map(kind):
-        item = _change_of(kind.item_type, is_json=is_json) or _as_it_is
+        item = _converter_of(kind.item_type, is_json=is_json) or _unchanged
         return lambda value: None if value is None else {name: item(each) for name, each in value}
     if not is_json:
         return None
     if pa.types.is_floating(kind):
-        return _finite
+        return _json_float
     if pa.types.is_binary(kind):
         return lambda value: None if value is None else base64.b64encode(value).decode()
     return None
 
 
-def _changed_fields(changes: Sequence[tuple[str, Change]]) -> Change:
+def _field_converter(converters: Sequence[tuple[str, Converter]]) -> Converter:
     def change_fields(value: Any) -> Any:
         if value is not None:
-            for name, change in changes:
+            for name, change in converters:
                 value[name] = change(value[name])
         return value
 
     return change_fields
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _finite(value: float | None) -> Any:
+def _json_float(value: float | None) -> Any:
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
+def _with_utc(kind: pa.DataType) -> pa.DataType:
     """Return a type with its moments in UTC.
 
     In the zone of a session, moments of the first and the last day that Python has would be beyond.
     """
     if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind])
+        return pa.struct([each.with_type(_with_utc(each.type)) for each in kind])
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_in_utc(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(_with_utc(kind.value_type)))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_with_utc(kind.value_type)))
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_in_utc(kind.item_type)))
+        return pa.map_(kind.key_type, kind.item_field.with_type(_with_utc(kind.item_type)))
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def plain(value: Any, kind: pa.DataType) -> Any:
+def to_arrow_value(value: Any, kind: pa.DataType) -> Any:
     """Return a value of a row, as Spark 4.0 gives it, as pyarrow takes one of a type."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        return {field.name: plain(value[at], field.type) for at, field in enumerate(kind)}
+        return {field.name: to_arrow_value(value[at], field.type) for at, field in enumerate(kind)}
     if pa.types.is_list(kind):
-        return [plain(each, kind.value_type) for each in value]
+        return [to_arrow_value(each, kind.value_type) for each in value]
     if pa.types.is_map(kind):
-        return [(name, plain(each, kind.item_type)) for name, each in value.items()]
+        return [(name, to_arrow_value(each, kind.item_type)) for name, each in value.items()]
     return value.astimezone(timezone.utc) if pa.types.is_timestamp(kind) and kind.tz else value

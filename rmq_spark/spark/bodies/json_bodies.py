@@ -34,22 +34,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from rmq_spark.errors import excerpt, legible
-from rmq_spark.spark.schemas.columns import repeated
-from rmq_spark.spark.schemas.values import BodyFault, Path, each_of, finished, read_as
+from rmq_spark.errors import excerpt, sanitize
+from rmq_spark.spark.schemas.columns import duplicates
+from rmq_spark.spark.schemas.values import BodyFault, FieldPath, decode_one_by_one, to_exact_type, parsed_type
 
 _NOT_JSON: Final = re.compile(rb"[\[:,\-]\s*-?(?:Inf|NaN)")
 _DECIMAL_DIGITS: Final = 38
 _EXPONENT: Final = re.compile(rb'[\[:,]\s*"?-?[0-9.]+[eE][-+]?[0-9]+"?\s*[,\]}]')
-_KINDS: Final = bytes.maketrans(b"123456789.E+", b"0000000000e-")
+_DIGIT_CLASSES: Final = bytes.maketrans(b"123456789.E+", b"0000000000e-")
 """The bytes of numbers by kind: digits and points, the letter of an exponent, signs."""
 _SPACE: Final = " \t\r\n"
 _SHOWN_MAX: Final = 60
 _REPEATED_SHOWN_MAX: Final = 3
-_WHOLE_CHARS_MAX: Final = len(str(-(1 << 63)))
+_INTEGER_CHARS_MAX: Final = len(str(-(1 << 63)))
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 
-Builder = Callable[[Any, Path], Any]
+ValueBuilder = Callable[[Any, FieldPath], Any]
 
 
 class JsonBodies:
@@ -57,21 +57,21 @@ class JsonBodies:
 
     def __init__(self, kind: pa.StructType) -> None:
         self._kind = kind
-        self._read_as = read_as(kind)
-        self._builder = _builder(kind)
-        self._is_by_column = _is_by_column(kind)
-        self._schema = pa.schema(list(read_as(kind, numbers_too=True)))
-        self._may_wrap = _may_wrap(kind)
+        self._parsed_type = parsed_type(kind)
+        self._builder = _create_builder(kind)
+        self._is_columnar = _is_columnar(kind)
+        self._schema = pa.schema(list(parsed_type(kind, keeps_decimals=True)))
+        self._decimal_overflow = _decimal_overflow_of(kind)
 
-    def many(self, bodies: pa.Array) -> pa.StructArray:
+    def decode_all(self, bodies: pa.Array) -> pa.StructArray:
         """Return bodies, none of them null, as structs.
 
         Raises:
             ValueError: A body cannot be decoded, or has to be looked at alone.
         """
-        if not self._is_by_column:
+        if not self._is_columnar:
             raise ValueError("pyarrow does not read such fields")
-        joined = self._joined(bodies)
+        joined = self._join_lines(bodies)
         table = pj.read_json(
             pa.BufferReader(joined),
             read_options=pj.ReadOptions(use_threads=False, block_size=joined.size + 1),
@@ -85,15 +85,15 @@ class JsonBodies:
         if any(_has_infinite(column) for column in columns):
             raise ValueError("a number is larger than 64 bits hold")
         found = pa.StructArray.from_arrays(columns, fields=list(table.schema))
-        return finished(found, self._kind, "")
+        return to_exact_type(found, self._kind, "")
 
-    def each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
+    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
         """Return bodies, none of them null, as structs, by Python's json; and faults by row."""
-        found, faults = each_of(bodies, self._tree, self._build)
-        too_deep = [row for row, fault in faults.items() if isinstance(fault, _TooDeep)]
-        for row in too_deep if self._is_by_column else ():
+        found, faults = decode_one_by_one(bodies, self._parse, self._build)
+        too_deep = [row for row, fault in faults.items() if isinstance(fault, _NestingFault)]
+        for row in too_deep if self._is_columnar else ():
             try:  # so that neighbours make no difference: pyarrow passes over what is so deep
-                one = self.many(bodies.slice(row, 1))
+                one = self.decode_all(bodies.slice(row, 1))
             except (ValueError, pa.ArrowException):
                 continue
             found = pa.concat_arrays([found.slice(0, row), one, found.slice(row + 1)])
@@ -101,13 +101,13 @@ class JsonBodies:
         return found, faults
 
     def _build(self, trees: list[Any]) -> pa.StructArray:
-        return finished(pa.array(trees, self._read_as), self._kind, "")
+        return to_exact_type(pa.array(trees, self._parsed_type), self._kind, "")
 
-    def _joined(self, bodies: pa.Array) -> pa.Buffer:
+    def _join_lines(self, bodies: pa.Array) -> pa.Buffer:
         """Return bodies back to back, an object and a line end each."""
-        if not _are_objects(bodies):
+        if not _is_all_objects(bodies):
             bodies = pc.ascii_trim(bodies.cast(pa.string()), _SPACE).cast(pa.binary())
-            if not _are_objects(bodies):
+            if not _is_all_objects(bodies):
                 raise ValueError("a body is no object")
         ends = pa.array([b""], pa.binary())  # so that a line end is behind the last one as well
         lists = pa.ListArray.from_arrays(
@@ -120,23 +120,23 @@ class JsonBodies:
         if (
             b"\0" in whole
             or ((b"NaN" in whole or b"Inf" in whole) and _NOT_JSON.search(whole) is not None)
-            or (self._may_wrap is not None and self._may_wrap.is_in(whole))
+            or (self._decimal_overflow is not None and self._decimal_overflow.may_occur(whole))
         ):
             raise ValueError("a body has to be looked at alone")
         return data
 
-    def _tree(self, body: bytes) -> Any:
-        """Return a body as Python's values, of the kinds that `read_as` says."""
+    def _parse(self, body: bytes) -> Any:
+        """Return a body as Python's values, of the kinds that `parsed_type` says."""
         if not body:
             raise BodyFault("", "a JSON object", "an empty body")
         try:
             text = body.decode()
             value = json.loads(
                 text,
-                object_pairs_hook=_Object,
-                parse_int=_Whole,
-                parse_float=_Fraction,
-                parse_constant=_refuse_constant,
+                object_pairs_hook=_JsonObject,
+                parse_int=_JsonInteger,
+                parse_float=_JsonFloat,
+                parse_constant=_reject_constant,
             )
             return self._builder(value, None)
         except UnicodeDecodeError as error:
@@ -147,26 +147,26 @@ class JsonBodies:
         except json.JSONDecodeError as error:
             raise BodyFault("", "JSON", f"{excerpt(body)} ({error})") from error
         except RecursionError as error:
-            raise _TooDeep("", "less than a thousand levels", "more") from error
+            raise _NestingFault("", "less than a thousand levels", "more") from error
 
 
-class _TooDeep(BodyFault):
+class _NestingFault(BodyFault):
     """A body is nested deeper than Python's json reads."""
 
 
-class _Whole(str):
+class _JsonInteger(str):
     """The text of a JSON number without fraction and exponent."""
 
     __slots__ = ()
 
 
-class _Fraction(str):
+class _JsonFloat(str):
     """The text of any other JSON number."""
 
     __slots__ = ()
 
 
-class _Object(dict[str, Any]):
+class _JsonObject(dict[str, Any]):
     """A JSON object that knows which of its names are repeated."""
 
     __slots__ = ("_pairs",)
@@ -177,14 +177,14 @@ class _Object(dict[str, Any]):
 
     def repeated_names(self) -> list[str]:
         """Return the names that stand in the object more than once."""
-        return repeated(name for name, _ in self._pairs)
+        return duplicates(name for name, _ in self._pairs)
 
 
-def _refuse_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise BodyFault("", "JSON, which has no such number", name)
 
 
-def _are_objects(bodies: pa.Array) -> bool:
+def _is_all_objects(bodies: pa.Array) -> bool:
     """Return whether each body begins and ends with a brace."""
     if pc.min(pc.binary_length(bodies)).as_py() < 2:
         return False
@@ -194,14 +194,14 @@ def _are_objects(bodies: pa.Array) -> bool:
     return bool((some[at[:-1]] == ord("{")).all() and (some[at[1:] - 1] == ord("}")).all())
 
 
-def _is_by_column(kind: pa.DataType) -> bool:
+def _is_columnar(kind: pa.DataType) -> bool:
     """Return whether pyarrow's reader has values of a type."""
     if pa.types.is_map(kind) or pa.types.is_binary(kind):
         return False
-    return all(_is_by_column(kind.field(at).type) for at in range(kind.num_fields))
+    return all(_is_columnar(kind.field(at).type) for at in range(kind.num_fields))
 
 
-class _Wrapping:
+class _DecimalOverflow:
     """Numbers that pyarrow may make another decimal of, without a word.
 
     It reckons with 128 bits, and forgets those beyond: of numbers with very many digits, or with
@@ -211,31 +211,31 @@ class _Wrapping:
     def __init__(self, scale_max: int) -> None:
         digits = max(_DECIMAL_DIGITS - scale_max, 1)
         self._zeros = b"0" * digits
-        self._long = re.compile(rb"[0-9]{%d}" % digits)
+        self._long_number = re.compile(rb"[0-9]{%d}" % digits)
 
-    def is_in(self, bodies: bytes) -> bool:
+    def may_occur(self, bodies: bytes) -> bool:
         """Return whether one of them may be in these bodies.
 
         Expressions look at each byte for long: they are asked only where a search for the kinds of
         bytes, ten times as fast, has found what they need.
         """
-        kinds = bodies.translate(_KINDS)
-        if self._zeros in kinds and self._long.search(bodies) is not None:
+        kinds = bodies.translate(_DIGIT_CLASSES)
+        if self._zeros in kinds and self._long_number.search(bodies) is not None:
             return True
         return (b"0e0" in kinds or b"0e-" in kinds) and _EXPONENT.search(bodies) is not None
 
 
-def _may_wrap(kind: pa.DataType) -> _Wrapping | None:
+def _decimal_overflow_of(kind: pa.DataType) -> _DecimalOverflow | None:
     """Return what finds numbers that pyarrow may make another decimal of; None without decimals."""
-    scales = list(_scales(kind))
-    return _Wrapping(max(scales)) if scales else None
+    scales = list(_decimal_scales(kind))
+    return _DecimalOverflow(max(scales)) if scales else None
 
 
-def _scales(kind: pa.DataType) -> Iterator[int]:
+def _decimal_scales(kind: pa.DataType) -> Iterator[int]:
     if pa.types.is_decimal(kind):
         yield kind.scale
     for at in range(kind.num_fields):
-        yield from _scales(kind.field(at).type)
+        yield from _decimal_scales(kind.field(at).type)
 
 
 def _has_infinite(found: pa.Array) -> bool:
@@ -250,31 +250,31 @@ def _has_infinite(found: pa.Array) -> bool:
 # ---- one body
 
 
-def _builder(kind: pa.DataType) -> Builder:
+def _create_builder(kind: pa.DataType) -> ValueBuilder:
     """Return the function that makes a JSON value one of a type, None for null."""
-    build = _not_null_builder(kind)
+    build = _create_non_null_builder(kind)
     return lambda value, path: None if value is None and path is not None else build(value, path)
 
 
-def _not_null_builder(kind: pa.DataType) -> Builder:
+def _create_non_null_builder(kind: pa.DataType) -> ValueBuilder:
     if pa.types.is_struct(kind):
-        return _struct_builder(kind)
+        return _create_struct_builder(kind)
     if pa.types.is_list(kind):
-        element = _builder(kind.value_type)
+        element = _create_builder(kind.value_type)
         return lambda value, path: [
             element(each, (path, at))
-            for at, each in enumerate(_checked(value, list, path, "an array"))
+            for at, each in enumerate(_require_type(value, list, path, "an array"))
         ]
     if pa.types.is_map(kind):
-        item = _builder(kind.item_type)
+        item = _create_builder(kind.item_type)
         return lambda value, path: [
             (_text(name, path), item(each, (path, name)))
-            for name, each in _object(value, path, None).items()
+            for name, each in _require_object(value, path, None).items()
         ]
     if pa.types.is_boolean(kind):
-        return lambda value, path: _checked(value, bool, path, "true or false")
+        return lambda value, path: _require_type(value, bool, path, "true or false")
     if pa.types.is_integer(kind):
-        return _integer_builder(kind)
+        return _create_integer_builder(kind)
     if pa.types.is_floating(kind):
         return _float
     if pa.types.is_decimal(kind):
@@ -284,81 +284,81 @@ def _not_null_builder(kind: pa.DataType) -> Builder:
     return _text
 
 
-def _struct_builder(kind: pa.StructType) -> Builder:
-    fields = [(field.name, _builder(field.type)) for field in kind]
+def _create_struct_builder(kind: pa.StructType) -> ValueBuilder:
+    fields = [(field.name, _create_builder(field.type)) for field in kind]
     names = frozenset(name for name, _ in fields)
 
-    def build(value: Any, path: Path) -> Any:
-        given = _object(value, path, names)
+    def build(value: Any, path: FieldPath) -> Any:
+        given = _require_object(value, path, names)
         return {name: field(given.get(name), (path, name)) for name, field in fields}
 
     return build
 
 
-def _object(value: Any, path: Path, names: frozenset[str] | None) -> _Object:
-    found: _Object = _checked(value, _Object, path, "an object")
+def _require_object(value: Any, path: FieldPath, names: frozenset[str] | None) -> _JsonObject:
+    found: _JsonObject = _require_type(value, _JsonObject, path, "an object")
     twice = [name for name in found.repeated_names() if names is None or name in names]
     if twice:
-        shown = ", ".join(map(legible, nsmallest(_REPEATED_SHOWN_MAX, twice)))
+        shown = ", ".join(map(sanitize, nsmallest(_REPEATED_SHOWN_MAX, twice)))
         others = len(twice) - _REPEATED_SHOWN_MAX
         more = f" and {others:,} others" if others > 0 else ""
         raise BodyFault(path, "each name once", f"{shown}{more} twice")
     return found
 
 
-def _integer_builder(kind: pa.DataType) -> Builder:
+def _create_integer_builder(kind: pa.DataType) -> ValueBuilder:
     bound = 1 << (kind.bit_width - 1)
 
-    def build(value: Any, path: Path) -> Any:
+    def build(value: Any, path: FieldPath) -> Any:
         needed = f"a whole number of {kind.bit_width} bits"
-        text = _checked(value, _Whole, path, needed)
-        if len(text) > _WHOLE_CHARS_MAX or not -bound <= int(text) < bound:
-            raise BodyFault(path, needed, _shown(text))
+        text = _require_type(value, _JsonInteger, path, needed)
+        if len(text) > _INTEGER_CHARS_MAX or not -bound <= int(text) < bound:
+            raise BodyFault(path, needed, _describe_value(text))
         return int(text)
 
     return build
 
 
-def _float(value: Any, path: Path) -> float:
+def _float(value: Any, path: FieldPath) -> float:
     if type(value) is str and value in _NOT_FINITE:
         return float(value)
-    if not isinstance(value, (_Whole, _Fraction)):
-        raise BodyFault(path, "a number", _shown(value))
+    if not isinstance(value, (_JsonInteger, _JsonFloat)):
+        raise BodyFault(path, "a number", _describe_value(value))
     number = float(value)
     if number in (float("inf"), float("-inf")):
-        raise BodyFault(path, "a number that 64 bits hold", _shown(value))
+        raise BodyFault(path, "a number that 64 bits hold", _describe_value(value))
     return number
 
 
-def _decimal(value: Any, path: Path) -> str:
+def _decimal(value: Any, path: FieldPath) -> str:
     if not isinstance(value, str):
-        raise BodyFault(path, "a number, or a string that is one", _shown(value))
+        raise BodyFault(path, "a number, or a string that is one", _describe_value(value))
     return _text(str(value), path)
 
 
-def _text(value: Any, path: Path) -> str:
-    text: str = _checked(value, str, path, "a string")
+def _text(value: Any, path: FieldPath) -> str:
+    text: str = _require_type(value, str, path, "a string")
     if not text.isascii():
         text.encode()  # refuses halves of pairs of surrogates
     return text
 
 
-def _base64(value: Any, path: Path) -> bytes:
-    text = _checked(value, str, path, "a string of base64")
+def _base64(value: Any, path: FieldPath) -> bytes:
+    text = _require_type(value, str, path, "a string of base64")
     try:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error) as error:
-        raise BodyFault(path, "a string of base64", _shown(value)) from error
+        raise BodyFault(path, "a string of base64", _describe_value(value)) from error
 
 
-def _checked(value: Any, kind: type, path: Path, needed: str) -> Any:
+def _require_type(value: Any, kind: type, path: FieldPath, needed: str) -> Any:
     if type(value) is not kind:
-        raise BodyFault(path, needed, _shown(value))
+        raise BodyFault(path, needed, _describe_value(value))
     return value
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, (_Whole, _Fraction)):
+def _describe_value(value: Any) -> str:
+    if isinstance(value, (_JsonInteger, _JsonFloat)):
         return str(value) if len(value) <= _SHOWN_MAX else f"{value[:_SHOWN_MAX]}..."
     if isinstance(value, dict):
         return "an object"

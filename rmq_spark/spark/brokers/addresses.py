@@ -15,11 +15,11 @@ from contextlib import suppress
 
 from rmq_spark.client.errors import BrokerNotFound, BrokerRefused, ClientError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.spark.options.access import Access
+from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.wire.message_queue import MessageQueue
 
 
-def instance_for(access: Access) -> ClientInstance:
+def instance_for(access: BrokerAccess) -> ClientInstance:
     """Return a client that runs no threads of its own: it asks for what it needs when needed."""
     return ClientInstance(
         access.name_servers,
@@ -35,54 +35,54 @@ class BrokerAddresses:
 
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
-        self._is_in_doubt = False
-        self._asked_for: set[str] = set()  # topics
-        self._every: Mapping[str, str] | None = None
+        self._is_stale = False
+        self._refreshed_topics: set[str] = set()  # topics
+        self._all_addresses: Mapping[str, str] | None = None
 
-    def of(self, queue: MessageQueue) -> str:
+    def resolve(self, queue: MessageQueue) -> str:
         """Return where to read a queue.
 
         Raises:
             BrokerNotFound: No route leads to its broker, and no name server knows one of that name.
             NoNameServer: None of them answers.
         """
-        if self._is_in_doubt:
+        if self._is_stale:
             with suppress(ClientError):
-                return self._by_name(queue.broker_name)
+                return self._resolve_by_name(queue.broker_name)
         routes = self.instance.routes
         with suppress(BrokerNotFound):
             return routes.address_for_read(queue.broker_name)
-        if queue.topic not in routes.topics and queue.topic not in self._asked_for:
-            self._asked_for.add(queue.topic)
+        if queue.topic not in routes.topics and queue.topic not in self._refreshed_topics:
+            self._refreshed_topics.add(queue.topic)
             with suppress(RouteNotFound, BrokerNotFound):
                 routes.refresh(queue.topic)
                 return routes.address_for_read(queue.broker_name)
-        return self._by_name(queue.broker_name)
+        return self._resolve_by_name(queue.broker_name)
 
-    def every(self) -> Mapping[str, str]:
+    def all_addresses(self) -> Mapping[str, str]:
         """Return the address of each broker by name, also of those to which no route leads.
 
         Raises:
             NoNameServer: None of them answers.
         """
-        if self._every is None:
+        if self._all_addresses is None:
             brokers = self.instance.name_servers.admin.cluster_info().broker_addr_table
-            self._every = {
+            self._all_addresses = {
                 name: min(broker.broker_addrs.items())[1]
                 for name, broker in brokers.items()
                 if broker.broker_addrs
             }
-        return self._every
+        return self._all_addresses
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Ask name servers from now on; a broker did not answer and may have moved."""
-        self._is_in_doubt = True
-        self._asked_for.clear()
-        self._every = None
+        self._is_stale = True
+        self._refreshed_topics.clear()
+        self._all_addresses = None
 
-    def _by_name(self, broker_name: str) -> str:
+    def _resolve_by_name(self, broker_name: str) -> str:
         try:
-            address = self.every().get(broker_name)
+            address = self.all_addresses().get(broker_name)
         except BrokerRefused as error:
             raise BrokerNotFound(broker_name, f"no route names it, and {error}") from error
         if address is None:

@@ -30,16 +30,16 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.spark.brokers.addresses import BrokerAddresses
 from rmq_spark.spark.errors import BrokersAway, BrokersGone
-from rmq_spark.spark.options.access import Access
+from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- Patience: how long brokers that are away are tried again, and how long each pause is.
 
 
-class Patience:
+class RetryTimer:
     """The pauses between failed tries, up to a time limit."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Patience:
         self._pause_seconds = pause_seconds
         self._failing_since: float | None = None
 
-    def pause(self) -> bool:
+    def sleep_or_expire(self) -> bool:
         """Wait after a failure. Return False, without waiting, if no more tries are to be made."""
         now = self._clock()
         if self._failing_since is None:
@@ -88,62 +88,62 @@ class Patience:
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.2
-_LOOK_AGAIN_SECONDS: Final = 5.0
+_ROUTE_REFRESH_SECONDS: Final = 5.0
 """Seconds between two questions to name servers for a broker that the query goes on without."""
 
 _CONNECT_MARGIN_MS: Final = 1_000
 
-_NO_SUCH_QUEUE: Final = "is illegal"
+_UNKNOWN_QUEUE_REMARK: Final = "is illegal"
 """Part of the refusal of a queue id that the topic does not have, or no longer has."""
 
-AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
+TRANSIENT_ERRORS: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
 """Errors of brokers that may succeed later."""
 
 _Key = TypeVar("_Key")
 _Faults = dict[str, ClientError]
 
 
-def is_gone(error: BrokerRefused) -> bool:
+def is_unknown_queue(error: BrokerRefused) -> bool:
     """Tell whether a broker refuses because it has no such topic, or no such queue."""
-    return isinstance(error, TopicNotFound) or _NO_SUCH_QUEUE in (error.remark or "")
+    return isinstance(error, TopicNotFound) or _UNKNOWN_QUEUE_REMARK in (error.remark or "")
 
 
-class Asker:
+class BrokerFanOut:
     """A way to ask the brokers of many queues one question; for use by one thread."""
 
     def __init__(
-        self, instance: ClientInstance, access: Access, on_away: Callable[[], None]
+        self, instance: ClientInstance, access: BrokerAccess, on_unavailable: Callable[[], None]
     ) -> None:
         """Take whom to tell that a broker has not answered, and may have moved."""
         self.addresses = BrokerAddresses(instance)
         self._connections = instance.connections
         self._access = access
-        self._on_away = on_away
-        self._away: _Faults = {}
-        self._dials: dict[str, Future[None]] = {}
-        self._look_again_at = 0.0
+        self._on_unavailable = on_unavailable
+        self._unavailable: _Faults = {}
+        self._connecting: dict[str, Future[None]] = {}
+        self._route_refresh_at = 0.0
 
-    def patience(self) -> Patience:
+    def retry_timer(self) -> RetryTimer:
         """Return the pauses between questions to those who are waited for."""
-        return Patience(
+        return RetryTimer(
             self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
         )
 
-    def ask(
+    def query_all(
         self,
-        about: Mapping[_Key, MessageQueue],
-        question: Callable[[str, _Key], Future[Any]],
+        queues: Mapping[_Key, MessageQueue],
+        request: Callable[[str, _Key], Future[Any]],
         *,
-        gone: Any,
-        needed: Container[_Key] | None = None,
+        unknown_value: Any,
+        required: Container[_Key] | None = None,
     ) -> dict[_Key, Any]:
         """Return the answers by key; of those not needed, only what brokers answer at once.
 
         Args:
-            about: The keys that are asked about, and the queue of each.
-            question: Asks the broker at an address.
-            gone: The answer to assume for a queue that its broker no longer knows.
-            needed: The keys that have to be answered; all by default. If nothing is answered at
+            queues: The keys that are asked about, and the queue of each.
+            request: Asks the broker at an address.
+            unknown_value: The answer to assume for a queue that its broker no longer knows.
+            required: The keys that have to be answered; all by default. If nothing is answered at
                 all, everything is waited for.
 
         Raises:
@@ -151,65 +151,65 @@ class Asker:
             BrokersGone: Brokers have not answered for that long, and no name server knows them any
                 more, while others answer.
         """
-        patience = self.patience()
+        patience = self.retry_timer()
         found: dict[_Key, Any] = {}
-        missing = dict(about)
+        missing = dict(queues)
         while missing:
             needs = {
                 queue.broker_name
                 for key, queue in missing.items()
-                if needed is None or key in needed
+                if required is None or key in required
             }
-            faults = self._asked_once(missing, question, gone, found, needs)
+            faults = self._query_once(missing, request, unknown_value, found, needs)
             waits_for = needs & faults.keys() or (set() if found else set(faults))
-            is_news = self._note(missing, faults, waits_for)
+            is_news = self._log_availability(missing, faults, waits_for)
             missing = {key: queue for key, queue in missing.items() if key not in found}
-            if waits_for or is_news or (faults and time.monotonic() >= self._look_again_at):
-                self._look_again_at = time.monotonic() + _LOOK_AGAIN_SECONDS
-                self.addresses.look_again()
-                self._on_away()
+            if waits_for or is_news or (faults and time.monotonic() >= self._route_refresh_at):
+                self._route_refresh_at = time.monotonic() + _ROUTE_REFRESH_SECONDS
+                self.addresses.refresh()
+                self._on_unavailable()
             if not waits_for:
                 break
-            if not patience.pause():
-                raise self._verdict(
+            if not patience.sleep_or_expire():
+                raise self._timeout_error(
                     {name: faults[name] for name in sorted(waits_for)}, has_others=bool(found)
                 )
         return found
 
-    def _asked_once(
+    def _query_once(
         self,
-        about: Mapping[_Key, MessageQueue],
-        question: Callable[[str, _Key], Future[Any]],
-        gone: Any,
-        found: dict[_Key, Any],
-        needs: Container[str],
+        queues: Mapping[_Key, MessageQueue],
+        request: Callable[[str, _Key], Future[Any]],
+        unknown_value: Any,
+        results: dict[_Key, Any],
+        required_brokers: Container[str],
     ) -> _Faults:
-        """Add the answers to ``found``; return the brokers with answers missing, and why."""
+        """Add the answers to ``results``; return the brokers with answers missing, and why."""
         faults: _Faults = {}
         by_broker: dict[str, list[_Key]] = {}
-        for key, queue in about.items():
+        for key, queue in queues.items():
             by_broker.setdefault(queue.broker_name, []).append(key)
         asked: list[tuple[str, _Key, Future[Any]]] = []
-        brokers = {name: about[keys[0]] for name, keys in by_broker.items()}
-        for name, address in self._each_connected(brokers, faults, needs):
+        brokers = {name: queues[keys[0]] for name, keys in by_broker.items()}
+        for name, address in self._connect_each(brokers, faults, required_brokers):
             try:
-                asked += [(name, key, question(address, key)) for key in by_broker[name]]
-            except AWAY as error:  # noqa: PERF203  # the other brokers are to be asked all the same
+                asked += [(name, key, request(address, key)) for key in by_broker[name]]
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the other brokers are to be asked all the same
                 faults[name] = error
         for name, key, answer in asked:
             try:
-                found[key] = answer.result()
-            except AWAY as error:  # noqa: PERF203  # the same
+                results[key] = answer.result()
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the same
                 faults.setdefault(name, error)
             except BrokerRefused as error:
-                if not is_gone(error):
+                if not is_unknown_queue(error):
                     raise
-                found[key] = gone
+                results[key] = unknown_value
         return faults
 
     # ---- connecting
 
-    def reach(self, queues: Iterable[MessageQueue]) -> tuple[dict[str, str], _Faults]:
+    def connect(self, queues: Iterable[MessageQueue]) -> tuple[dict[str, str], _Faults]:
         """Connect to the brokers of these queues, to all at the same time.
 
         One that is known to be away is tried as well, and not waited for.
@@ -219,107 +219,107 @@ class Asker:
         """
         faults: _Faults = {}
         brokers = {queue.broker_name: queue for queue in queues}
-        return dict(self._each_connected(brokers, faults, needs=())), faults
+        return dict(self._connect_each(brokers, faults, required_brokers=())), faults
 
-    def at_hand(self, queue: MessageQueue) -> str:
+    def connected_address(self, queue: MessageQueue) -> str:
         """Return where to read a queue whose broker is connected; else begin to connect, aside.
 
         Raises:
             ConnectionFailed: It is not connected yet.
             BrokerNotFound: No route leads to the broker.
         """
-        address = self.addresses.of(queue)
+        address = self.addresses.resolve(queue)
         if not self._connections.is_ready(address):
-            self._dialled(address)
+            self._start_connecting(address)
             raise ConnectionFailed(address, "it is being connected")
         return address
 
-    def _each_connected(
-        self, brokers: Mapping[str, MessageQueue], faults: _Faults, needs: Container[str]
+    def _connect_each(
+        self, brokers: Mapping[str, MessageQueue], faults: _Faults, required_brokers: Container[str]
     ) -> Iterator[tuple[str, str]]:
         """Yield name and address of each broker, given a queue of it, once it is connected.
 
         Those that are connected already come first, so that they are asked before the others are
         waited for. Why one is not is added to ``faults``.
         """
-        ways, late = self._ways(brokers, faults)
+        ways, late = self._resolve_addresses(brokers, faults)
         for name in sorted(ways, key=lambda each: (each in late, each)):
             try:
                 if name in late:
-                    self._connected(name, ways[name], late[name], is_needed=name in needs)
-            except AWAY as error:  # noqa: PERF203  # the others are to be reached all the same
+                    self._await_connection(name, ways[name], late[name], is_required=name in required_brokers)
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are to be reached all the same
                 faults[name] = error
             else:
                 yield name, ways[name]
 
-    def _ways(
+    def _resolve_addresses(
         self, brokers: Mapping[str, MessageQueue], faults: _Faults
     ) -> tuple[dict[str, str], dict[str, Future[None]]]:
         """Return the address of each broker, given a queue of it, and those yet to be connected."""
         ways: dict[str, str] = {}
         for name, queue in brokers.items():
             try:
-                ways[name] = self.addresses.of(queue)
-            except AWAY as error:  # noqa: PERF203  # the same
+                ways[name] = self.addresses.resolve(queue)
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the same
                 faults[name] = error
         late = {
             name: address
             for name, address in ways.items()
             if not self._connections.is_ready(address)
         }
-        return ways, {name: self._dialled(address) for name, address in late.items()}
+        return ways, {name: self._start_connecting(address) for name, address in late.items()}
 
-    def _dialled(self, address: str) -> Future[None]:
+    def _start_connecting(self, address: str) -> Future[None]:
         """Begin to connect, if that is not under way; who is not waited for may take its time."""
-        dial = self._dials.get(address)
+        dial = self._connecting.get(address)
         if dial is None or dial.done():
-            dial = self._dials[address] = Future()
+            dial = self._connecting[address] = Future()
             threading.Thread(
-                target=_dial,
+                target=_connect,
                 args=(self._connections, address, dial),
                 name=f"dials {address}",
                 daemon=True,
             ).start()
         return dial
 
-    def _connected(self, name: str, address: str, dial: Future[None], *, is_needed: bool) -> None:
+    def _await_connection(self, name: str, address: str, future: Future[None], *, is_required: bool) -> None:
         """Wait until a broker is connected, but not for one that is away and not needed."""
-        before = self._away.get(name)
-        if before is not None and not is_needed and not dial.done():
+        before = self._unavailable.get(name)
+        if before is not None and not is_required and not future.done():
             raise before
         timeout_ms = CONNECT_TIMEOUT_MS + self._access.request_timeout_ms + _CONNECT_MARGIN_MS
         try:
-            dial.result(timeout_ms / 1000)
+            future.result(timeout_ms / 1000)
         except FutureTimeout as error:
             raise ConnectionFailed(address, f"no connection within {timeout_ms} ms") from error
         finally:
-            if dial.done():
-                self._dials.pop(address, None)
+            if future.done():
+                self._connecting.pop(address, None)
 
     # ---- who is away
 
-    def _note(
-        self, about: Mapping[Any, MessageQueue], faults: _Faults, waits_for: Container[str]
+    def _log_availability(
+        self, queues: Mapping[Any, MessageQueue], faults: _Faults, awaited: Container[str]
     ) -> bool:
         """Log who is away and who is back; return whether somebody is away that was not before."""
         is_news = False
-        for name in dict.fromkeys(queue.broker_name for queue in about.values()):
+        for name in dict.fromkeys(queue.broker_name for queue in queues.values()):
             fault = faults.get(name)
             if fault is None:
-                if self._away.pop(name, None) is not None:
+                if self._unavailable.pop(name, None) is not None:
                     _log.info("broker %s answers again", name)
                 continue
-            if name not in self._away:
-                what = "waiting for broker" if name in waits_for else "going on without broker"
+            if name not in self._unavailable:
+                what = "waiting for broker" if name in awaited else "going on without broker"
                 _log.warning("%s %s: %s", what, name, fault)
                 is_news = True
-            self._away[name] = fault
+            self._unavailable[name] = fault
         return is_news
 
-    def _verdict(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:
+    def _timeout_error(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:
         """Tell brokers that are down from such as are no more."""
         try:
-            known = self.addresses.every()
+            known = self.addresses.all_addresses()
         except (*CONNECTION_FAULTS, BrokerRefused):
             known = {}
         strangers = [name for name in faults if name not in known]
@@ -329,10 +329,10 @@ class Asker:
         return BrokersAway(name, self._access.retry_timeout_ms, fault)
 
 
-def _dial(connections: Connections, address: str, dial: Future[None]) -> None:
+def _connect(connections: RemotingClient, address: str, future: Future[None]) -> None:
     try:
         connections.agreement(address)
     except Exception as error:  # noqa: BLE001  # for the thread that waits, not this one
-        dial.set_exception(error)
+        future.set_exception(error)
     else:
-        dial.set_result(None)
+        future.set_result(None)

@@ -21,15 +21,15 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from rmq_spark.client.consumer.brokers.broker_client import Outages
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.reading.time_search import Search
+from rmq_spark.client.reading.time_search import TimeSearch
 from rmq_spark.client.results import PullResult
-from rmq_spark.client.transport.typed_requests import checked, command_of, header_of
-from rmq_spark.spark.brokers.discovery import Discovery
-from rmq_spark.spark.brokers.fan_out import Asker
-from rmq_spark.spark.brokers.held_pulls import Holds
+from rmq_spark.client.transport.typed_requests import check_response, build_request, response_header
+from rmq_spark.spark.brokers.discovery import QueueDiscovery
+from rmq_spark.spark.brokers.fan_out import BrokerFanOut
+from rmq_spark.spark.brokers.held_pulls import HeldPulls
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
@@ -54,20 +54,20 @@ _PAUSE_SECONDS: Final = 0.2
 _TIMES_MS: Final = range(1 << 42)
 """Store times up to the year 2109; a flipped bit makes others, by which no queue can be known."""
 
-_MARKED: Final = struct.Struct(">iq")
+_MARK_STRUCT: Final = struct.Struct(">iq")
 
-_FEW: Final = 16
+_SEPARATE_REQUESTS_MAX: Final = 16
 """The number of questions that are asked one by one, so that the first answer comes soonest."""
 
 
-class Place(NamedTuple):
+class MessagePosition(NamedTuple):
     """The queue and the queue offset of one message."""
 
     queue: MessageQueue
     queue_offset: int
 
 
-class Stored(NamedTuple):
+class MessageFingerprint(NamedTuple):
     """The store time of one message, its size in the log, and its mark (`mark_of`)."""
 
     timestamp_ms: int
@@ -75,7 +75,7 @@ class Stored(NamedTuple):
     mark: int
 
 
-class Since(NamedTuple):
+class TimestampQuery(NamedTuple):
     """A search for the first message stored at or after a time, within a range of offsets."""
 
     timestamp_ms: int
@@ -89,10 +89,10 @@ def mark_of(body_crc: int, born_timestamp: int) -> int:
     Out of its body's CRC and its producer's clock: these stay, wherever a broker keeps it. Its
     place in the commit log does not: RocketMQ's tiered storage writes another.
     """
-    return crc32(_MARKED.pack(body_crc, born_timestamp))
+    return crc32(_MARK_STRUCT.pack(body_crc, born_timestamp))
 
 
-class Queues:
+class QueueClient:
     """The questions that a query asks brokers about its queues; for use by one thread."""
 
     def __init__(
@@ -105,28 +105,28 @@ class Queues:
         self._options = options
         self._instance = instance
         clock = clock or time.monotonic
-        self._discovery = Discovery(options, instance, clock)
-        self._asker = Asker(instance, options.access, self._discovery.look_again)
-        self._holds = Holds(self._held_pull, clock, options.suspend_ms)
-        self._commits = Outages("takes no new offset of the group")
+        self._discovery = QueueDiscovery(options, instance, clock)
+        self._fan_out = BrokerFanOut(instance, options.access, self._discovery.invalidate)
+        self._held_pulls = HeldPulls(self._suspendable_pull, clock, options.suspend_ms)
+        self._commit_outages = OutageLog("takes no new offset of the group")
 
-    def discover(self, *, now: bool = False) -> frozenset[MessageQueue]:
-        """Return all queues that may be read, looked for again when it is time, or ``now``."""
-        return self._discovery.queues(now=now)
+    def discover(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
+        """Return all queues that may be read, looked for again when it is time, or ``is_forced``."""
+        return self._discovery.queues(is_forced=is_forced)
 
-    def discover_those_named(self, *positions: Positions | None) -> frozenset[MessageQueue]:
+    def wait_for_named_brokers(self, *positions: Positions | None) -> frozenset[MessageQueue]:
         """Return all queues that may be read, once name servers know the brokers of positions.
 
         Raises:
             OptionError: For `retry_timeout_ms` no name server has known one of them.
         """
         given = [each for each in positions if each is not None]
-        patience = self._asker.patience()
-        self.discover(now=True)
-        while unknown := self._discovery.strangers(given):
-            if not patience.pause():
+        patience = self._fan_out.retry_timer()
+        self.discover(is_forced=True)
+        while unknown := self._discovery.unknown_brokers(given):
+            if not patience.sleep_or_expire():
                 raise unknown[min(unknown)]
-            self.discover(now=True)
+            self.discover(is_forced=True)
         return self.discover()
 
     def is_routed(self, topic: str) -> bool:
@@ -134,29 +134,29 @@ class Queues:
         return self._discovery.is_routed(topic)
 
     def is_withdrawn(self, queue: MessageQueue) -> bool:
-        """Tell whether a queue is not to be read any more, see `Discovery.is_withdrawn`."""
+        """Tell whether a queue is not to be read any more, see `QueueDiscovery.is_withdrawn`."""
         return self._discovery.is_withdrawn(queue)
 
-    def known_by_name(self) -> frozenset[MessageQueue]:
+    def unrouted_queues(self) -> frozenset[MessageQueue]:
         """Return the queues of which only option ``assign`` tells so far."""
-        return self._discovery.known_by_name()
+        return self._discovery.unrouted_queues()
 
-    def wrongly_assigned(self, brokers: Iterable[str]) -> OptionError | None:
-        """Return the error for brokers that nobody knows, see `Discovery.wrongly_assigned`."""
-        return self._discovery.wrongly_assigned(brokers)
+    def assignment_error(self, brokers: Iterable[str]) -> OptionError | None:
+        """Return the error for brokers that nobody knows, see `QueueDiscovery.assignment_error`."""
+        return self._discovery.assignment_error(brokers)
 
-    def look_for_strangers(self, *positions: Positions | None) -> None:
+    def log_unknown_brokers(self, *positions: Positions | None) -> None:
         """Log which brokers that positions name are not known just then."""
-        self._discovery.strangers([each for each in positions if each is not None])
+        self._discovery.unknown_brokers([each for each in positions if each is not None])
 
-    def look_for_those_named(self) -> None:
+    def refresh_unrouted_queues(self) -> None:
         """Look for the queues that are known by name alone, as their brokers have answered.
 
         Raises:
             OptionError: A broker is there by now, and has no such queue.
         """
-        if self.known_by_name():
-            self.discover(now=True)
+        if self.unrouted_queues():
+            self.discover(is_forced=True)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """Look no more for queues that are gone, unless they turn up again."""
@@ -165,67 +165,67 @@ class Queues:
     # ---- where they begin and end
 
     def ends(
-        self, queues: Iterable[MessageQueue], *, needed: Container[MessageQueue] | None = None
+        self, queues: Iterable[MessageQueue], *, required: Container[MessageQueue] | None = None
     ) -> dict[MessageQueue, int]:
         """Return the offset of each queue's next message; 0 where its broker no longer knows it.
 
         Args:
             queues: The queues to ask about.
-            needed: The queues among them that are waited for; all by default.
+            required: The queues among them that are waited for; all by default.
         """
-        return self._numbers(
+        return self._query_offsets(
             queues,
             RequestCode.GET_MAX_OFFSET,
             lambda queue: GetMaxOffsetRequestHeader(queue.topic, queue.queue_id),
-            needed,
+            required,
         )
 
     def starts(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the first offset that each queue still holds; 0 if its broker does not know it."""
-        return self._numbers(
+        return self._query_offsets(
             queues,
             RequestCode.GET_MIN_OFFSET,
             lambda queue: GetMinOffsetRequestHeader(queue.topic, queue.queue_id),
         )
 
-    def _numbers(
+    def _query_offsets(
         self,
         queues: Iterable[MessageQueue],
         code: int,
         header: Callable[[MessageQueue], Any],
-        needed: Container[MessageQueue] | None = None,
-        refused: frozenset[int] = frozenset(),
+        required: Container[MessageQueue] | None = None,
+        refusal_codes: frozenset[int] = frozenset(),
     ) -> dict[MessageQueue, int]:
-        """Ask for one offset of each queue; -1 where the response code is in ``refused``."""
+        """Ask for one offset of each queue; -1 where the response code is in ``refusal_codes``."""
         about = {queue: queue for queue in queues}
-        may_gather = len(about) > _FEW
+        may_gather = len(about) > _SEPARATE_REQUESTS_MAX
 
         def ask(address: str, queue: MessageQueue) -> Future[int]:
             def interpret(answer: RemotingCommand) -> int:
-                if answer.code in refused:
+                if answer.code in refusal_codes:
                     return -1
-                found: int = header_of(address, code, checked(address, code, answer)).offset
+                found: int = response_header(address, code, check_response(address, code, answer)).offset
                 return found
 
-            command = command_of(code, header(queue))
+            command = build_request(code, header(queue))
             timeout_ms = self._options.access.request_timeout_ms
             return self._instance.connections.request_async(
-                address, command, timeout_ms, interpret, may_gather=may_gather
+                address, command, timeout_ms, interpret, may_batch=may_gather
             )
 
-        found = self._asker.ask(about, ask, gone=0, needed=needed)
-        if refused:
+        found = self._fan_out.query_all(about, ask, unknown_value=0, required=required)
+        if refusal_codes:
             return found
         # 4.9 says -1 of a queue that has no file yet.
         return {queue: max(number, 0) for queue, number in found.items()}
 
     # ---- single messages
 
-    def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
+    def fingerprints(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, MessageFingerprint]:
         """Return the messages at these places; none for a place where there is none any more."""
         found = {}
-        for place, result in self._pulled(
-            place for place in places if place.queue_offset >= 0
+        for place, result in self._pull_each(
+            place for place in positions if place.queue_offset >= 0
         ).items():
             message = None if result is None else result.first_message(place.queue)
             if (
@@ -234,19 +234,19 @@ class Queues:
                 and message.queue_offset == place.queue_offset
                 and message.store_timestamp in _TIMES_MS
             ):
-                found[place] = Stored(
+                found[place] = MessageFingerprint(
                     message.store_timestamp,
                     record_size(result.records, 0),
                     mark_of(message.body_crc or 0, message.born_timestamp),
                 )
         return found
 
-    def first_at_or_behind(self, places: Iterable[Place]) -> dict[Place, int]:
+    def first_at_or_after(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, int]:
         """Return the offset of the first message at each place, or behind it in its queue."""
         found = {}
-        asked = {place: place for place in places}
+        asked = {place: place for place in positions}
         while asked:
-            results = self._pulled(asked.values())
+            results = self._pull_each(asked.values())
             further = {}
             for place, at in asked.items():
                 result = results[at]
@@ -254,59 +254,59 @@ class Queues:
                 if message is not None:
                     found[place] = message.queue_offset
                 elif result is not None and result.next_begin_offset > at.queue_offset:
-                    further[place] = Place(place.queue, result.next_begin_offset)
+                    further[place] = MessagePosition(place.queue, result.next_begin_offset)
             asked = further
         return found
 
-    def first_since(self, wanted: Mapping[MessageQueue, Since]) -> dict[MessageQueue, int]:
+    def offsets_for_times(self, queries: Mapping[MessageQueue, TimestampQuery]) -> dict[MessageQueue, int]:
         """Return the offset of the first message stored at or after a time, or the range's end.
 
         Brokers' answers differ between releases where times are equal or beyond the last, so that
         they are where the search begins, not its result. All queues are searched together.
         """
-        hints = self._numbers(
-            wanted,
+        hints = self._query_offsets(
+            queries,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
             lambda queue: SearchOffsetRequestHeader(
-                queue.topic, queue.queue_id, wanted[queue].timestamp_ms
+                queue.topic, queue.queue_id, queries[queue].timestamp_ms
             ),
-            refused=_ANY_REFUSAL,
+            refusal_codes=_ALL_ERROR_CODES,
         )
-        searches = {queue: Search(*each, hint=hints[queue]) for queue, each in wanted.items()}
+        searches = {queue: TimeSearch(*each, hint=hints[queue]) for queue, each in queries.items()}
         while probes := {
-            Place(queue, probe): search
+            MessagePosition(queue, probe): search
             for queue, search in searches.items()
-            if (probe := search.probe()) is not None
+            if (probe := search.next_probe()) is not None
         }:
-            for place, result in self._pulled(probes).items():
+            for place, result in self._pull_each(probes).items():
                 message = None if result is None else result.first_message(place.queue)
                 if message is not None:
-                    probes[place].found(message.queue_offset, message.store_timestamp)
+                    probes[place].record_result(message.queue_offset, message.store_timestamp)
                 else:
-                    probes[place].found(0 if result is None else result.next_begin_offset, None)
+                    probes[place].record_result(0 if result is None else result.next_begin_offset, None)
         return {queue: search.low for queue, search in searches.items()}
 
-    def _pulled(self, places: Iterable[Place]) -> dict[Place, PullResult | None]:
+    def _pull_each(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, PullResult | None]:
         """Pull one message from each place on; None where the queue is gone."""
-        return self._asker.ask(
-            {place: place.queue for place in places},
+        return self._fan_out.query_all(
+            {place: place.queue for place in positions},
             lambda address, place: self._pull(address, *place),
-            gone=None,
+            unknown_value=None,
         )
 
     # ---- groups
 
-    def committed(
+    def committed_offsets(
         self, queues: Iterable[MessageQueue], group: str
     ) -> dict[MessageQueue, int | None]:
         """Return what a group has stored for each queue; None for nothing."""
-        found = self._numbers(
+        found = self._query_offsets(
             queues,
             RequestCode.QUERY_CONSUMER_OFFSET,
             lambda queue: QueryConsumerOffsetRequestHeader(
                 group, queue.topic, queue.queue_id, set_zero_if_not_found=False
             ),
-            refused=_NONE_STORED,
+            refusal_codes=_NOT_FOUND_CODES,
         )
         return {queue: None if offset < 0 else offset for queue, offset in found.items()}
 
@@ -317,10 +317,10 @@ class Queues:
             The offsets that brokers were told.
         """
         told: dict[MessageQueue, int] = {}
-        addresses, faults = self._asker.reach(offsets)
+        addresses, faults = self._fan_out.connect(offsets)
         for queue, offset in offsets.items():
             if queue.broker_name in faults:
-                self._commits.failed(queue, faults[queue.broker_name])
+                self._commit_outages.record_failure(queue, faults[queue.broker_name])
                 continue
             address = addresses[queue.broker_name]
             try:
@@ -329,23 +329,23 @@ class Queues:
                 )
                 told[queue] = offset
             except ClientError as error:  # the other brokers are to hear of it
-                self._commits.failed(queue, error)
+                self._commit_outages.record_failure(queue, error)
             else:
-                self._commits.went_well(queue)
+                self._commit_outages.record_success(queue)
         return told
 
     # ---- waiting
 
     def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
         """Return True as soon as a queue has a message at its end; False when the time is over."""
-        return self._holds.wait(ends, timeout_ms)
+        return self._held_pulls.wait(ends, timeout_ms)
 
     def pause(self) -> None:
         """Give brokers a little time to get ready."""
         time.sleep(_PAUSE_SECONDS)
 
-    def _held_pull(self, queue: MessageQueue, offset: int, suspend_ms: int) -> Future[PullResult]:
-        return self._pull(self._asker.at_hand(queue), queue, offset, suspend_ms)
+    def _suspendable_pull(self, queue: MessageQueue, offset: int, suspend_ms: int) -> Future[PullResult]:
+        return self._pull(self._fan_out.connected_address(queue), queue, offset, suspend_ms)
 
     def _pull(
         self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0
@@ -370,5 +370,5 @@ class Queues:
         return self._instance.api.pull_async(address, header, timeout_ms)
 
 
-_ANY_REFUSAL: Final = frozenset(code.value for code in ResponseCode if code != ResponseCode.SUCCESS)
-_NONE_STORED: Final = frozenset({ResponseCode.QUERY_NOT_FOUND.value})
+_ALL_ERROR_CODES: Final = frozenset(code.value for code in ResponseCode if code != ResponseCode.SUCCESS)
+_NOT_FOUND_CODES: Final = frozenset({ResponseCode.QUERY_NOT_FOUND.value})

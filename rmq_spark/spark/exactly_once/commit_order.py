@@ -32,10 +32,10 @@ from typing import Final
 
 from rmq_spark.client.admin.reads.message_lookups import FOREVER_MS, QUERY_MESSAGES_MAX
 from rmq_spark.client.errors import ClientError, ManifestError
-from rmq_spark.client.manifest import Manifest, ManifestId, added, decoded
+from rmq_spark.client.manifest import CommitManifest, ManifestId, add_crc, decode_manifest
 from rmq_spark.client.message import decode_messages
 from rmq_spark.errors import WireError
-from rmq_spark.spark.brokers.fan_out import AWAY, Patience
+from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.write.sender import producer_of
@@ -44,36 +44,36 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-_ANOTHER_WRITE: Final = (
+_DUPLICATE_WRITE_ADVICE: Final = (
     "If this is the same write, run again, it counts already: leave it out, or have it write the "
     "same rows. If it is another write, set option writeName to a name of its own. Spark Connect, "
     "and a thread of your own, do not tell a write of foreachBatch which batch it is part of: have "
     "the number of the batch in its name"
 )
-TWO_COPIES: Final = (
+CONCURRENT_DRIVERS_ADVICE: Final = (
     "Another driver goes on with this checkpoint, or with a copy of it: end one of the two, and "
     "start the other one's program again. To have both write, give one a new checkpoint: what that "
     "query reads again counts again. If the checkpoint was only moved, start the query once where "
     "it was"
 )
-_OTHERS_BEFORE: Final = (
+_ROWS_CHANGED: Final = (
     "%s counts in %s with the rows that it had first, and has others now: these are in no batch. "
     "That is right if the query gives other rows whenever it runs a batch again. If not, an older "
     "copy of its checkpoint was put back: put the latest back. With another checkpointLocation the "
     "query is another one, and what it reads again counts again"
 )
-_LATEST: Final = 8
+_LATEST_MANIFESTS: Final = 8
 """Manifests of a stream that are looked at: some may be repeats. In foreachBatch a batch has one
 for each of its writes, and as many are looked at as brokers give."""
 _PAUSE_SECONDS: Final = 0.1
-_CHECKPOINT: Final = "checkpoint:"
+_CHECKPOINT_PREFIX: Final = "checkpoint:"
 _DIGEST_CHARS: Final = 24
 
 
 def origin_of_checkpoint(location: str) -> str:
     """Return the origin of a stream: of its checkpoint's location, which may hold secrets."""
     place = location.strip().rstrip("/")
-    return _CHECKPOINT + hashlib.sha256(place.encode()).hexdigest()[:_DIGEST_CHARS]
+    return _CHECKPOINT_PREFIX + hashlib.sha256(place.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
 def origin_of_write(name: str) -> str:
@@ -81,21 +81,21 @@ def origin_of_write(name: str) -> str:
     return f"write:{name}"
 
 
-def counting(batch: ManifestId, own: Iterable[Manifest]) -> Manifest | None:
+def effective_manifest(batch: ManifestId, manifests: Iterable[CommitManifest]) -> CommitManifest | None:
     """Return the manifest of a batch that counts, which is the first; None if it has none."""
-    return next((each for each in own if each.id._replace(run_id=batch.run_id) == batch), None)
+    return next((each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None)
 
 
-def tell_of_others(batch: ManifestId, place: str) -> None:
+def log_changed_rows(batch: ManifestId, target: str) -> None:
     """Log that a batch that is run again has other rows than those that count.
 
     A query whose checkpoint is one batch older looks like one that repeats its last batch.
     """
-    _log.warning(_OTHERS_BEFORE, batch, place)
+    _log.warning(_ROWS_CHANGED, batch, target)
 
 
-def is_of_another_driver(
-    first: Manifest, batch: ManifestId, origin: str, own: Iterable[Manifest]
+def is_from_other_driver(
+    first: CommitManifest, batch: ManifestId, origin: str, manifests: Iterable[CommitManifest]
 ) -> bool:
     """Return whether a driver beside the one that asks has committed a batch.
 
@@ -107,14 +107,14 @@ def is_of_another_driver(
         return False
     lies_elsewhere = bool(origin and first.origin) and first.origin != origin
     return lies_elsewhere or any(
-        each.id.driver_id == batch.driver_id and each.id.batch_id < batch.batch_id for each in own
+        each.id.driver_id == batch.driver_id and each.id.batch_id < batch.batch_id for each in manifests
     )
 
 
-def another_write(batch: ManifestId, place: str, option: str) -> str:
+def duplicate_write_error(batch: ManifestId, target: str, option: str) -> str:
     """Return why a write is refused whose name another write of the same call has used."""
     return (
-        f"this call of the foreachBatch function has written other rows of {batch} to {place} "
+        f"this call of the foreachBatch function has written other rows of {batch} to {target} "
         f"already, and those count. If this is another write, set option {option} to a name of its "
         "own, and leave the first write its name: under a new name its rows would count again. If "
         "the function has tried the same write again, have it write the same rows, as after "
@@ -129,14 +129,14 @@ class CommitOrder:
         """Take the queue of the commits topic, whose route is known."""
         self._queue = queue
         self._instance = producer_of(options).instance
-        self._patience = Patience(
+        self._retry_timer = RetryTimer(
             options.access.retry_timeout_ms,
             time.monotonic,
             time.sleep,
             pause_seconds=_PAUSE_SECONDS,
         )
 
-    def check_batch(self, batch: ManifestId, origin: str) -> list[Manifest]:
+    def check_batch(self, batch: ManifestId, origin: str) -> list[CommitManifest]:
         """Refuse a query's batch behind one that counts, and one of a query that begins again.
 
         Returns the latest manifests of the query.
@@ -144,14 +144,14 @@ class CommitOrder:
         Raises:
             WriteError: With the remedy; or nobody tells what counts already.
         """
-        own = self.latest_of(batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST)
+        own = self.latest_manifests(batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST_MANIFESTS)
         if own:
-            self._refuse_earlier(batch, max(each.id.batch_id for each in own))
+            self._reject_earlier(batch, max(each.id.batch_id for each in own))
         elif origin:
-            self._refuse_begun_again(batch, origin)
+            self._reject_restarted(batch, origin)
         return own
 
-    def check_manifest(self, manifest: Manifest, *, is_visible: bool = False) -> None:
+    def check_manifest(self, manifest: CommitManifest, *, is_visible: bool = False) -> None:
         """Refuse what `check_batch` refuses, and rows for which others count already.
 
         What a broker has made visible counts, whoever has begun again or had other rows.
@@ -161,32 +161,32 @@ class CommitOrder:
         """
         own = self.check_batch(manifest.id, "" if is_visible else manifest.origin)
         if not is_visible:
-            self._refuse_others(manifest, own)
+            self._reject_changed_rows(manifest, own)
 
-    def latest_of(self, batch: ManifestId, count: int = _LATEST) -> list[Manifest]:
+    def latest_manifests(self, batch: ManifestId, manifests_max: int = _LATEST_MANIFESTS) -> list[CommitManifest]:
         """Return the latest manifests of a batch's query, oldest first; none where nobody tells."""
-        found = self._found(batch, batch.query_key, count)
+        found = self._find_manifests(batch, batch.query_key, manifests_max)
         return [each for each in found if each.id.query_id == batch.query_id]
 
-    def check_write(self, manifest: Manifest) -> None:
+    def check_write(self, manifest: CommitManifest) -> None:
         """Refuse a write when another one of the same call has its name, and other rows.
 
         It would be taken for a repeat, and its rows would not count. Another call of a function of
         foreachBatch runs the batch again: `check_manifest` says then that it has other rows.
         """
-        found = self._found(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX)
+        found = self._find_manifests(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX)
         for other in found:
             if other.id != manifest.id:
                 continue
-            if not _has_rows_of(other, manifest):
+            if not _has_same_rows(other, manifest):
                 raise WriteError(
-                    another_write(manifest.id, manifest.topic, "writeName")
+                    duplicate_write_error(manifest.id, manifest.topic, "writeName")
                     if other.id.query_id
                     else f"{manifest.id} has written other rows to {manifest.topic} already, and "
-                    f"those count. {_ANOTHER_WRITE}"
+                    f"those count. {_DUPLICATE_WRITE_ADVICE}"
                 )
 
-    def _refuse_earlier(self, batch: ManifestId, last: int) -> None:
+    def _reject_earlier(self, batch: ManifestId, last: int) -> None:
         if batch.batch_id < last:
             raise WriteError(
                 f"{batch} does not count: batch {last} of the query is in {self._queue.topic} "
@@ -195,20 +195,20 @@ class CommitOrder:
                 "another one, and what it reads again counts again"
             )
 
-    def _refuse_others(self, manifest: Manifest, own: Sequence[Manifest]) -> None:
-        first = counting(manifest.id, own)
-        if first is None or _has_rows_of(first, manifest):
+    def _reject_changed_rows(self, manifest: CommitManifest, manifests: Sequence[CommitManifest]) -> None:
+        first = effective_manifest(manifest.id, manifests)
+        if first is None or _has_same_rows(first, manifest):
             return
-        if is_of_another_driver(first, manifest.id, manifest.origin, own):
+        if is_from_other_driver(first, manifest.id, manifest.origin, manifests):
             raise WriteError(
                 f"{manifest.id} does not count: it is in {self._queue.topic} already, with other "
-                f"rows. {TWO_COPIES}"
+                f"rows. {CONCURRENT_DRIVERS_ADVICE}"
             )
         if first.id != manifest.id:
-            tell_of_others(manifest.id, self._queue.topic)
+            log_changed_rows(manifest.id, self._queue.topic)
 
-    def _refuse_begun_again(self, batch: ManifestId, origin: str) -> None:
-        found = self._found(batch, Manifest.key_of(origin), _LATEST)
+    def _reject_restarted(self, batch: ManifestId, origin: str) -> None:
+        found = self._find_manifests(batch, CommitManifest.origin_key(origin), _LATEST_MANIFESTS)
         others = [
             each.id
             for each in found
@@ -228,13 +228,13 @@ class CommitOrder:
             "written stays, and what the query reads again counts again"
         )
 
-    def _found(self, batch: ManifestId, key: str, count: int) -> list[Manifest]:
+    def _find_manifests(self, batch: ManifestId, key: str, manifests_max: int) -> list[CommitManifest]:
         """Return the newest manifests with a key, oldest first; wait for a broker that is away."""
         while True:
             try:
-                return self._ask(key, count)
-            except AWAY as error:  # noqa: PERF203  # asked again
-                if not self._patience.pause():
+                return self._query_manifests(key, manifests_max)
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # asked again
+                if not self._retry_timer.sleep_or_expire():
                     raise WriteError(
                         f"it is not known whether {batch} counts: it cannot be seen in "
                         f"{self._queue.topic} what was committed before: {error}; see that the "
@@ -244,12 +244,12 @@ class CommitOrder:
                 _log.info("nobody says what was committed before %s: %s", batch, error)
                 return []
 
-    def _ask(self, key: str, count: int) -> list[Manifest]:
+    def _query_manifests(self, key: str, messages_max: int) -> list[CommitManifest]:
         topic, name = self._queue.topic, self._queue.broker_name
         header = QueryMessageRequestHeader(
             topic=topic,
             key=key,
-            max_num=count,
+            max_num=messages_max,
             begin_timestamp=0,
             end_timestamp=FOREVER_MS,
             unique_key_query=False,
@@ -265,22 +265,22 @@ class CommitOrder:
             if message.topic != topic or key not in message.keys:
                 continue
             try:
-                found.append(decoded(bytes(message.body)))
+                found.append(decode_manifest(bytes(message.body)))
             except ManifestError as error:  # readers are told; the others still say what counts
                 _log.info("offset %d of %s: %s", message.queue_offset, topic, error)
         return [manifest for manifest in found if manifest is not None]
 
 
-def _has_rows_of(stored: Manifest, manifest: Manifest) -> bool:
+def _has_same_rows(stored: CommitManifest, manifest: CommitManifest) -> bool:
     """Return whether a stored manifest has the rows of another, in whatever order they are stored.
 
     Of one that has parts only their number is known, without asking for these.
     """
     if stored.parts:
         return stored.stated[0] == manifest.row_count
-    return _sums_of(stored) == _sums_of(manifest)
+    return _manifest_sums(stored) == _manifest_sums(manifest)
 
 
-def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
-    crc = reduce(added, (span.crc for span in manifest.spans), 0)
+def _manifest_sums(manifest: CommitManifest) -> tuple[int, int, int]:
+    crc = reduce(add_crc, (span.crc for span in manifest.spans), 0)
     return manifest.row_count, manifest.body_bytes, crc

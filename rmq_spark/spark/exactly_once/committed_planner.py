@@ -6,7 +6,7 @@
                       are the first of their query's batch (`CommitState`)
     orders            their spans ──> pieces for tasks
 
-Places are planned by `MicroBatches` over the commits topic, as for any topic: what brokers have
+Places are planned by `MicroBatchPlanner` over the commits topic, as for any topic: what brokers have
 lost, checkpoints, groups and waiting are its business. Here it becomes rows: limits count those. A
 manifest that was stored never changes, and the state at its beginning is in a batch's offsets: so a
 batch that is run again has the same rows, to the last.
@@ -20,23 +20,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import ManifestError
-from rmq_spark.client.manifest import CommitState, CommittedSpan, Manifest, decoded
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.client.manifest import CommitState, CommittedSpan, CommitManifest, decode_manifest
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import (
     CheckpointError,
     DataLoss,
     OptionError,
-    named,
-    other_isolation,
+    describe_queue,
+    isolation_mismatch,
     report_losses,
 )
-from rmq_spark.spark.exactly_once.committed_reader import SpanPiece, span_pieces
-from rmq_spark.spark.options.options import Limits, ReadOptions, commits_options
-from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatches
+from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans
+from rmq_spark.spark.options.options import BatchLimits, ReadOptions, commits_options
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
 from rmq_spark.spark.plan.next_batch import BatchPace
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.plan.source_offset import Committed, SourceOffset
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -50,56 +50,56 @@ _BODY: Final = "body"
 _NO_STATE: Final = CommitState()
 
 
-class CommittedBatches:
+class CommittedBatchPlanner:
     """The planner of the batches of one query that reads committed rows; for use by one thread."""
 
     def __init__(
         self,
         options: ReadOptions,
-        queues_of: Callable[[ReadOptions], Queues],
+        create_client: Callable[[ReadOptions], QueueClient],
         clock: Callable[[], float],
     ) -> None:
         """Take the options of the source, and what asks brokers by the options given to it."""
         self._options = options
         self._commits_options = commits_options(options)
-        self._queues = queues_of(self._commits_options)
-        self._places = MicroBatches(self._commits_options, self._queues, clock)
-        self._commits = CommitsReader(self._commits_options, self._queues)
+        self._queues = create_client(self._commits_options)
+        self._commits_planner = MicroBatchPlanner(self._commits_options, self._queues, clock)
+        self._manifests = ManifestReader(self._commits_options, self._queues)
         self._pace = BatchPace(clock)
         self._initial: SourceOffset | None = None
         self._is_closed = False
-        self._planned: tuple[SourceOffset, tuple[Manifest, ...]] | None = None
+        self._planned: tuple[SourceOffset, tuple[CommitManifest, ...]] | None = None
 
-    def initial(self) -> SourceOffset:
+    def initial_offset(self) -> SourceOffset:
         """Return the start of a query that has no checkpoint yet."""
         if self._initial is None:
-            place = self._places.initial()
-            check_one_queue(place.positions)
+            place = self._commits_planner.initial_offset()
+            check_single_queue(place.positions)
             state = _NO_STATE
             for queue, position in place.positions.items():
-                first = self._commits.first_whole(queue, position.next_offset)
-                state = self._commits.state_at(queue, first)
+                first = self._manifests.first_complete(queue, position.next_offset)
+                state = self._manifests.state_at(queue, first)
                 if first != position.next_offset:
-                    place = self._places.begin_at(queue, first)
-            self._initial = replace(place, committed=Committed(state))
+                    place = self._commits_planner.start_at(queue, first)
+            self._initial = replace(place, committed=CommitStates(state))
         return self._initial
 
     def prepare_available_now(self) -> None:
         """Let nothing count from now on that is committed later."""
         self._is_closed = True
-        self._places.prepare_available_now()
+        self._commits_planner.prepare_available_now()
 
     @property
     def newest(self) -> SourceOffset | None:
         """The end of the commits topic as `latest` last saw it."""
-        return self._places.newest
+        return self._commits_planner.newest
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
         """The mean size of a manifest in bytes."""
-        return self._places.sizes
+        return self._commits_planner.sizes
 
-    def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+    def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
         """Return the end of the next batch; ``start`` itself if there is none yet.
 
         Raises:
@@ -107,59 +107,59 @@ class CommittedBatches:
             CheckpointError: The start is of another topic, or of a query that read uncommitted.
             BrokersAway: The commits topic's broker has not answered for too long.
         """
-        place, state = _taken_apart(start)
-        end = self._places.latest(place, NO_LIMITS)
+        place, state = _split_state(start)
+        end = self._commits_planner.latest_offset(place, NO_LIMITS)
         if end == place:
             return start
-        check_one_queue(end.positions)
-        found = self._commits.between(self._places.pieces(place, end))
-        behind, counting = _counting(state, found)
+        check_single_queue(end.positions)
+        found = self._manifests.read_manifests(self._commits_planner.plan_ranges(place, end))
+        behind, counting = _select_effective(state, found)
         rows = sum(manifest.row_count for _, manifest in counting)
         if not self._pace.is_enough(rows, limits, is_closed=self._is_closed):
             ends = {queue: position.next_offset for queue, position in end.positions.items()}
             self._queues.wait(ends, self._options.suspend_ms)
             return start
-        cut = _cut(counting, limits)
+        cut = _within_limits(counting, limits)
         if len(cut) < len(counting):
-            first = min(end.began.get(queue, _next(place, queue)) for queue in end.positions)
-            end = self._places.latest(place, Limits(rows=cut[-1][0] + 1 - first))
+            first = min(end.initial_offsets.get(queue, _next_offset(place, queue)) for queue in end.positions)
+            end = self._commits_planner.latest_offset(place, BatchLimits(rows_max=cut[-1][0] + 1 - first))
             found = [(at, each) for at, each in found if at <= cut[-1][0]]
-            behind, counting = _counting(state, found)
-        self._pace.planned()
-        made = replace(end, committed=Committed(behind, state if end.began else None))
+            behind, counting = _select_effective(state, found)
+        self._pace.record_batch()
+        made = replace(end, committed=CommitStates(behind, state if end.initial_offsets else None))
         self._planned = made, tuple(manifest for _, manifest in counting)
         return made
 
-    def pieces(self, start: SourceOffset, end: SourceOffset) -> list[SpanPiece]:
+    def plan_ranges(self, start: SourceOffset, end: SourceOffset) -> list[SpanGroup]:
         """Return what tasks read between two offsets; equal offsets give equal pieces."""
         if start == end:
             return []
         if self._planned is None or self._planned[0] != end:
-            (place, state), (place_end, _) = _taken_apart(start), _taken_apart(end)
+            (place, state), (place_end, _) = _split_state(start), _split_state(end)
             if end.committed is not None and end.committed.before is not None:
                 state = end.committed.before
-            found = self._commits.between(self._places.pieces(place, place_end))
-            self._planned = end, tuple(manifest for _, manifest in _counting(state, found)[1])
-        return pieces_of(self._options, self._planned[1])
+            found = self._manifests.read_manifests(self._commits_planner.plan_ranges(place, place_end))
+            self._planned = end, tuple(manifest for _, manifest in _select_effective(state, found)[1])
+        return span_groups_of(self._options, self._planned[1])
 
-    def reached(self, start: SourceOffset) -> None:
+    def commit_progress(self, start: SourceOffset) -> None:
         """Note that everything before the start of the next batch has been written."""
-        self._places.reached(replace(start, committed=None))
+        self._commits_planner.commit_progress(replace(start, committed=None))
 
-    def batch_ended(self, end: SourceOffset) -> None:
+    def end_batch(self, end: SourceOffset) -> None:
         """Note that a batch of the query has been written, be it of other sources."""
-        self._places.batch_ended(replace(end, committed=None))
+        self._commits_planner.end_batch(replace(end, committed=None))
 
 
-class CommitsReader:
+class ManifestReader:
     """The reading of manifests between places of a commits topic."""
 
-    def __init__(self, options: ReadOptions, queues: Queues) -> None:
+    def __init__(self, options: ReadOptions, queues: QueueClient) -> None:
         """Take the options by which the commits topic is read."""
         self._options = options
         self._queues = queues
 
-    def between(self, pieces: Iterable[Piece]) -> list[tuple[int, Manifest]]:
+    def read_manifests(self, ranges: Iterable[OffsetRange]) -> list[tuple[int, CommitManifest]]:
         """Return the whole manifests in these pieces of the commits topic, with their offsets.
 
         Raises:
@@ -168,34 +168,34 @@ class CommitsReader:
             CheckpointError: A manifest is of a newer release.
         """
         found = []
-        for piece in pieces:
-            for at, body in self._messages(piece):
+        for piece in ranges:
+            for at, body in self._read_messages(piece):
                 try:
-                    manifest = self._whole(piece.queue, body)
+                    manifest = self._assemble(piece.queue, body)
                 except ManifestError as error:  # noqa: PERF203  # the others are to be read
-                    _refuse(self._options, piece.queue, at, error)
+                    _report_bad_manifest(self._options, piece.queue, at, error)
                 else:
                     if manifest is not None:
                         found.append((at, manifest))
         return found
 
-    def first_whole(self, queue: MessageQueue, queue_offset: int) -> int:
+    def first_complete(self, queue: MessageQueue, queue_offset: int) -> int:
         """Return the offset from which on retention has taken no row of a batch, for a new read.
 
         A place that a user names by its offset is left as it is.
         """
         starting = self._options.starting
-        if starting is not None and starting.everywhere is None:
+        if starting is not None and starting.common is None:
             return queue_offset
         (end,) = self._queues.ends([queue]).values()
-        for at, body in self._messages(Piece(queue, queue_offset, end)):
+        for at, body in self._read_messages(OffsetRange(queue, queue_offset, end)):
             try:
-                manifest = self._whole(queue, body)
+                manifest = self._assemble(queue, body)
             except ManifestError:  # whoever reads it will be told
                 return queue_offset
             if manifest is None:
                 continue
-            spans = [_renamed(span, self._options.broker_names) for span in manifest.spans]
+            spans = [_with_renamed_broker(span, self._options.broker_names) for span in manifest.spans]
             starts = self._queues.starts({span.queue for span in spans})
             if all(span.queue_offset >= starts[span.queue] for span in spans):
                 return queue_offset
@@ -210,63 +210,63 @@ class CommitsReader:
         """
         (first,) = self._queues.starts([queue]).values()
         ids = []
-        for at, body in self._messages(Piece(queue, first, queue_offset)):
+        for at, body in self._read_messages(OffsetRange(queue, first, queue_offset)):
             try:
-                manifest = decoded(body)
+                manifest = decode_manifest(body)
             except ManifestError:  # whoever reads it will be told
                 continue
             if manifest is not None:
                 ids.append((at, manifest.id))
-        return _NO_STATE.take(ids)[0]
+        return _NO_STATE.apply(ids)[0]
 
-    def _whole(self, queue: MessageQueue, body: bytes) -> Manifest | None:
+    def _assemble(self, queue: MessageQueue, body: bytes) -> CommitManifest | None:
         """Return the manifest of a message with all of its parts; None for what is one of these.
 
         Raises:
             ManifestError: It is no manifest, or parts of it are gone.
         """
-        manifest = decoded(body)
+        manifest = decode_manifest(body)
         if manifest is None or not manifest.parts:
             return manifest
-        return manifest.whole(self._parts(queue, manifest))
+        return manifest.join_parts(self._read_parts(queue, manifest))
 
-    def _parts(self, queue: MessageQueue, manifest: Manifest) -> dict[int, bytes]:
+    def _read_parts(self, queue: MessageQueue, manifest: CommitManifest) -> dict[int, bytes]:
         first, last = min(manifest.parts), max(manifest.parts)
         try:
-            return dict(self._messages(Piece(queue, first, last + 1)))
+            return dict(self._read_messages(OffsetRange(queue, first, last + 1)))
         except DataLoss:
             return {}
 
-    def _messages(self, piece: Piece) -> Iterator[tuple[int, bytes]]:
-        if piece.start < piece.end:
-            for batch in read_piece(self._options, _schema(), piece):
+    def _read_messages(self, offset_range: OffsetRange) -> Iterator[tuple[int, bytes]]:
+        if offset_range.start < offset_range.end:
+            for batch in read_range(self._options, _manifest_schema(), offset_range):
                 offsets, bodies = (batch.column(name).to_pylist() for name in (_OFFSET, _BODY))
                 yield from zip(offsets, bodies, strict=True)
 
 
-def batch_pieces(
-    options: ReadOptions, commits: CommitsReader, places: Iterable[Piece]
-) -> list[SpanPiece]:
+def plan_batch_read(
+    options: ReadOptions, reader: ManifestReader, ranges: Iterable[OffsetRange]
+) -> list[SpanGroup]:
     """Return what the tasks of a batch read have to read, of these places of the commits topic."""
-    places = list(places)
-    check_one_queue({piece.queue for piece in places})
+    ranges = list(ranges)
+    check_single_queue({piece.queue for piece in ranges})
     found = []
-    for piece in places:
-        first = min(commits.first_whole(piece.queue, piece.start), piece.end)
+    for piece in ranges:
+        first = min(reader.first_complete(piece.queue, piece.start), piece.end)
         left = piece._replace(start=first)
-        state = commits.state_at(piece.queue, first)
-        found += [manifest for _, manifest in _counting(state, commits.between([left]))[1]]
-    return pieces_of(options, found)
+        state = reader.state_at(piece.queue, first)
+        found += [manifest for _, manifest in _select_effective(state, reader.read_manifests([left]))[1]]
+    return span_groups_of(options, found)
 
 
-def pieces_of(options: ReadOptions, manifests: Iterable[Manifest]) -> list[SpanPiece]:
+def span_groups_of(options: ReadOptions, manifests: Iterable[CommitManifest]) -> list[SpanGroup]:
     """Return the pieces of the rows that manifests name, with brokers by their present names."""
     names = options.broker_names
-    spans = (_renamed(span, names) for manifest in manifests for span in manifest.spans)
-    return span_pieces(spans, options.pieces_min, options.piece_rows_max)
+    spans = (_with_renamed_broker(span, names) for manifest in manifests for span in manifest.spans)
+    return group_spans(spans, options.partitions_min, options.partition_rows_max)
 
 
-def check_one_queue(queues: Iterable[MessageQueue]) -> None:
+def check_single_queue(queues: Iterable[MessageQueue]) -> None:
     """Refuse a commits topic of several queues, in which nothing would be in order.
 
     Raises:
@@ -276,47 +276,47 @@ def check_one_queue(queues: Iterable[MessageQueue]) -> None:
     if len(there) > 1:
         raise OptionError(
             "isolation",
-            f"topic {there[0].topic} has {len(there)} queues, from {named(there[0])} to "
-            f"{named(there[-1])}: batches are in order in one only. Delete those that no sink "
+            f"topic {there[0].topic} has {len(there)} queues, from {describe_queue(there[0])} to "
+            f"{describe_queue(there[-1])}: batches are in order in one only. Delete those that no sink "
             "writes to",
         )
 
 
-def _counting(
-    state: CommitState, found: Sequence[tuple[int, Manifest]]
-) -> tuple[CommitState, list[tuple[int, Manifest]]]:
+def _select_effective(
+    state: CommitState, manifests: Sequence[tuple[int, CommitManifest]]
+) -> tuple[CommitState, list[tuple[int, CommitManifest]]]:
     """Return the state behind manifests, and those that count."""
-    behind, offsets = state.take((at, manifest.id) for at, manifest in found)
+    behind, offsets = state.apply((at, manifest.id) for at, manifest in manifests)
     counting = frozenset(offsets)
-    return behind, [(at, manifest) for at, manifest in found if at in counting]
+    return behind, [(at, manifest) for at, manifest in manifests if at in counting]
 
 
-def _cut(counting: list[tuple[int, Manifest]], limits: Limits) -> list[tuple[int, Manifest]]:
+def _within_limits(effective: list[tuple[int, CommitManifest]], limits: BatchLimits) -> list[tuple[int, CommitManifest]]:
     """Return the manifests that are within the limits; the first one always is."""
     rows = size = taken = 0
-    for _, manifest in counting:
+    for _, manifest in effective:
         rows, size = rows + manifest.row_count, size + manifest.body_bytes
-        is_beyond = (limits.rows is not None and rows > limits.rows) or (
-            limits.bytes is not None and size > limits.bytes
+        is_beyond = (limits.rows_max is not None and rows > limits.rows_max) or (
+            limits.bytes_max is not None and size > limits.bytes_max
         )
         if taken and is_beyond:
             break
         taken += 1
-    return counting[:taken]
+    return effective[:taken]
 
 
-def _taken_apart(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
+def _split_state(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
     """Return the place of an offset, and what counts before it."""
     if offset.committed is None:
-        raise other_isolation(offset.topics, "uncommitted")
-    return replace(offset, committed=None), offset.committed.behind
+        raise isolation_mismatch(offset.topics, "uncommitted")
+    return replace(offset, committed=None), offset.committed.after
 
 
-def _next(place: SourceOffset, queue: MessageQueue) -> int:
-    return place.positions[queue].next_offset if queue in place.positions else 0
+def _next_offset(offset: SourceOffset, queue: MessageQueue) -> int:
+    return offset.positions[queue].next_offset if queue in offset.positions else 0
 
 
-def _renamed(span: CommittedSpan, names: Mapping[str, str]) -> CommittedSpan:
+def _with_renamed_broker(span: CommittedSpan, names: Mapping[str, str]) -> CommittedSpan:
     name = span.queue.broker_name
     return (
         span
@@ -325,14 +325,14 @@ def _renamed(span: CommittedSpan, names: Mapping[str, str]) -> CommittedSpan:
     )
 
 
-def _refuse(options: ReadOptions, queue: MessageQueue, at: int, error: ManifestError) -> None:
-    problem = f"the message at offset {at} of {named(queue)} is no manifest that counts: {error}"
+def _report_bad_manifest(options: ReadOptions, queue: MessageQueue, at: int, error: ManifestError) -> None:
+    problem = f"the message at offset {at} of {describe_queue(queue)} is no manifest that counts: {error}"
     if error.version:
         raise CheckpointError(problem) from error
     report_losses([problem], is_failure=options.fail_on_data_loss)
 
 
-def _schema() -> pa.Schema:
+def _manifest_schema() -> pa.Schema:
     import pyarrow as pa  # noqa: PLC0415  # for those only who read committed rows
 
     return pa.schema([(_OFFSET, pa.int64()), (_BODY, pa.binary())])

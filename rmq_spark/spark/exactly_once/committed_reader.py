@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmq_spark.client.manifest import CommittedSpan, added
-from rmq_spark.spark.errors import named, report_losses
+from rmq_spark.client.manifest import CommittedSpan, add_crc
+from rmq_spark.spark.errors import describe_queue, report_losses
 from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 
-class SpanPiece(NamedTuple):
+class SpanGroup(NamedTuple):
     """The spans that one task reads, one after the other; all of one queue."""
 
     spans: tuple[CommittedSpan, ...]
@@ -42,9 +42,9 @@ class SpanPiece(NamedTuple):
         return sum(span.message_count for span in self.spans)
 
 
-def span_pieces(
-    spans: Iterable[CommittedSpan], pieces_min: int | None = None, rows_max: int | None = None
-) -> list[SpanPiece]:
+def group_spans(
+    spans: Iterable[CommittedSpan], groups_min: int | None = None, rows_max: int | None = None
+) -> list[SpanGroup]:
     """Divide spans into the pieces that tasks read; the same input gives the same pieces.
 
     Each queue is one piece, unless more pieces or smaller ones are wanted and spans allow it.
@@ -55,26 +55,26 @@ def span_pieces(
             by_queue.setdefault(span.queue, []).append(span)
     total = sum(span.message_count for each in by_queue.values() for span in each)
     bounds = [rows_max] if rows_max else []
-    if pieces_min and pieces_min > len(by_queue):
-        bounds.append(max(total // pieces_min, 1))
+    if groups_min and groups_min > len(by_queue):
+        bounds.append(max(total // groups_min, 1))
     if not bounds:
-        return [SpanPiece(tuple(by_queue[queue])) for queue in sorted(by_queue)]
+        return [SpanGroup(tuple(by_queue[queue])) for queue in sorted(by_queue)]
     most, found = min(bounds), []
     for queue in sorted(by_queue):
         some: list[CommittedSpan] = []
         rows = 0
         for span in by_queue[queue]:
             if some and rows + span.message_count > most:
-                found.append(SpanPiece(tuple(some)))
+                found.append(SpanGroup(tuple(some)))
                 some, rows = [], 0
             some.append(span)
             rows += span.message_count
-        found.append(SpanPiece(tuple(some)))
+        found.append(SpanGroup(tuple(some)))
     return found
 
 
 def read_spans(
-    options: ReadOptions, schema: pa.Schema, piece: SpanPiece
+    options: ReadOptions, schema: pa.Schema, group: SpanGroup
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece, in order, each span when all of it is known to be right.
 
@@ -84,19 +84,19 @@ def read_spans(
         BrokersAway: The broker could not be reached for too long.
     """
     # In tasks only. Bodies are decoded when it is known that they are those that were committed.
-    from rmq_spark.spark.bodies.bad_records import BadRecords  # noqa: PLC0415
-    from rmq_spark.spark.bodies.decoder import body_columns  # noqa: PLC0415
+    from rmq_spark.spark.bodies.bad_records import BadRecordHandler  # noqa: PLC0415
+    from rmq_spark.spark.bodies.decoder import body_columns_for  # noqa: PLC0415
 
-    typed = body_columns(schema, options.body, BadRecords(options.on_bad_record))
+    typed = body_columns_for(schema, options.body, BadRecordHandler(options.on_bad_record))
     everything = replace(options, expression="*", body=BINARY_BODIES)
-    for span in piece.spans:
+    for span in group.spans:
         end = span.queue_offset + span.message_count
-        check = _Check(span)
+        check = _SpanCheck(span)
         batches = list(
-            read_piece(
+            read_range(
                 everything,
-                schema if typed is None else typed.raw,
-                Piece(span.queue, span.queue_offset, end),
+                schema if typed is None else typed.raw_schema,
+                OffsetRange(span.queue, span.queue_offset, end),
                 tags=options.tags,
                 observer=check,
             )
@@ -105,47 +105,47 @@ def read_spans(
             yield from batches
         elif check.is_passed and typed is not None:
             for batch in batches:
-                yield from typed.typed(batch, span.queue.topic, span.queue.broker_name)
+                yield from typed.decode_batch(batch, span.queue.topic, span.queue.broker_name)
         else:
             report_losses([check.loss], is_failure=options.fail_on_data_loss)
 
 
-class _Check:
+class _SpanCheck:
     """The comparison of the records of a span with what its manifest says."""
 
     def __init__(self, span: CommittedSpan) -> None:
         self._span = span
         self._crc = 0
-        self._count = self._missed = 0
-        self._is_known = True
+        self._count = self._unreadable = 0
+        self._has_all_crcs = True
 
-    def see(self, records: RecordChunk) -> None:
+    def on_records(self, records: RecordChunk) -> None:
         """Take some records of the span, the next ones."""
         if len(records):
             head: Any = records.head
-            self._crc = added(self._crc, int(head["body_crc"].astype("int64").sum()))
+            self._crc = add_crc(self._crc, int(head["body_crc"].astype("int64").sum()))
             self._count += len(records)
 
-    def miss(self, stated_crc: int | None) -> None:
+    def on_unreadable(self, stated_crc: int | None) -> None:
         """Take a record of the span that cannot be read; it may still say which body it had."""
-        self._missed += 1
-        self._crc = added(self._crc, stated_crc or 0)
-        self._is_known = self._is_known and stated_crc is not None
+        self._unreadable += 1
+        self._crc = add_crc(self._crc, stated_crc or 0)
+        self._has_all_crcs = self._has_all_crcs and stated_crc is not None
 
     @property
     def is_passed(self) -> bool:
         """True if these are the rows that were committed, all of them."""
-        is_whole = self._count + self._missed == self._span.message_count
-        return is_whole and self._is_known and self._crc == self._span.crc
+        is_whole = self._count + self._unreadable == self._span.message_count
+        return is_whole and self._has_all_crcs and self._crc == self._span.crc
 
     @property
     def loss(self) -> str:
         """The loss in words, if the check is not passed."""
         queue, first, count, *_ = self._span
-        which = f"{named(queue)} has other messages at offsets {first} to {first + count - 1} than"
-        if self._missed:
+        which = f"{describe_queue(queue)} has other messages at offsets {first} to {first + count - 1} than"
+        if self._unreadable:
             return (
-                f"{which} those that were committed, or damaged ones: {self._missed} of them "
+                f"{which} those that were committed, or damaged ones: {self._unreadable} of them "
                 "cannot be read, and the others are not known to be those without; none of them "
                 "is read"
             )

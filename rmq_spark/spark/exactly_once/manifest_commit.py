@@ -27,13 +27,13 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
     MANIFEST_BYTES_MAX,
     CommittedSpan,
-    Manifest,
+    CommitManifest,
     ManifestId,
-    commits_topic,
+    commits_topic_name,
 )
 from rmq_spark.client.message import Message
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.fan_out import Patience
+from rmq_spark.spark.brokers.fan_out import RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.exactly_once.commit_order import CommitOrder
 from rmq_spark.spark.options.options import WriteOptions
@@ -44,18 +44,18 @@ from rmq_spark.wire.names import DEFAULT_TOPIC
 
 _log = logging.getLogger(__name__)
 
-_LINE: Final = (
+_CREATE_HINT: Final = (
     "make it with one queue on one broker, as with "
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
 _PAUSE_SECONDS: Final = 0.1
-_LOOK_SECONDS: Final = 0.001
+_FIRST_PAUSE_SECONDS: Final = 0.001
 """The first pause for a manifest to be seen: RocketMQ shows what is stored some ms later."""
-_CLOSED: Final = 0
+_NO_ACCESS: Final = 0
 """The permission of a topic that may neither be read nor written."""
 
 
-def make_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
+def create_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
     """Make the commits topic of a topic, by default the sink's, unless it is there.
 
     Raises:
@@ -64,39 +64,39 @@ def make_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
     """
     instance = instance_for(options.access)
     try:
-        _make(options, instance, *_names(options, topic))
+        _create_topic(options, instance, *_topic_names(options, topic))
     finally:
         instance.shutdown()
 
 
-def check_begins(options: WriteOptions, manifest_id: ManifestId, origin: str) -> None:
+def check_first_batch(options: WriteOptions, manifest_id: ManifestId, origin: str) -> None:
     """Refuse a query's first batch if it begins again, before a row of it is sent.
 
     Raises:
         WriteError: Another query has the same origin; or nobody tells now.
     """
-    queue = _queue(options, _names(options, None)[1])
+    queue = _commits_queue(options, _topic_names(options, None)[1])
     CommitOrder(options, queue).check_batch(manifest_id, origin)
 
 
-def latest_manifests(options: WriteOptions, batch: ManifestId, topic: str) -> list[Manifest]:
+def latest_manifests(options: WriteOptions, batch: ManifestId, topic: str) -> list[CommitManifest]:
     """Return the latest manifests of a batch's query in a topic; none where nobody tells."""
-    order = CommitOrder(options, _queue(options, commits_topic(topic)))
-    return order.latest_of(batch, QUERY_MESSAGES_MAX)
+    order = CommitOrder(options, _commits_queue(options, commits_topic_name(topic)))
+    return order.latest_manifests(batch, QUERY_MESSAGES_MAX)
 
 
 def has_commits_topic(options: WriteOptions, topic: str) -> bool:
     """Return whether a topic's commits topic is there, or nobody can tell now."""
     try:
-        return _queues(producer_of(options).instance, commits_topic(topic)) is not None
+        return _find_commits_queues(producer_of(options).instance, commits_topic_name(topic)) is not None
     except ClientError:
         return True
 
 
-def _make(options: WriteOptions, instance: ClientInstance, topic: str, commits: str) -> None:
-    if _queues(instance, commits) is not None:
+def _create_topic(options: WriteOptions, instance: ClientInstance, topic: str, commits: str) -> None:
+    if _find_commits_queues(instance, commits) is not None:
         return
-    queues = instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
+    queues = instance.routes.sendable_queues(topic, DEFAULT_TOPIC, 1)
     name, *others = sorted({queue.broker_name for queue in queues})
     config = TopicConfig(topic_name=commits, read_queue_nums=1, write_queue_nums=1)
     try:
@@ -104,19 +104,19 @@ def _make(options: WriteOptions, instance: ClientInstance, topic: str, commits: 
     except ClientError as error:
         raise WriteError(
             f"topic {commits}, by whose messages batches count, is not there, and {name} does not "
-            f"make it: {error}; {_LINE.format(commits)}"
+            f"make it: {error}; {_CREATE_HINT.format(commits)}"
         ) from error
     for other in others:
         try:
             address = instance.routes.master_address(other)
-            instance.api.admin.create_topic(address, replace(config, perm=_CLOSED))
+            instance.api.admin.create_topic(address, replace(config, perm=_NO_ACCESS))
         except ClientError as error:  # noqa: PERF203  # it helps if the others have it
             _log.warning("%s does not know of topic %s: %s", other, commits, error)
-    patience = Patience(
+    patience = RetryTimer(
         options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
-    while not _queues(instance, commits):
-        if not patience.pause():
+    while not _find_commits_queues(instance, commits):
+        if not patience.sleep_or_expire():
             raise WriteError(f"topic {commits} was made on {name}, and no name server knows it")
     _log.info("topic %s was made on %s", commits, name)
 
@@ -139,17 +139,17 @@ def commit(
     Raises:
         WriteError: The manifest is not known to be stored, or does not count.
     """
-    topic, commits = _names(options, topic)
-    manifest = Manifest(topic, manifest_id, tuple(spans), origin=origin)
+    topic, commits = _topic_names(options, topic)
+    manifest = CommitManifest(topic, manifest_id, tuple(spans), origin=origin)
     if not manifest.spans:
         return
-    queue = _queue(options, commits)
+    queue = _commits_queue(options, commits)
     order = CommitOrder(options, queue)
     if manifest_id.query_key:
         order.check_manifest(manifest, is_visible=is_visible)
     if options.write_name is not None:
         order.check_write(manifest)
-    early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
+    early, last = manifest.encode_parts(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
 
     def sent(body: bytes, *more_keys: str) -> int:
         keys = " ".join(filter(None, (manifest_id.key, *more_keys)))
@@ -162,19 +162,19 @@ def commit(
             ) from error
         return result.queue_offset
 
-    body = manifest.last_message(last, [sent(body) for body in early])
+    body = manifest.encode_final_message(last, [sent(body) for body in early])
     if len(body) > options.max_message_bytes:
         raise WriteError(
             f"{manifest_id} does not count: the last message of its manifest, which names "
             f"{len(early)} parts, has {len(body)} bytes, and option maxMessageBytes allows "
             f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
         )
-    stored_at = sent(body, manifest_id.query_key, Manifest.key_of(origin))
-    _wait_until_seen(options, manifest, queue, stored_at)
+    stored_at = sent(body, manifest_id.query_key, CommitManifest.origin_key(origin))
+    _wait_until_visible(options, manifest, queue, stored_at)
 
 
-def _wait_until_seen(
-    options: WriteOptions, manifest: Manifest, queue: MessageQueue, queue_offset: int
+def _wait_until_visible(
+    options: WriteOptions, manifest: CommitManifest, queue: MessageQueue, queue_offset: int
 ) -> None:
     """Return when readers see a manifest that is stored, or nobody tells whether they do.
 
@@ -186,29 +186,29 @@ def _wait_until_seen(
         WriteError: The broker does not show it: it may be lost, or its topic was deleted.
     """
     instance = producer_of(options).instance
-    patience = Patience(
+    patience = RetryTimer(
         options.access.retry_timeout_ms,
         time.monotonic,
         time.sleep,
-        pause_seconds=_LOOK_SECONDS,
+        pause_seconds=_FIRST_PAUSE_SECONDS,
         pause_seconds_max=_PAUSE_SECONDS,
     )
     try:
         address = instance.routes.master_address(queue.broker_name)
         while instance.api.max_offset(address, queue) <= queue_offset:
-            if not patience.pause():
-                raise _not_seen(options, manifest, queue, queue_offset)
+            if not patience.sleep_or_expire():
+                raise _not_visible_error(options, manifest, queue, queue_offset)
     except ClientError as error:
         _log.info("nobody says whether %s is seen yet: %s", manifest.id, error)
 
 
-def _not_seen(
-    options: WriteOptions, manifest: Manifest, queue: MessageQueue, queue_offset: int
+def _not_visible_error(
+    options: WriteOptions, manifest: CommitManifest, queue: MessageQueue, queue_offset: int
 ) -> WriteError:
     if not has_commits_topic(options, manifest.topic):
         return WriteError(
             f"{manifest.id} does not count for isolation=committed: topic {queue.topic} was "
-            f"deleted behind its manifest; {_LINE.format(queue.topic)}, and start the query again"
+            f"deleted behind its manifest; {_CREATE_HINT.format(queue.topic)}, and start the query again"
         )
     return WriteError(
         f"it is not known whether {manifest.id} counts: its manifest was stored at offset "
@@ -219,33 +219,33 @@ def _not_seen(
     )
 
 
-def _queue(options: WriteOptions, commits: str) -> MessageQueue:
+def _commits_queue(options: WriteOptions, commits: str) -> MessageQueue:
     """Return the queue of the commits topic, which has to be the only one.
 
     A topic that is not there any more is not made again: its broker may be away.
     """
     instance = producer_of(options).instance
-    patience = Patience(
+    patience = RetryTimer(
         options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
     while True:
         try:
-            queues = _queues(instance, commits)
+            queues = _find_commits_queues(instance, commits)
         except ClientError as error:
-            if not patience.pause():
+            if not patience.sleep_or_expire():
                 raise WriteError(f"topic {commits} cannot be looked for: {error}") from error
             continue
         if queues:
             return queues[0]
-        if not patience.pause():
+        if not patience.sleep_or_expire():
             raise WriteError(
                 f"no name server knows the queue of topic {commits}: see that its broker runs; if "
                 "the topic was deleted, or this query has not written exactly once before, "
-                f"{_LINE.format(commits)}"
+                f"{_CREATE_HINT.format(commits)}"
             )
 
 
-def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:
+def _find_commits_queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:
     """Return the queue of a commits topic, nothing if it is away, None without such a topic."""
     try:
         queues = instance.routes.refresh(commits).publish_queues
@@ -255,13 +255,13 @@ def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] 
         there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
         raise WriteError(
             f"topic {commits} has the queues {there}: batches are in order in one queue only. "
-            f"Delete it if nothing reads it yet, and {_LINE.format(commits)}"
+            f"Delete it if nothing reads it yet, and {_CREATE_HINT.format(commits)}"
         )
     return queues
 
 
-def _names(options: WriteOptions, topic: str | None) -> tuple[str, str]:
+def _topic_names(options: WriteOptions, topic: str | None) -> tuple[str, str]:
     topic = topic or options.topic
     if topic is None:
         raise AssertionError("options of manifests alone name a topic")
-    return topic, commits_topic(topic)
+    return topic, commits_topic_name(topic)

@@ -23,35 +23,35 @@ from typing import Final
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_topic
 from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
-from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic
+from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic_name
 from rmq_spark.client.producer.tables.arrow_sends import CHUNK_TIMEOUT_MS
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.commit_order import (
-    TWO_COPIES,
-    another_write,
-    counting,
-    is_of_another_driver,
-    tell_of_others,
+    CONCURRENT_DRIVERS_ADVICE,
+    duplicate_write_error,
+    effective_manifest,
+    is_from_other_driver,
+    log_changed_rows,
 )
 from rmq_spark.spark.exactly_once.manifest_commit import (
     commit,
     has_commits_topic,
     latest_manifests,
-    make_commits_topic,
+    create_commits_topic,
 )
 from rmq_spark.spark.exactly_once.staging import (
-    OF_APPLICATION,
-    OF_WRITES,
+    APPLICATION_OWNER_PREFIX,
+    BATCH_WRITES_OWNER,
     STAGING_REMEDIES,
-    check_knows,
+    check_supports_staging,
     check_order,
-    one_of,
-    take_back,
+    require_single_broker,
+    abort_attempts,
 )
 from rmq_spark.spark.options.options import WriteOptions
-from rmq_spark.spark.write.rows import TaskStaged
-from rmq_spark.spark.write.sender import SendTries, producer_of
-from rmq_spark.spark.write.spans import Sums
+from rmq_spark.spark.write.rows import StagedReport
+from rmq_spark.spark.write.sender import SendRetries, producer_of
+from rmq_spark.spark.write.spans import RowSums
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -68,7 +68,7 @@ _COPIED_BYTES_PER_MS: Final = 10_000
 def commit_staged(
     options: WriteOptions,
     manifest_id: ManifestId,
-    reports: Sequence[TaskStaged],
+    reports: Sequence[StagedReport],
     *,
     origin: str = "",
 ) -> None:
@@ -82,27 +82,27 @@ def commit_staged(
     some = [report for report in reports if report.broker_name is not None]
     if not some:
         return
-    name = one_of(str(report.broker_name) for report in some)
+    name = require_single_broker(str(report.broker_name) for report in some)
     (batch,) = {report.batch for report in some}
-    committed = _committed(options, manifest_id, name, batch, some)
+    committed = _commit_batch(options, manifest_id, name, batch, some)
     spans: dict[str, list[CommittedSpan]] = {}
     for span in committed.spans:
         queue = MessageQueue(span.topic, name, span.queue_id)
         spans.setdefault(span.topic, []).append(
             CommittedSpan(queue, span.queue_offset, span.count, span.crc, span.body_bytes)
         )
-    topics = [topic for topic in spans if _has_commits(options, topic)]
-    if manifest_id.query_key and not _are_rows_of(some, [*chain(*spans.values())]):
+    topics = [topic for topic in spans if _ensure_commits_topic(options, topic)]
+    if manifest_id.query_key and not _has_same_rows(some, [*chain(*spans.values())]):
         for topic in topics:
-            _refuse_others(options, manifest_id, batch, topic, origin)
-        tell_of_others(manifest_id, f"sink {batch.sink}")
+            _reject_changed_rows(options, manifest_id, batch, topic, origin)
+        log_changed_rows(manifest_id, f"sink {batch.sink}")
     for topic in topics:
         commit(options, manifest_id, spans[topic], topic=topic, origin=origin, is_visible=True)
 
 
-def abort_staged(options: WriteOptions, reports: Sequence[TaskStaged]) -> None:
+def abort_staged(options: WriteOptions, reports: Sequence[StagedReport]) -> None:
     """Have the broker delete what tasks have staged; what others have staged is left alone."""
-    by_broker: dict[str, list[TaskStaged]] = {}
+    by_broker: dict[str, list[StagedReport]] = {}
     for report in reports:
         if report.broker_name is not None and report.attempt is not None:
             by_broker.setdefault(report.broker_name, []).append(report)
@@ -111,7 +111,7 @@ def abort_staged(options: WriteOptions, reports: Sequence[TaskStaged]) -> None:
         producer = producer_of(options)
         try:
             producer.publish_queues(str(some[0].topic))  # so that the broker's address is known
-            take_back(producer, name, some[0].batch, attempts)
+            abort_attempts(producer, name, some[0].batch, attempts)
         except ClientError as error:
             _log.warning("%s keeps what was staged until the next commit: %s", name, error)
 
@@ -130,12 +130,12 @@ def check_stageable(options: WriteOptions) -> str | None:
     producer = producer_of(options)
     queues = producer.publish_queues(options.topic)
     try:
-        return check_knows(producer, one_of(queue.broker_name for queue in queues))
+        return check_supports_staging(producer, require_single_broker(queue.broker_name for queue in queues))
     except WriteError as error:
         raise OptionError("visibleTo", str(error)) from error
 
 
-def next_write(options: WriteOptions) -> BatchRequestHeader:
+def next_batch_header(options: WriteOptions) -> BatchRequestHeader:
     """Return what a batch write that is no query's part is known by: a number never used before.
 
     Or what its user says, as to Delta: who writes, and which of their batches.
@@ -146,7 +146,7 @@ def next_write(options: WriteOptions) -> BatchRequestHeader:
     address = check_stageable(options)
     if options.transaction is not None:
         application, version = options.transaction
-        return BatchRequestHeader(str(options.sink_name), version, f"{OF_APPLICATION}{application}")
+        return BatchRequestHeader(str(options.sink_name), version, f"{APPLICATION_OWNER_PREFIX}{application}")
     sink = f"{options.sink_name}.writes"
     chance = uuid.uuid4().int >> (128 - _RANDOM_BITS)
     number = (int(time.time() * 1000) << _RANDOM_BITS) + chance
@@ -154,21 +154,21 @@ def next_write(options: WriteOptions) -> BatchRequestHeader:
         last = producer_of(options).instance.api.staging.last_batch(address, sink)
         if last is not None and last.batch_id >= number:  # by a machine whose clock is ahead
             number = last.batch_id + 1 + chance
-    return BatchRequestHeader(sink, number, OF_WRITES)
+    return BatchRequestHeader(sink, number, BATCH_WRITES_OWNER)
 
 
-def _committed(
+def _commit_batch(
     options: WriteOptions,
     manifest_id: ManifestId,
     name: str,
     batch: BatchRequestHeader,
-    reports: Sequence[TaskStaged],
+    reports: Sequence[StagedReport],
 ) -> CommittedBatch:
     """Commit a batch; return where the rows are that count in it."""
     topic = str(reports[0].topic)
     producer = producer_of(options)
     where = f"it is not known whether {manifest_id} counts"
-    tries = SendTries(options.access, producer, where, time.monotonic, time.sleep, STAGING_REMEDIES)
+    tries = SendRetries(options.access, producer, where, time.monotonic, time.sleep, STAGING_REMEDIES)
     api, routes = producer.instance.api, producer.instance.routes
     attempts = [report.attempt for report in reports if report.attempt is not None]
     timeout_ms = max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms)
@@ -183,13 +183,13 @@ def _committed(
             else:
                 last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
         except MessageIllegal as error:  # noqa: PERF203  # no other answer is asked again
-            _explain(api, address, batch)
+            _raise_order_error(api, address, batch)
             raise WriteError(
                 f"{manifest_id} does not count, and nobody sees a row of it: {error}. Run again, "
                 "it is staged again"
             ) from error
         except ClientError as error:
-            tries.wait_after(error, topic)
+            tries.wait_or_raise(error, topic)
         else:
             break
     if last is not None:
@@ -203,7 +203,7 @@ def _committed(
     return last
 
 
-def _explain(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
+def _raise_order_error(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
     """Raise why a commit was refused, if it is the order of the sink's batches."""
     with suppress(ClientError):
         last = api.staging.last_batch(address, batch.sink)
@@ -211,26 +211,26 @@ def _explain(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
             check_order(batch, last)
 
 
-def _are_rows_of(reports: Sequence[TaskStaged], committed: Sequence[CommittedSpan]) -> bool:
+def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[CommittedSpan]) -> bool:
     """Return whether the rows that a broker has committed are those that tasks report.
 
     Of rows that were staged only the number is known here, and of a batch that was committed amid
     its tasks nothing.
     """
     sums = [report.sums for report in reports if report.sums is not None]
-    there = _sums_of(committed)
+    there = _span_sums(committed)
     if len(sums) == len(reports):
-        return reduce(Sums.plus, sums, Sums()) == there
+        return reduce(RowSums.add, sums, RowSums()) == there
     staged = [report.attempt.rows for report in reports if report.attempt is not None]
     return len(staged) < len(reports) or sum(staged) == there.rows
 
 
-def _sums_of(spans: Iterable[CommittedSpan]) -> Sums:
-    each = (Sums(span.message_count, span.body_bytes, span.crc) for span in spans)
-    return reduce(Sums.plus, each, Sums())
+def _span_sums(spans: Iterable[CommittedSpan]) -> RowSums:
+    each = (RowSums(span.message_count, span.body_bytes, span.crc) for span in spans)
+    return reduce(RowSums.add, each, RowSums())
 
 
-def _refuse_others(
+def _reject_changed_rows(
     options: WriteOptions,
     manifest_id: ManifestId,
     batch: BatchRequestHeader,
@@ -251,22 +251,22 @@ def _refuse_others(
                 "out, or have it write the same rows. If it is another write, give it a "
                 "txnVersion, or a sinkName, of its own"
             )
-        raise WriteError(another_write(manifest_id, f"sink {batch.sink}", "sinkName"))
-    first = counting(manifest_id, own)
-    if first is not None and is_of_another_driver(first, manifest_id, origin, own):
+        raise WriteError(duplicate_write_error(manifest_id, f"sink {batch.sink}", "sinkName"))
+    first = effective_manifest(manifest_id, own)
+    if first is not None and is_from_other_driver(first, manifest_id, origin, own):
         raise WriteError(
             f"{manifest_id} does not count: sink {batch.sink} has committed it already, with other "
-            f"rows. {TWO_COPIES}"
+            f"rows. {CONCURRENT_DRIVERS_ADVICE}"
         )
 
 
-def _has_commits(options: WriteOptions, topic: str) -> bool:
+def _ensure_commits_topic(options: WriteOptions, topic: str) -> bool:
     """Return whether a topic can have a commits topic, which is made if it is not there."""
     try:
-        check_topic(commits_topic(topic))
+        check_topic(commits_topic_name(topic))
     except MessageRejected as error:
         _log.warning("%s has no manifests, as it has no commits topic: %s", topic, error)
         return False
     if not has_commits_topic(options, topic):
-        make_commits_topic(options, topic)
+        create_commits_topic(options, topic)
     return True

@@ -26,18 +26,18 @@ import pyarrow as pa
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ClientError, SystemBusy
 from rmq_spark.client.manifest import ManifestId
-from rmq_spark.client.producer.producer import Producer, sender_of
+from rmq_spark.client.producer.producer import Producer, topic_sender
 from rmq_spark.client.producer.tables.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS
-from rmq_spark.client.producer.tables.staged_sends import StagedSends
+from rmq_spark.client.producer.tables.staged_sends import StagedSender
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.exactly_once.manifest_commit import has_commits_topic, latest_manifests
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.routing import Parcels
-from rmq_spark.spark.write.rows import ROW, SinkRows, TaskRows, TaskStaged, WriteTask
-from rmq_spark.spark.write.sender import REMEDIES, SendTries, bytes_of, gathered, producer_of
-from rmq_spark.spark.write.spans import Sums, sums_of
+from rmq_spark.spark.write.routing import RowRouter
+from rmq_spark.spark.write.rows import ROW, RowPreparer, TaskReport, StagedReport, WriteTask
+from rmq_spark.spark.write.sender import REMEDIES, SendRetries, body_bytes_of, coalesce_batches, producer_of
+from rmq_spark.spark.write.spans import RowSums, sums_of
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader
@@ -46,11 +46,11 @@ from rmq_spark.wire.message_queue import MessageQueue
 # ---- Renamed sinks: a stream whose last batch all may see already, and not under its present
 # name.
 
-_BY_MANIFEST: Final = ("a manifest", "visibleTo", "committed_readers")
+_BY_MANIFEST_ARGUMENTS: Final = ("a manifest", "visibleTo", "committed_readers")
 
 
-def refusal_of_renamed(
-    options: WriteOptions, api: BrokerApi, address: str, part_of: ManifestId, topic: str
+def renamed_sink_error(
+    options: WriteOptions, api: BrokerApi, address: str, manifest_id: ManifestId, topic: str
 ) -> WriteError | None:
     """Return why a stream's batch is refused that counts, and not as one of this sink; or None.
 
@@ -58,44 +58,44 @@ def refusal_of_renamed(
         options: The options of the sink.
         api: Asks the broker.
         address: The broker's.
-        part_of: The batch, and the query whose it is.
+        manifest_id: The batch, and the query whose it is.
         topic: A topic that has rows of it.
 
     Raises:
         ClientError: Nobody tells now.
     """
-    if part_of.query_id is None or part_of.write_name:
+    if manifest_id.query_id is None or manifest_id.write_name:
         return None
     for name, last in sorted(api.admin.sinks(address).items()):
-        is_same = last.owner == part_of.query_id and topic in last.topics
-        if is_same and name != options.sink_name and last.batch_id >= part_of.batch_id:
-            return _refusal(options, part_of, topic, f"sink {name}", "sinkName", name)
+        is_same = last.owner == manifest_id.query_id and topic in last.topics
+        if is_same and name != options.sink_name and last.batch_id >= manifest_id.batch_id:
+            return _renamed_error(options, manifest_id, topic, f"sink {name}", "sinkName", name)
     if has_commits_topic(options, topic):
-        for manifest in latest_manifests(options, part_of, topic):
-            if not manifest.id.write_name and manifest.id.batch_id >= part_of.batch_id:
-                return _refusal(options, part_of, topic, *_BY_MANIFEST)
+        for manifest in latest_manifests(options, manifest_id, topic):
+            if not manifest.id.write_name and manifest.id.batch_id >= manifest_id.batch_id:
+                return _renamed_error(options, manifest_id, topic, *_BY_MANIFEST_ARGUMENTS)
     return None
 
 
-def _refusal(
-    options: WriteOptions, part_of: ManifestId, topic: str, by: str, name: str, text: str
+def _renamed_error(
+    options: WriteOptions, manifest_id: ManifestId, topic: str, committed_by: str, name: str, text: str
 ) -> WriteError:
     return WriteError(
-        f"{part_of} counts in {topic} already, by {by}; sink {options.sink_name} knows nothing of "
+        f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} knows nothing of "
         "it, and its rows would be seen twice. Start the query once more as it was, with "
         f'.option("{name}", "{text}") and .trigger(availableNow=True): then its checkpoint is '
         "behind that batch, and the option can be changed"
     )
 
 
-OF_WRITES: Final = "batch-writes"
+BATCH_WRITES_OWNER: Final = "batch-writes"
 """The owner of sinks of batch writes that are no query's part."""
 
-OF_APPLICATION: Final = "application "
+APPLICATION_OWNER_PREFIX: Final = "application "
 """The owner of sinks whose batches their users number, in front of txnAppId."""
 
 _ABORT_TIMEOUT_MS: Final = 3_000
-_BY_MANIFESTS: Final = (
+_MANIFESTS_ADVICE: Final = (
     "leave out visibleTo: batches count by manifests then, for those who read with "
     "isolation=committed, on any RocketMQ and on several brokers"
 )
@@ -113,15 +113,15 @@ STAGING_REMEDIES: Final = (
 
 def stage_rows(
     options: WriteOptions,
-    sent: Sequence[SinkColumn],
+    sink_columns: Sequence[SinkColumn],
     task: WriteTask,
     batches: Iterable[pa.RecordBatch],
     batch: BatchRequestHeader,
-    part_of: ManifestId,
+    manifest_id: ManifestId,
     *,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
-) -> TaskRows:
+) -> TaskReport:
     """Stage all rows of a partition, and return when the broker has them.
 
     Raises:
@@ -129,8 +129,8 @@ def stage_rows(
         WriteError: The broker refuses, could not be reached for too long, or knows the sink as
             another's. Nothing that was staged stays.
     """
-    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, ids=options.row_ids)
-    tries = SendTries(
+    rows = RowPreparer(sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids)
+    tries = SendRetries(
         options.access,
         producer_of(options),
         f"partition {task.partition}",
@@ -138,9 +138,9 @@ def stage_rows(
         sleep or time.sleep,
         STAGING_REMEDIES,
     )
-    staging = _Staging(options, task, batch, part_of, tries)
-    parcels = Parcels(
-        {column.name for column in sent},
+    staging = _TaskStaging(options, task, batch, manifest_id, tries)
+    parcels = RowRouter(
+        {column.name for column in sink_columns},
         task.partition,
         options.topic,
         staging.queues_of,
@@ -148,21 +148,21 @@ def stage_rows(
     )
     row_count = body_bytes = 0
     try:
-        for some in gathered(batches):
-            checked = rows.checked(some, row_count)
-            tries.note_rows(checked.column(ROW), checked.column(columns.BODY))
-            for parcel in parcels.of(checked):
-                staging.take(parcel.topic, parcel.queue, parcel.rows)
+        for some in coalesce_batches(batches):
+            checked = rows.prepare(some, row_count)
+            tries.record_longest_body(checked.column(ROW), checked.column(columns.BODY))
+            for parcel in parcels.route(checked):
+                staging.stage(parcel.topic, parcel.queue, parcel.rows)
             row_count += some.num_rows
-            body_bytes += bytes_of(checked)
+            body_bytes += body_bytes_of(checked)
         staged = staging.finish()
     except BaseException:
-        staging.take_back()
+        staging.abort()
         raise
-    return TaskRows(row_count, body_bytes, tries.retries, staged=staged)
+    return TaskReport(row_count, body_bytes, tries.retries, staged=staged)
 
 
-class _Staging:
+class _TaskStaging:
     """The staging of one task."""
 
     def __init__(
@@ -170,51 +170,51 @@ class _Staging:
         options: WriteOptions,
         task: WriteTask,
         batch: BatchRequestHeader,
-        part_of: ManifestId,
-        tries: SendTries,
+        manifest_id: ManifestId,
+        retries: SendRetries,
     ) -> None:
         self._options = options
         self._producer = producer_of(options)
         self._batch = batch
-        self._part_of = part_of
-        self._tries = tries
+        self._manifest_id = manifest_id
+        self._retries = retries
         self._attempt = f"{task.partition}.{uuid.uuid4().hex}"
-        self._sends = StagedSends(
-            sender_of(self._producer),
+        self._sends = StagedSender(
+            topic_sender(self._producer),
             batch,
             self._attempt,
             self.queues_of,
-            tries,
+            retries,
             chunk_bytes=max(CHUNK_BYTES, options.max_message_bytes),
             timeout_ms=max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms),
         )
         self._topic: str | None = None
         self._broker_name: str | None = None
-        self._sums: Sums | None = None
+        self._sums: RowSums | None = None
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues of a topic, which have to be on the one broker of the batch."""
-        queues = self._tries.queues_of(topic)
+        queues = self._retries.queues_of(topic)
         names = {queue.broker_name for queue in queues}
         if self._broker_name is None:
-            self._topic, self._broker_name = topic, one_of(names)
-            self._look_at_last(topic, self._broker_name)
-        one_of({self._broker_name, *names})
+            self._topic, self._broker_name = topic, require_single_broker(names)
+            self._check_last_batch(topic, self._broker_name)
+        require_single_broker({self._broker_name, *names})
         return queues
 
-    def take(self, topic: str, queue: MessageQueue | None, rows: pa.RecordBatch) -> None:
+    def stage(self, topic: str, queue: MessageQueue | None, rows: pa.RecordBatch) -> None:
         """Stage rows, or count them if nobody needs them any more."""
         self.queues_of(topic)
         if self._sums is not None:
-            self._sums = self._sums.plus(sums_of(rows.column(columns.BODY)))
+            self._sums = self._sums.add(sums_of(rows.column(columns.BODY)))
         else:
             self._sends.stage(rows, topic, queue)
 
-    def finish(self) -> TaskStaged:
+    def finish(self) -> StagedReport:
         """Return what is staged, when it is."""
         attempt = self._sends.finish()
         is_committed = self._sums is not None or self._sends.is_committed
-        return TaskStaged(
+        return StagedReport(
             self._batch,
             self._topic,
             self._broker_name,
@@ -224,41 +224,41 @@ class _Staging:
             self._sums,
         )
 
-    def take_back(self) -> None:
+    def abort(self) -> None:
         """Have the broker delete what this attempt has staged, if it can be asked."""
         with suppress(Exception):
-            self._sends.give_up()
+            self._sends.drain()
             if self._broker_name is not None and self._sends.staged_bytes:
-                take_back(self._producer, self._broker_name, self._batch, [self._attempt])
+                abort_attempts(self._producer, self._broker_name, self._batch, [self._attempt])
 
-    def _look_at_last(self, topic: str, broker_name: str) -> None:
+    def _check_last_batch(self, topic: str, broker_name: str) -> None:
         """See where the sink is: before this batch, behind it, or someone else's."""
         api = self._producer.instance.api
         while True:
             try:
-                address = check_knows(self._producer, broker_name)
+                address = check_supports_staging(self._producer, broker_name)
                 last = api.staging.last_batch(address, self._batch.sink)
-                if self._is_apart(last):
-                    refused = refusal_of_renamed(self._options, api, address, self._part_of, topic)
+                if self._has_gap(last):
+                    refused = renamed_sink_error(self._options, api, address, self._manifest_id, topic)
                     last = api.staging.last_batch(address, self._batch.sink)  # by now it may be
-                    if refused is not None and self._is_apart(last):
+                    if refused is not None and self._has_gap(last):
                         raise refused
             except ClientError as error:  # noqa: PERF203  # asked again
-                self._tries.wait_after(error, topic)
+                self._retries.wait_or_raise(error, topic)
             else:
                 break
-        self._tries.reset()
+        self._retries.reset()
         if last is not None:
             check_order(self._batch, last)
             if last.batch_id == self._batch.batch_id:
-                self._sums = Sums()
+                self._sums = RowSums()
 
-    def _is_apart(self, last: CommittedBatch | None) -> bool:
+    def _has_gap(self, last: CommittedBatch | None) -> bool:
         """Return whether the sink has not committed this batch, nor the one before."""
         return last is None or last.batch_id + 1 < self._batch.batch_id
 
 
-def take_back(
+def abort_attempts(
     producer: Producer, broker_name: str, batch: BatchRequestHeader, attempts: Sequence[str]
 ) -> None:
     """Have a broker delete what attempts have staged; what others have is left alone.
@@ -280,30 +280,30 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
     sink, batch_id, owner = batch
     if last.owner != owner:
         raise WriteError(
-            f"sink {sink} belongs to {_query(last.owner)}, which has committed batch "
-            f"{last.batch_id}, and this is {_query(owner)}. If both are to write, set option "
+            f"sink {sink} belongs to {_describe_owner(last.owner)}, which has committed batch "
+            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both are to write, set option "
             "sinkName to a name of its own. If the checkpoint was deleted, put it back. To begin "
             "again on purpose, so that what the query reads again is written again, set a new "
-            f"sinkName or run {_forget(sink)}"
+            f"sinkName or run {_forget_command(sink)}"
         )
     if last.batch_id <= batch_id:
         return
-    if owner == OF_WRITES:
+    if owner == BATCH_WRITES_OWNER:
         raise WriteError(
             f"another batch write of sink {sink} was committed while this one was under way: of a "
             "sink one is written at a time. Write it again, or set option sinkName, to a name for "
             "each of those that write at the same time. Nothing of this one is visible"
         )
     raise WriteError(
-        f"sink {sink} has committed batch {last.batch_id} of {_query(owner)}, and this is batch "
+        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this is batch "
         f"{batch_id}: either another driver goes on with the checkpoint, then end this one; or the "
         "checkpoint is an older copy, then put the newest back. To have rows written again on "
         "purpose, set another checkpointLocation, and set another sinkName or run "
-        f"{_forget(sink)}"
+        f"{_forget_command(sink)}"
     )
 
 
-def one_of(broker_names: Iterable[str]) -> str:
+def require_single_broker(broker_names: Iterable[str]) -> str:
     """Return the name of the broker that a batch is on.
 
     Raises:
@@ -314,12 +314,12 @@ def one_of(broker_names: Iterable[str]) -> str:
         raise WriteError(
             "a batch that all clients see at once has to be on one broker, and this one would be "
             f"on {', '.join(names)}: run again, it may have other rows for each of them. Write to "
-            f"topics of one broker, or {_BY_MANIFESTS}"
+            f"topics of one broker, or {_MANIFESTS_ADVICE}"
         )
     return names[0]
 
 
-def check_knows(producer: Producer, broker_name: str) -> str:
+def check_supports_staging(producer: Producer, broker_name: str) -> str:
     """Return the address of a broker that knows staged batches.
 
     Raises:
@@ -330,16 +330,16 @@ def check_knows(producer: Producer, broker_name: str) -> str:
     if Extension.STAGED_BATCHES not in producer.instance.api.agreement(address).extensions:
         raise WriteError(
             f"broker {broker_name} at {address} knows no staged batches, as RocketMQ does not, nor "
-            f"do releases of rocketpoll before 0.2: {_BY_MANIFESTS}"
+            f"do releases of rocketpoll before 0.2: {_MANIFESTS_ADVICE}"
         )
     return address
 
 
-def _forget(sink: str) -> str:
+def _forget_command(sink: str) -> str:
     return f"rocketpoll sink forget {sink}"
 
 
-def _query(owner: str) -> str:
-    if owner == OF_WRITES:
+def _describe_owner(owner: str) -> str:
+    if owner == BATCH_WRITES_OWNER:
         return "batch writes"
-    return owner if owner.startswith(OF_APPLICATION) else f"query {owner}"
+    return owner if owner.startswith(APPLICATION_OWNER_PREFIX) else f"query {owner}"

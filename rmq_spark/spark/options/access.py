@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from rmq_spark.client.api.name_servers import parse_addresses
 from rmq_spark.client.errors import MessageRejected, TlsRejected
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
-from rmq_spark.client.transport.address_overrides import Detours
+from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
-from rmq_spark.spark.options.parser import Given
+from rmq_spark.spark.options.parser import OptionReader
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
@@ -34,7 +34,7 @@ _TLS_OPTIONS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class BrokerAccess:
     """The part of the options that says how brokers are reached, the same for source and sink."""
 
     name_servers: tuple[str, ...]
@@ -51,7 +51,7 @@ class Access:
         return self.tls is not None or self.credentials is not None
 
 
-def access_of(options: Given) -> Access:
+def access_of(options: OptionReader) -> BrokerAccess:
     """Return how brokers are reached, as the options say."""
     text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
     try:
@@ -70,7 +70,7 @@ def access_of(options: Given) -> Access:
             raise OptionError(
                 "namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}"
             )
-    return Access(
+    return BrokerAccess(
         name_servers=addresses,
         credentials=_credentials(options),
         tls=_tls(options),
@@ -83,7 +83,7 @@ def access_of(options: Given) -> Access:
 def _broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
     found = values.json_object(option, text)
     try:
-        Detours(found)
+        AddressOverrides(found)
     except (TypeError, MessageRejected):
         raise OptionError(
             option,
@@ -93,7 +93,7 @@ def _broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found.items()))
 
 
-def _credentials(options: Given) -> Credentials | None:
+def _credentials(options: OptionReader) -> Credentials | None:
     access_key, secret_key = options.text("accessKey"), options.text("secretKey")
     if (access_key is None) != (secret_key is None):
         given, missing = ("accessKey", "secretKey") if access_key else ("secretKey", "accessKey")
@@ -106,15 +106,15 @@ def _credentials(options: Given) -> Credentials | None:
     return Credentials(access_key, secret_key, token)
 
 
-def _tls(options: Given) -> TlsSettings | None:
-    if not options.get("tls", values.truth, default=False):
+def _tls(options: OptionReader) -> TlsSettings | None:
+    if not options.get("tls", values.boolean, default=False):
         for name in _TLS_OPTIONS.values():
             if options.text(name) is not None:
                 raise OptionError(
                     name, "it means nothing without tls=true: give that, too, or leave this out"
                 )
         return None
-    from rmq_spark.client.transport.tls.client import context_of  # noqa: PLC0415  # brings OpenSSL
+    from rmq_spark.client.transport.tls.client import ssl_context  # noqa: PLC0415  # brings OpenSSL
     from rmq_spark.client.transport.tls.settings import TlsSettings  # noqa: PLC0415
 
     texts = {
@@ -122,9 +122,9 @@ def _tls(options: Given) -> TlsSettings | None:
     }
     try:
         settings = TlsSettings.of_files(
-            **texts, verify=options.get("tlsVerify", values.truth, default=True)
+            **texts, verify=options.get("tlsVerify", values.boolean, default=True)
         )
-        context_of(settings)  # finds what a client would find
+        ssl_context(settings)  # finds what a client would find
     except TlsRejected as error:
         raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from None
     return settings

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.spark.errors import OptionError, SetUpError
-from rmq_spark.spark.options.parser import Given
+from rmq_spark.spark.options.parser import OptionReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -51,7 +51,7 @@ BINARY_BODIES: Final = BodyOptions()
 """Bodies as they are: bytes, in the column of that name."""
 
 
-def read_body(options: Given) -> BodyOptions:
+def read_body(options: OptionReader) -> BodyOptions:
     """Parse and check how a source reads bodies."""
     kind, column = _format_and_column(options)
     text = options.text("bodySchema")
@@ -63,37 +63,37 @@ def read_body(options: Given) -> BodyOptions:
             f"it is for bodyFormat json and avro, found {kind.value}: set bodyFormat, or leave "
             "this out",
         )
-    from rmq_spark.spark.schemas.schema_text import faults_of, parse_schema  # noqa: PLC0415  # brings pyspark
+    from rmq_spark.spark.schemas.schema_text import schema_faults, parse_schema  # noqa: PLC0415  # brings pyspark
 
     avro_schema: str | None = None
     try:
         if kind is BodyFormat.AVRO and '"record"' in text:
-            from rmq_spark.spark.schemas.avro_bodies import check_schema  # noqa: PLC0415  # brings pyarrow
+            from rmq_spark.spark.schemas.avro_bodies import check_avro_schema  # noqa: PLC0415  # brings pyarrow
             from rmq_spark.spark.schemas.avro_schema import spark_schema_of  # noqa: PLC0415  # the same
 
             schema, avro_schema = spark_schema_of(text), text
-            check_schema(text)
+            check_avro_schema(text)
         else:
             schema = parse_schema(text)
     except ValueError as error:
         raise OptionError("bodySchema", f"{error}: {text!r}") from None
-    faults = faults_of(schema)
+    faults = schema_faults(schema)
     if kind is BodyFormat.AVRO and avro_schema is None:
-        from rmq_spark.spark.schemas.avro_schema import name_faults  # noqa: PLC0415  # the same
+        from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # the same
 
-        faults += name_faults(schema)
+        faults += avro_name_faults(schema)
     if faults:
         raise OptionError("bodySchema", "; ".join(faults))
     return BodyOptions(format=kind, schema=schema, avro_schema=avro_schema, column=column)
 
 
-def write_body(options: Given) -> BodyOptions:
+def write_body(options: OptionReader) -> BodyOptions:
     """Parse and check how a sink writes bodies."""
     kind, column = _format_and_column(options)
     return BodyOptions(format=kind, column=column)
 
 
-def _format_and_column(options: Given) -> tuple[BodyFormat, str | None]:
+def _format_and_column(options: OptionReader) -> tuple[BodyFormat, str | None]:
     kind = BodyFormat(options.choice("bodyFormat", *(each.value for each in BodyFormat)))
     if kind is BodyFormat.AVRO:
         try:

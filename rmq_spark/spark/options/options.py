@@ -14,21 +14,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from rmq_spark.client.arguments import check_group, check_topic, check_topic_to_send_to
+from rmq_spark.client.arguments import check_group, check_topic, check_send_topic
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.manifest import bytes_needed, commits_topic
+from rmq_spark.client.manifest import manifest_bytes_needed, commits_topic_name
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
-from rmq_spark.spark.options.access import Access, access_of
+from rmq_spark.spark.options.access import BrokerAccess, access_of
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions, read_body, write_body
-from rmq_spark.spark.options.parser import NO_TABLE, Given
+from rmq_spark.spark.options.parser import NO_CATALOG_TABLE, OptionReader
 from rmq_spark.spark.options.start_positions import (
     EARLIEST,
-    AtOffset,
-    AtTime,
-    BackByCount,
+    OffsetPosition,
+    TimePosition,
+    CountPosition,
     Positions,
     parse_positions,
     parse_times,
@@ -38,11 +38,11 @@ from rmq_spark.spark.options.values import OnBadRecord, RowIds
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.names import (
-    NAMESPACE_END,
+    NAMESPACE_SEPARATOR,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TOPIC_CHARACTERS_MAX,
-    in_namespace,
+    wrap_namespace,
     topic_fault,
     without_namespace,
 )
@@ -67,7 +67,7 @@ _CONFLICTS: Final[Mapping[str, str]] = {
 }
 
 
-def check_committed(options: Given, topics: tuple[str, ...], *positions: Positions | None) -> None:
+def check_committed(options: OptionReader, topics: tuple[str, ...], *positions: Positions | None) -> None:
     """Refuse what contradicts ``isolation=committed``."""
     for name, why in _CONFLICTS.items():
         if name in options.names:
@@ -84,7 +84,7 @@ def check_committed(options: Given, topics: tuple[str, ...], *positions: Positio
     for each in positions:
         if each is None:
             continue
-        if isinstance(each.everywhere, BackByCount) or (each.topics or {commits}) != {commits}:
+        if isinstance(each.common, CountPosition) or (each.topics or {commits}) != {commits}:
             raise OptionError(
                 each.option,
                 "with isolation=committed it is a place among batches: needed earliest, latest, a "
@@ -93,7 +93,7 @@ def check_committed(options: Given, topics: tuple[str, ...], *positions: Positio
 
 
 def sink_name_of(
-    options: Given, topic: str | None, namespace: str | None, *, is_exactly_once: bool
+    options: OptionReader, topic: str | None, namespace: str | None, *, is_exactly_once: bool
 ) -> str | None:
     """Return the name that a broker knows a sink by, or None unless batches are visible to all."""
     is_staged = options.choice("visibleTo", "committed_readers", "all") == "all"
@@ -120,7 +120,7 @@ def sink_name_of(
         )
     if name is None:
         return topic
-    whole = in_namespace(namespace, name.strip())
+    whole = wrap_namespace(namespace, name.strip())
     if not _SINK_NAME.fullmatch(name.strip()) or len(whole) > _SINK_NAME_CHARS_MAX:
         raise OptionError(
             "sinkName",
@@ -143,7 +143,7 @@ def check_exactly_once(
         )
     if topic is not None:
         _commits_topic_of(topic, "topic")
-    needed = bytes_needed(topic or "t" * TOPIC_CHARACTERS_MAX, write_name or "")
+    needed = manifest_bytes_needed(topic or "t" * TOPIC_CHARACTERS_MAX, write_name or "")
     if message_bytes < needed:
         raise OptionError(
             "maxMessageBytes",
@@ -153,7 +153,7 @@ def check_exactly_once(
 
 
 def _commits_topic_of(topic: str, option: str) -> str:
-    commits = commits_topic(topic)
+    commits = commits_topic_name(topic)
     try:
         return check_topic(commits)
     except MessageRejected as error:
@@ -185,11 +185,11 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BatchLimits:
     """The bounds of one batch: rows, bytes, and how long to wait for a minimum of rows."""
 
-    rows: int | None = None
-    bytes: int | None = None
+    rows_max: int | None = None
+    bytes_max: int | None = None
     rows_min: int | None = None
     delay_ms: int = 15 * 60_000
 
@@ -198,7 +198,7 @@ class Limits:
 class ReadOptions:
     """The options of a source, parsed."""
 
-    access: Access
+    access: BrokerAccess
     selection: Selection
     waits_for_topic: bool = False
     """True if a stream starts although topics do not exist yet."""
@@ -214,7 +214,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     is_committed: bool = False
     """True if only rows count that manifests name, see `committed_batches`."""
-    skips_away: bool = False
+    skips_unavailable: bool = False
     """True if a stream goes on without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
     """The present names of brokers, by their former names."""
@@ -223,12 +223,12 @@ class ReadOptions:
     max_body_bytes: int = PLAIN_BYTES_MAX
     reads_files: bool = True
     """True if tasks may read the files of a broker's log, where they run on its machine."""
-    wants_files: bool = False
+    warns_without_files: bool = False
     """True if the user has asked for that, and is to hear where it cannot be done."""
-    limits: Limits = Limits()
-    pieces_min: int | None = None
-    tasks_max: int | None = None
-    piece_rows_max: int | None = None
+    limits: BatchLimits = BatchLimits()
+    partitions_min: int | None = None
+    partitions_max: int | None = None
+    partition_rows_max: int | None = None
     suspend_ms: int = 1_000
     discovery_ms: int = 5_000
     available_now: bool = False
@@ -248,9 +248,9 @@ class ReadOptions:
     @property
     def group(self) -> str:
         """The consumer group in whose name pulls are made."""
-        return self.consumer_group or in_namespace(self.selection.namespace, DEFAULT_GROUP)
+        return self.consumer_group or wrap_namespace(self.selection.namespace, DEFAULT_GROUP)
 
-    def check_is_for(self, use: Use) -> None:
+    def check_use(self, use: Use) -> None:
         """Refuse options that mean nothing to a stream, or to a batch."""
         for name in sorted(self.given):
             if use not in OPTIONS[name].uses:
@@ -262,7 +262,7 @@ class ReadOptions:
 class WriteOptions:
     """The options of a sink, parsed."""
 
-    access: Access
+    access: BrokerAccess
     namespace: str | None = None
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
@@ -280,10 +280,10 @@ class WriteOptions:
     body: BodyOptions = BINARY_BODIES
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
+def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     """Parse and check the options of a source."""
-    options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
-    expression = options.one_of("tags", "sql")
+    options = OptionReader(raw_options, frozenset([Use.STREAM, Use.BATCH]))
+    expression = options.exclusive("tags", "sql")
     limits = _limits(options)
     namespace = options.get("namespace", _namespace)
     starting = _positions(options, "starting", namespace)
@@ -292,7 +292,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     for each in (starting, ending):
         if each is not None and each.uses_group and group is None:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
-    if ending is not None and ending.everywhere == AtOffset(EARLIEST):
+    if ending is not None and ending.common == OffsetPosition(EARLIEST):
         raise OptionError(
             ending.option,
             "a read cannot end at the earliest offset: there would be nothing; give "
@@ -319,7 +319,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         expression=_expression(options, expression),
         is_sql=expression == "sql",
         key=options.text("key"),
-        columns=tuple(options.get("columns", _names, ())),
+        columns=tuple(options.get("columns", _split_names, ())),
         body=read_body(options),
         starting=starting,
         ending=ending,
@@ -327,38 +327,38 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "startingOffsetsByTimestampStrategy", "error", "latest"
         )
         == "latest",
-        fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
+        fail_on_data_loss=options.get("failOnDataLoss", values.boolean, default=True),
         is_committed=is_committed,
-        skips_away=options.choice("onBrokerAway", "wait", "skip") == "skip",
+        skips_unavailable=options.choice("onBrokerAway", "wait", "skip") == "skip",
         broker_names=options.get("brokerNames", _broker_names, {}),
         on_bad_record=OnBadRecord(
             options.choice("onBadRecord", *(how.value for how in OnBadRecord))
         ),
-        checks_crc=options.get("checkCrc", values.truth, default=True),
+        checks_crc=options.get("checkCrc", values.boolean, default=True),
         max_body_bytes=options.get(
             "maxBodyBytes",
             partial(values.size_in_bytes, most=PLAIN_BYTES_LIMIT_MAX),
             PLAIN_BYTES_MAX,
         ),
-        reads_files=options.get("localFiles", values.truth, not access.is_secured),
-        wants_files=options.get("localFiles", values.truth, default=False),
+        reads_files=options.get("localFiles", values.boolean, not access.is_secured),
+        warns_without_files=options.get("localFiles", values.boolean, default=False),
         limits=limits,
-        pieces_min=options.number("minPartitions"),
-        tasks_max=_tasks_max(options),
-        piece_rows_max=options.number("maxRecordsPerPartition"),
+        partitions_min=options.number("minPartitions"),
+        partitions_max=_partitions_max(options),
+        partition_rows_max=options.number("maxRecordsPerPartition"),
         suspend_ms=suspend_ms,
         discovery_ms=options.get("discoveryIntervalMs", values.whole_number, 5_000),
-        available_now=options.get("availableNow", values.truth, default=False),
+        available_now=options.get("availableNow", values.boolean, default=False),
         given=options.names,
     )
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
     """Parse and check the options of a sink."""
-    options = Given(given, frozenset([Use.SINK]))
+    options = OptionReader(raw_options, frozenset([Use.SINK]))
     namespace = options.get("namespace", _namespace)
     topic = options.get(
-        "topic", lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to)
+        "topic", lambda name, text: _topic(name, text.strip(), namespace, check_send_topic)
     )
     is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
     sink_name = sink_name_of(options, topic, namespace, is_exactly_once=is_exactly_once)
@@ -376,7 +376,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         producer_group=options.get(
             "producerGroup",
             partial(_group, namespace=namespace),
-            in_namespace(namespace, DEFAULT_GROUP),
+            wrap_namespace(namespace, DEFAULT_GROUP),
         ),
         max_message_bytes=max_message_bytes,
         write_name=write_name,
@@ -399,14 +399,14 @@ def _row_ids(*, is_seen_once: bool) -> Sequence[str]:
     return [default.value, *(each.value for each in RowIds if each is not default)]
 
 
-def _selection(options: Given, namespace: str | None) -> Selection:
-    chosen = options.one_of("subscribe", "subscribePattern", "assign")
+def _selection(options: OptionReader, namespace: str | None) -> Selection:
+    chosen = options.exclusive("subscribe", "subscribePattern", "assign")
     if chosen is None:
         needed = "it is needed: a topic, or several with commas (or subscribePattern, assign)"
-        hint = "" if options.names else f". No option is given at all; {NO_TABLE}"
+        hint = "" if options.names else f". No option is given at all; {NO_CATALOG_TABLE}"
         raise OptionError("topic", needed + hint)
     text = options.text(chosen) or ""
-    option = options.written(chosen)
+    option = options.written_name(chosen)
     if chosen == "subscribePattern":
         try:
             re.compile(text)
@@ -418,14 +418,14 @@ def _selection(options: Given, namespace: str | None) -> Selection:
             ) from None
         return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
-        topics = [_topic(option, name, namespace) for name in _names(option, text)]
+        topics = [_topic(option, name, namespace) for name in _split_names(option, text)]
         return Selection(option=option, namespace=namespace, topics=tuple(dict.fromkeys(topics)))
     assigned = _assigned(values.json_object(option, text), namespace)
     return Selection(option=option, namespace=namespace, topics=tuple(assigned), assigned=assigned)
 
 
-def _waits_for_topic(options: Given, selection: Selection) -> bool:
-    if not options.get("waitForTopic", values.truth, default=False):
+def _waits_for_topic(options: OptionReader, selection: Selection) -> bool:
+    if not options.get("waitForTopic", values.boolean, default=False):
         return False
     if selection.pattern is not None:
         raise OptionError(
@@ -453,13 +453,13 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
 
 
 def _assigned(
-    given: Mapping[str, Any], namespace: str | None
+    tree: Mapping[str, Any], namespace: str | None
 ) -> Mapping[str, Mapping[str, frozenset[int]]]:
     """Parse queue ids as ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
-    if not given:
+    if not tree:
         raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
     assigned = {}
-    for topic, below in given.items():
+    for topic, below in tree.items():
         brokers = below if isinstance(below, dict) else {"*": below}
         for broker, numbers in brokers.items():
             is_list = isinstance(numbers, list) and numbers
@@ -476,7 +476,7 @@ def _assigned(
     return assigned
 
 
-def _limits(options: Given) -> Limits:
+def _limits(options: OptionReader) -> BatchLimits:
     rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
     if rows is not None and rows_min is not None and rows_min > rows:
         raise OptionError(
@@ -490,16 +490,16 @@ def _limits(options: Given) -> Limits:
             "maxTriggerDelay",
             "it bounds the wait for minOffsetsPerTrigger: give that, too, or leave this out",
         )
-    return Limits(
-        rows=rows,
-        bytes=options.get("maxBytesPerTrigger", values.size_in_bytes),
+    return BatchLimits(
+        rows_max=rows,
+        bytes_max=options.get("maxBytesPerTrigger", values.size_in_bytes),
         rows_min=rows_min,
         **({} if delay_ms is None else {"delay_ms": delay_ms}),
     )
 
 
-def _tasks_max(options: Given) -> int | None:
-    options.one_of("maxPartitions", "maxRecordsPerPartition")
+def _partitions_max(options: OptionReader) -> int | None:
+    options.exclusive("maxPartitions", "maxRecordsPerPartition")
     most, least = options.number("maxPartitions"), options.number("minPartitions")
     if most is not None and least is not None and least > most:
         raise OptionError(
@@ -509,16 +509,16 @@ def _tasks_max(options: Given) -> int | None:
     return most
 
 
-def _positions(options: Given, side: str, namespace: str | None) -> Positions | None:
+def _positions(options: OptionReader, side: str, namespace: str | None) -> Positions | None:
     names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
-    chosen = options.one_of(*names)
+    chosen = options.exclusive(*names)
     if chosen is None:
         return None
     text = options.text(chosen) or ""
     if chosen == names[1]:
-        return Positions(chosen, everywhere=AtTime(values.timestamp(chosen, text)))
+        return Positions(chosen, common=TimePosition(values.timestamp(chosen, text)))
     found = parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
-    return found.within(namespace)
+    return found.with_namespace(namespace)
 
 
 def _broker_names(option: str, text: str) -> Mapping[str, str]:
@@ -533,7 +533,7 @@ def _broker_names(option: str, text: str) -> Mapping[str, str]:
     return found
 
 
-def _expression(options: Given, name: str | None) -> str:
+def _expression(options: OptionReader, name: str | None) -> str:
     """Return tags or a condition as brokers are told it: without blanks around it, * for all."""
     if name is None:
         return "*"
@@ -553,7 +553,7 @@ def _tags(option: str, text: str) -> frozenset[str]:
 
 
 def _transaction(
-    options: Given, *, is_exactly_once: bool, is_staged: bool
+    options: OptionReader, *, is_exactly_once: bool, is_staged: bool
 ) -> tuple[str, int] | None:
     app_id = options.get("txnAppId", _write_name)
     version = options.get("txnVersion", values.whole_number)
@@ -590,7 +590,7 @@ def _write_name(option: str, text: str) -> str:
     return name
 
 
-def _names(option: str, text: str) -> list[str]:
+def _split_names(option: str, text: str) -> list[str]:
     found = [name.strip() for name in text.split(",")]
     if not all(found):
         raise OptionError(option, f"there is an empty name in {text!r}")
@@ -601,21 +601,21 @@ def _topic(
     option: str, name: str, namespace: str | None, check: Callable[[str], str] = check_topic
 ) -> str:
     try:
-        return check(in_namespace(namespace, name))
+        return check(wrap_namespace(namespace, name))
     except MessageRejected as error:
         raise OptionError(option, str(error)) from None
 
 
 def _namespace(option: str, text: str) -> str:
     name = text.strip()
-    if topic_fault(name) is not None or NAMESPACE_END in name:
+    if topic_fault(name) is not None or NAMESPACE_SEPARATOR in name:
         raise OptionError(option, f"needed letters, digits and | _ -, found {text!r}")
     return name
 
 
 def _group(option: str, name: str, namespace: str | None) -> str:
     try:
-        return check_group(in_namespace(namespace, name.strip()))
+        return check_group(wrap_namespace(namespace, name.strip()))
     except MessageRejected as error:
         raise OptionError(option, str(error)) from None
 
@@ -627,7 +627,7 @@ def _group(option: str, name: str, namespace: str | None) -> str:
 def commits_options(options: ReadOptions) -> ReadOptions:
     """Return the options by which the commits topic of a source's topic is read."""
     (topic,) = options.selection.topics
-    selection = replace(options.selection, option="isolation", topics=(commits_topic(topic),))
+    selection = replace(options.selection, option="isolation", topics=(commits_topic_name(topic),))
     return replace(
         options,
         selection=selection,
@@ -644,7 +644,7 @@ def commits_options(options: ReadOptions) -> ReadOptions:
 
 # ---- Selecting: which topics a query reads, by their names.
 
-_NOT_THE_USERS: Final = (
+_BROKER_TOPIC_PREFIXES: Final = (
     *SYSTEM_TOPICS,
     SYSTEM_TOPIC_PREFIX,
     *("%", "RMQ_SYS_", "DefaultCluster", "DefaultHeartBeatSyncerTopic"),
@@ -659,9 +659,9 @@ def selects(selection: Selection, topic: str) -> bool:
     name = without_namespace(selection.namespace, topic)
     if selection.namespace is not None and name == topic:
         return False  # it is in none, or in another
-    return re.fullmatch(selection.pattern, name) is not None and not is_brokers_own(name)
+    return re.fullmatch(selection.pattern, name) is not None and not is_broker_topic(name)
 
 
-def is_brokers_own(topic: str) -> bool:
+def is_broker_topic(topic: str) -> bool:
     """Tell whether brokers have made a topic for themselves or for groups."""
-    return topic.startswith(_NOT_THE_USERS)
+    return topic.startswith(_BROKER_TOPIC_PREFIXES)

@@ -14,10 +14,10 @@ from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
 from rmq_spark.spark.options.table import OPTIONS, Use
 
-_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
+_SPARK_OPTIONS: Final = frozenset(["checkpointlocation", "queryname"])
 """Options that Spark hands to a sink although they are meant for Spark."""
 
-_OF_KAFKA: Final = {
+_KAFKA_OPTIONS: Final = {
     "bootstrap.servers": "namesrvaddr",
     "bootstrapservers": "namesrvaddr",
     "group.id": "consumergroup",
@@ -32,31 +32,31 @@ _OF_KAFKA: Final = {
 """Right names, in small letters, of options that users of Kafka write, with ``kafka.`` or not."""
 
 
-NO_TABLE: Final = (
+NO_CATALOG_TABLE: Final = (
     "a table of the catalog cannot be read by a source in Python, as Spark hands it no options: "
     "CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr 'localhost:9876', topic "
     "'orders')"
 )
 
 
-class Given:
+class OptionReader:
     """The options that a user wrote, by their right names.
 
     Unknown options, and those that mean nothing for this use, are refused with the nearest right
     name.
     """
 
-    def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
+    def __init__(self, raw_options: Mapping[str, str], uses: frozenset[Use]) -> None:
         """Take the options that were given for these uses."""
         right_names = {name.lower(): name for name in OPTIONS}
         self._texts: dict[str, str] = {}
         self._written: dict[str, str] = {}
-        for name, text in given.items():
+        for name, text in raw_options.items():
             known = right_names.get(name.lower())
             if known is None:
-                if name.lower() in _SPARKS_OWN:
+                if name.lower() in _SPARK_OPTIONS:
                     continue
-                raise OptionError(name, _unknown(name))
+                raise OptionError(name, _unknown_option(name))
             if not uses & OPTIONS[known].uses:
                 raise OptionError(
                     known,
@@ -76,7 +76,7 @@ class Given:
         """The right names of those that were given."""
         return frozenset(self._texts)
 
-    def written(self, name: str) -> str:
+    def written_name(self, name: str) -> str:
         """Return an option's name as the user wrote it."""
         return self._written.get(name, name)
 
@@ -88,19 +88,19 @@ class Given:
         """
         found = self._texts.get(name)
         if found is not None and not found.strip():
-            raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
+            raise OptionError(self.written_name(name), "it is empty: leave it out, or give it a value")
         return found
 
     def get(self, name: str, parse: Any, default: Any = None) -> Any:
         """Return an option as ``parse(name, text)`` reads it; ``default`` if it was not given."""
         text = self.text(name)
-        return default if text is None else parse(self.written(name), text)
+        return default if text is None else parse(self.written_name(name), text)
 
     def choice(self, name: str, default: str, *others: str) -> str:
         """Return one of these words; the first, if it was not given."""
         text = self.text(name)
         return (
-            default if text is None else values.one_of(self.written(name), text, default, *others)
+            default if text is None else values.choice(self.written_name(name), text, default, *others)
         )
 
     def number(self, name: str, least: int = 1) -> int | None:
@@ -108,23 +108,23 @@ class Given:
         text = self.text(name)
         return None if text is None else values.whole_number(name, text, least)
 
-    def one_of(self, *names: str) -> str | None:
+    def exclusive(self, *names: str) -> str | None:
         """Return the one of these names that was given, or None; two of them are refused."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
-            first, *others = map(self.written, given)
+            first, *others = map(self.written_name, given)
             raise OptionError(
                 first, f"it cannot be given together with {', '.join(others)}: keep one"
             )
         return given[0] if given else None
 
 
-def check_names(given: Mapping[str, str]) -> None:
+def check_names(raw_options: Mapping[str, str]) -> None:
     """Refuse what is no option at all, of source or sink."""
-    Given(given, frozenset(Use))
+    OptionReader(raw_options, frozenset(Use))
 
 
-def _unknown(name: str) -> str:
+def _unknown_option(name: str) -> str:
     word = name.lower()
     if word == "path":
         return (
@@ -132,21 +132,21 @@ def _unknown(name: str) -> str:
             "option topic"
         )
     if word == "provider":
-        return NO_TABLE
-    if word.startswith("kafka.") or word in _OF_KAFKA:
-        word = _OF_KAFKA.get(word.removeprefix("kafka."), "")
+        return NO_CATALOG_TABLE
+    if word.startswith("kafka.") or word in _KAFKA_OPTIONS:
+        word = _KAFKA_OPTIONS.get(word.removeprefix("kafka."), "")
         hint = (
-            f"that is Kafka's; here it is {_right(word)}"
+            f"that is Kafka's; here it is {_option_name(word)}"
             if word
             else "that is Kafka's: leave it out"
         )
         return f"there is no such option; {hint}"
     close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
     hint = (
-        f"did you mean {_right(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
+        f"did you mean {_option_name(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
     )
     return f"there is no such option; {hint}"
 
 
-def _right(word: str) -> str:
+def _option_name(word: str) -> str:
     return next(name for name in OPTIONS if name.lower() == word)

@@ -1,6 +1,6 @@
 """The columns of the sink: their names and types, and whether those of a data frame will do.
 
-Checked on the driver, before a row is looked at. What the source has beyond them (`PASSED_OVER`)
+Checked on the driver, before a row is looked at. What the source has beyond them (`IGNORED_COLUMNS`)
 the broker sets for each message, so that a topic can be written as it was read; any other column
 is refused, since nobody can tell a wish from a misspelling. It looks at names and types, never at
 rows.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.nearest import nearest
+from rmq_spark.nearest import nearest_name
 from rmq_spark.spark.errors import SchemaError
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat, BodyOptions
 from rmq_spark.spark.schemas.columns import BROKER_NAME
@@ -47,7 +47,7 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The types that a column may have, by its name."""
 
-PASSED_OVER: Final = frozenset(
+IGNORED_COLUMNS: Final = frozenset(
     [
         "queueOffset",
         "bornTimestamp",
@@ -91,12 +91,12 @@ def check_sink_columns(
     Raises:
         SchemaError: Columns are wrong; the message lists all of them, and what to do.
     """
-    right_names = {name.lower(): name for name in (*SINK_COLUMNS, *PASSED_OVER)}
+    right_names = {name.lower(): name for name in (*SINK_COLUMNS, *IGNORED_COLUMNS)}
     wrong: list[str] = []
     found: dict[str, SinkColumn] = {}
     of_body = body_positions(schema, body)
     if body.format is not BodyFormat.BINARY:
-        wrong += _wrong_bodies(schema, body, of_body)
+        wrong += _body_faults(schema, body, of_body)
         is_encoded = body.has_fields or not of_body
         kind, last = ("binary", len(schema.fields)) if is_encoded else ("string", of_body[0])
         found[BODY] = SinkColumn(BODY, last, kind)
@@ -105,7 +105,7 @@ def check_sink_columns(
             continue
         name = right_names.get(field.name.lower())
         if name is None:
-            wrong.append(_unknown(field.name))
+            wrong.append(_unknown_column(field.name))
         elif name in found and not (name == BODY and of_body):
             wrong.append(f"column {name} is there twice: keep one")
         elif name in found:
@@ -113,8 +113,8 @@ def check_sink_columns(
         elif name in SINK_COLUMNS:
             kind = _COLLATION.sub("", field.dataType.simpleString())
             found[name] = SinkColumn(name, position, kind)
-            wrong += _wrong_type(name, kind)
-    wrong += _wrong_together(found, has_topic=has_topic)
+            wrong += _type_faults(name, kind)
+    wrong += _combination_faults(found, has_topic=has_topic)
     if wrong:
         raise SchemaError(f"these rows cannot be written to rocketpoll: {'; '.join(wrong)}")
     if has_topic:
@@ -130,15 +130,15 @@ def body_positions(schema: StructType, body: BodyOptions) -> tuple[int, ...]:
     if body.column or not body.has_fields:
         name = (body.column or BODY).lower()
         return tuple(at for at, each in enumerate(names) if each == name)
-    own = {name.lower() for name in (*SINK_COLUMNS, *PASSED_OVER)}
+    own = {name.lower() for name in (*SINK_COLUMNS, *IGNORED_COLUMNS)}
     return tuple(at for at, each in enumerate(names) if each not in own)
 
 
-def _wrong_bodies(schema: StructType, body: BodyOptions, of_body: Sequence[int]) -> list[str]:
+def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) -> list[str]:
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # for those only who need it
 
-    from rmq_spark.spark.schemas.avro_schema import name_faults  # noqa: PLC0415  # brings pyspark
-    from rmq_spark.spark.schemas.schema_text import unwritable  # noqa: PLC0415  # the same
+    from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # brings pyspark
+    from rmq_spark.spark.schemas.schema_text import writable_schema_faults  # noqa: PLC0415  # the same
 
     fields = [schema.fields[at] for at in of_body]
     if not fields or (body.column and len(fields) > 1):
@@ -154,9 +154,9 @@ def _wrong_bodies(schema: StructType, body: BodyOptions, of_body: Sequence[int])
     kind = fields[0].dataType if body.column else StructType(fields)
     if not isinstance(kind, StructType):
         return [f"column {body.column} is {kind.simpleString()}, not a struct: use struct(...)"]
-    wrong = unwritable(kind)
+    wrong = writable_schema_faults(kind)
     if body.format is BodyFormat.AVRO:
-        wrong += name_faults(kind)
+        wrong += avro_name_faults(kind)
     if any(field.name.lower() == BODY for field in schema.fields) and body.column != BODY:
         wrong.append(
             f"column body is there, and bodyFormat={body.format.value} makes bodies of "
@@ -165,7 +165,7 @@ def _wrong_bodies(schema: StructType, body: BodyOptions, of_body: Sequence[int])
     return wrong
 
 
-def _wrong_type(name: str, kind: str) -> list[str]:
+def _type_faults(name: str, kind: str) -> list[str]:
     if kind in SINK_COLUMNS[name]:
         return []
     needed = " or ".join(SINK_COLUMNS[name])
@@ -174,7 +174,7 @@ def _wrong_type(name: str, kind: str) -> list[str]:
     return [f"column {name} is {kind}, not {needed}: cast it"]
 
 
-def _wrong_together(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list[str]:
+def _combination_faults(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list[str]:
     wrong = []
     if BODY not in found:
         wrong.append("there is no column body (string or binary), which is what is sent")
@@ -189,8 +189,8 @@ def _wrong_together(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list
     return wrong
 
 
-def _unknown(name: str) -> str:
-    meant = nearest(name, SINK_COLUMNS)
+def _unknown_column(name: str) -> str:
+    meant = nearest_name(name, SINK_COLUMNS)
     if meant is not None:
         return f"there is no column {name} (is it {meant}?): rename it, or {_ADVICE.format(name)}"
     if name.lower() in ("value", "key"):

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options.values import duration, json_object, plausible_ms, time_in_ms
-from rmq_spark.wire.names import in_namespace
+from rmq_spark.spark.options.values import duration, json_object, check_epoch_ms, time_in_ms
+from rmq_spark.wire.names import wrap_namespace
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -38,48 +38,48 @@ _HINT: Final = "earliest, latest, group, a time, -10m, -100 messages, or JSON of
 
 
 @dataclass(frozen=True, slots=True)
-class AtOffset:
+class OffsetPosition:
     """A position given as the next offset to read, or EARLIEST or LATEST."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime:
+class TimePosition:
     """The position of the first message stored at or after a time, in ms."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class BackInTime:
+class RelativeTimePosition:
     """A position given as milliseconds before now."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class BackByCount:
+class CountPosition:
     """A position given as a number of messages before the end of a queue."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
-class AtGroup:
-    """The position that a consumer group has committed, or ``otherwise``: EARLIEST or LATEST."""
+class GroupPosition:
+    """The position that a consumer group has committed, or ``fallback``: EARLIEST or LATEST."""
 
-    otherwise: int
+    fallback: int
 
 
-Position = AtOffset | AtTime | BackInTime | BackByCount | AtGroup
+Position = OffsetPosition | TimePosition | RelativeTimePosition | CountPosition | GroupPosition
 
 _WORDS: Final[Mapping[str, Position]] = {
-    "earliest": AtOffset(EARLIEST),
-    "latest": AtOffset(LATEST),
-    "group": AtGroup(EARLIEST),
-    "group:earliest": AtGroup(EARLIEST),
-    "group:latest": AtGroup(LATEST),
+    "earliest": OffsetPosition(EARLIEST),
+    "latest": OffsetPosition(LATEST),
+    "group": GroupPosition(EARLIEST),
+    "group:earliest": GroupPosition(EARLIEST),
+    "group:latest": GroupPosition(LATEST),
 }
 
 
@@ -88,31 +88,31 @@ class Positions:
     """One position for all queues, or a tree: topic to broker (which may be left out) to queue."""
 
     option: str
-    everywhere: Position | None = None
+    common: Position | None = None
     tree: Mapping[str, Any] | None = None
 
-    def of(self, topic: str, broker_name: str, queue_id: int) -> Position | None:
+    def position_of(self, topic: str, broker_name: str, queue_id: int) -> Position | None:
         """Return the position of a queue, or None if the option has none for it."""
-        if self.everywhere is not None:
-            return self.everywhere
-        found = _below(self.tree, topic)
-        if isinstance(found, Mapping) and not _has_no_brokers(found):
-            found = _below(found, broker_name)
+        if self.common is not None:
+            return self.common
+        found = _child(self.tree, topic)
+        if isinstance(found, Mapping) and not _is_queue_level(found):
+            found = _child(found, broker_name)
         if isinstance(found, Mapping):
-            found = _below(found, str(queue_id))
+            found = _child(found, str(queue_id))
         return None if isinstance(found, Mapping) else found
 
-    def names_brokers(self, topic: str) -> bool:
+    def has_broker_level(self, topic: str) -> bool:
         """Return whether the positions of a topic, if any, distinguish between brokers."""
-        below = _below(self.tree, topic)
-        return not (isinstance(below, Mapping) and _has_no_brokers(below) and set(below) - {ANY})
+        below = _child(self.tree, topic)
+        return not (isinstance(below, Mapping) and _is_queue_level(below) and set(below) - {ANY})
 
-    def within(self, namespace: str | None) -> Positions:
+    def with_namespace(self, namespace: str | None) -> Positions:
         """Return the positions with topics by their whole names, given names within a namespace."""
         if self.tree is None or namespace is None:
             return self
         tree = {
-            each if each == ANY else in_namespace(namespace, each): at
+            each if each == ANY else wrap_namespace(namespace, each): at
             for each, at in self.tree.items()
         }
         return Positions(self.option, tree=tree)
@@ -122,33 +122,33 @@ class Positions:
         """The topics that have positions of their own."""
         return frozenset(self.tree or ()) - {ANY}
 
-    def queues_named(self, topic: str) -> list[tuple[str, str]]:
+    def named_queues(self, topic: str) -> list[tuple[str, str]]:
         """Return the brokers and queues named for a topic; ``*`` stands for those not named."""
         below = (self.tree or {}).get(topic)
         if not isinstance(below, Mapping):
             return []
-        brokers = {ANY: below} if _has_no_brokers(below) else below
+        brokers = {ANY: below} if _is_queue_level(below) else below
         return [
             (broker, number)
             for broker, queues in brokers.items()
             for number in (queues if isinstance(queues, Mapping) else (ANY,))
         ]
 
-    def brokers_named(self, topic: str) -> frozenset[str]:
+    def named_brokers(self, topic: str) -> frozenset[str]:
         """Return the brokers named for a topic, or for all that are not named (``*``)."""
-        below = _below(self.tree, topic)
-        if not isinstance(below, Mapping) or _has_no_brokers(below):
+        below = _child(self.tree, topic)
+        if not isinstance(below, Mapping) or _is_queue_level(below):
             return frozenset()
         return frozenset(below) - {ANY}
 
-    def all_of(self, topic: str) -> list[Position]:
+    def positions_of_topic(self, topic: str) -> list[Position]:
         """Return the positions of a topic's queues, whichever queues it will have."""
-        return [each for each in _leaves(_below(self.tree, topic)) if each is not None]
+        return [each for each in _leaves(_child(self.tree, topic)) if each is not None]
 
     @property
     def uses_group(self) -> bool:
         """True if any position is a consumer group's offset."""
-        return any(isinstance(each, AtGroup) for each in _leaves(self.everywhere or self.tree))
+        return any(isinstance(each, GroupPosition) for each in _leaves(self.common or self.tree))
 
 
 def parse_positions(option: str, text: str) -> Positions:
@@ -158,13 +158,13 @@ def parse_positions(option: str, text: str) -> Positions:
         found = json_object(option, stripped)
         if _is_version(found.get("v")) and isinstance(found.get("offsets"), dict):
             found = found["offsets"]  # a checkpoint's; else topics may well have these names
-        return Positions(option, tree=_tree(option, found, (), _offset_or_word))
-    return Positions(option, everywhere=parse_position(option, stripped))
+        return Positions(option, tree=_parse_tree(option, found, (), _parse_offset))
+    return Positions(option, common=parse_position(option, stripped))
 
 
 def parse_times(option: str, text: str) -> Positions:
     """Parse an option such as ``startingOffsetsByTimestamp``: a JSON object of ms or ISO times."""
-    return Positions(option, tree=_tree(option, json_object(option, text), (), _time))
+    return Positions(option, tree=_parse_tree(option, json_object(option, text), (), _parse_time))
 
 
 def parse_position(option: str, text: str) -> Position:
@@ -180,19 +180,19 @@ def parse_position(option: str, text: str) -> Position:
         )
     count = _COUNT.fullmatch(word)
     if count is not None:
-        return BackByCount(int(count[1]))
+        return CountPosition(int(count[1]))
     if word.startswith("-"):
         ms = duration(word[1:])
         if ms is not None:
-            return BackInTime(ms)
+            return RelativeTimePosition(ms)
     at = time_in_ms(text)
     if at is not None:
-        return AtTime(at)
+        return TimePosition(at)
     hint = ". An offset is a number without quotes in JSON" if word.isdecimal() else ""
     raise OptionError(option, f"needed {_HINT}, found {text!r}{hint}")
 
 
-def _tree(
+def _parse_tree(
     option: str,
     found: Mapping[str, Any],
     path: tuple[str, ...],
@@ -209,7 +209,7 @@ def _tree(
     for name, below in found.items():
         here = (*path, name)
         if isinstance(below, dict):
-            tree[name] = _tree(option, below, here, leaf)
+            tree[name] = _parse_tree(option, below, here, leaf)
             continue
         if path and name != ANY and not (name.isascii() and name.isdigit()):
             raise OptionError(option, f"{place}: needed the number of a queue, found {name!r}")
@@ -217,21 +217,21 @@ def _tree(
     return tree
 
 
-def _offset_or_word(option: str, path: str, value: object) -> Position:
+def _parse_offset(option: str, path: str, value: object) -> Position:
     if isinstance(value, str):
         return parse_position(f"{option}, at {path}", value)
     if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
         raise OptionError(option, f"{path}: needed an offset from {EARLIEST} on, found {value!r}")
-    return AtOffset(value)
+    return OffsetPosition(value)
 
 
-def _time(option: str, path: str, value: object) -> Position:
+def _parse_time(option: str, path: str, value: object) -> Position:
     if isinstance(value, str):
         ms = time_in_ms(value)
         if ms is not None:
-            return AtTime(ms)
+            return TimePosition(ms)
     elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return AtTime(plausible_ms(f"{option}, at {path}", value))
+        return TimePosition(check_epoch_ms(f"{option}, at {path}", value))
     raise OptionError(
         option,
         f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found "
@@ -243,14 +243,14 @@ def _is_version(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _below(tree: Mapping[str, Any] | None, name: str) -> Any:
+def _child(tree: Mapping[str, Any] | None, name: str) -> Any:
     tree = tree or {}
     return tree[name] if name in tree else tree.get(ANY)
 
 
-def _has_no_brokers(below: Mapping[str, Any]) -> bool:
+def _is_queue_level(node: Mapping[str, Any]) -> bool:
     """Return whether the object of a topic holds queues directly, without a level for brokers."""
-    return not any(isinstance(each, Mapping) for each in below.values())
+    return not any(isinstance(each, Mapping) for each in node.values())
 
 
 def _leaves(found: Any) -> list[Any]:

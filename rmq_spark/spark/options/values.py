@@ -63,7 +63,7 @@ _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
 def whole_number(option: str, text: str, least: int = 0, most: int | None = None) -> int:
-    """Parse a whole number that is not below ``least``, nor above ``most``."""
+    """Parse a whole number that is not below ``least``, nor above ``used_max``."""
     digits = text.strip()
     is_number = _NUMBER.fullmatch(digits) is not None
     if not is_number or int(digits) < least or (most is not None and int(digits) > most):
@@ -79,7 +79,7 @@ def timeout_ms(option: str, text: str) -> int:
     return whole_number(option, text, 1, MILLISECONDS_MAX)
 
 
-def truth(option: str, text: str) -> bool:
+def boolean(option: str, text: str) -> bool:
     """Return the boolean that ``true`` or ``false`` stands for; other texts are refused."""
     word = text.strip().lower()
     if word not in ("true", "false"):
@@ -87,7 +87,7 @@ def truth(option: str, text: str) -> bool:
     return word == "true"
 
 
-def one_of(option: str, text: str, *words: str) -> str:
+def choice(option: str, text: str, *words: str) -> str:
     """Return the one of these words that is given, in upper or lower case."""
     word = text.strip().lower()
     if word not in words:
@@ -114,7 +114,7 @@ def duration(text: str) -> int | None:
 
 
 def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
-    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``, up to ``most`` bytes."""
+    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``, up to ``used_max`` bytes."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     unit = (
         (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
@@ -142,13 +142,13 @@ def time_in_ms(text: str) -> int | None:
     if "." in clock:
         clock = clock[:_MICROS_CHARS].ljust(_MICROS_CHARS, "0")
     try:
-        found = datetime.fromisoformat(f"{day}T{clock}{_offset_of(zone)}")
+        found = datetime.fromisoformat(f"{day}T{clock}{_zone_offset(zone)}")
         return round(found.timestamp() * 1000)
     except (ValueError, OverflowError):  # there is no such day, hour or zone
         return None
 
 
-def _offset_of(zone: str | None) -> str:
+def _zone_offset(zone: str | None) -> str:
     """Return a zone as Python 3.10 reads it."""
     if zone is None or zone in "Zz":
         return "+00:00"
@@ -159,7 +159,7 @@ def _offset_of(zone: str | None) -> str:
 def timestamp(option: str, text: str) -> int:
     """Parse milliseconds since 1970, or an ISO time."""
     if _NUMBER.fullmatch(text.strip()):
-        return plausible_ms(option, int(text))
+        return check_epoch_ms(option, int(text))
     found = time_in_ms(text)
     if found is None:
         raise OptionError(
@@ -169,7 +169,7 @@ def timestamp(option: str, text: str) -> int:
     return found
 
 
-def plausible_ms(option: str, ms: int) -> int:
+def check_epoch_ms(option: str, ms: int) -> int:
     """Refuse numbers that must be seconds or dates: as ms they would be soon after 1970."""
     if ms in LIKELY_SECONDS:
         raise OptionError(

@@ -16,30 +16,30 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from rmq_spark.spark.brokers.queue_client import Queues
-from rmq_spark.spark.errors import BrokersGone, named, report_losses
+from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.errors import BrokersGone, describe_queue, report_losses
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.queue_identity import StoreTimes
-from rmq_spark.spark.plan.resolve_positions import Span
+from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
+from rmq_spark.spark.plan.resolve_positions import PositionResolver
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-_LOOKS_AT_A_LOSS: Final = 3
+_LOSS_CHECKS: Final = 3
 _SHOWN_MAX: Final = 5
 
 
-class Horizon:
+class LatestOffsets:
     """The ends of the queues of one query, and their losses; for use by one thread."""
 
-    def __init__(self, options: ReadOptions, queues: Queues, times: StoreTimes) -> None:
+    def __init__(self, options: ReadOptions, queues: QueueClient, store_times: StoreTimeLookup) -> None:
         self._options = options
         self._queues = queues
-        self._times = times
+        self._store_times = store_times
         self._newest: SourceOffset | None = None
         self._target: Mapping[MessageQueue, int] | None = None
-        self._unread: dict[
+        self._reported_ends: dict[
             MessageQueue, int
         ] = {}  # ends of queues that were withdrawn, as they were told
 
@@ -55,39 +55,39 @@ class Horizon:
 
     def close(self) -> None:
         """Let nothing count from now on that arrives later, or that is behind the given end."""
-        found = sorted(self._queues.discover_those_named(self._options.ending))
+        found = sorted(self._queues.wait_for_named_brokers(self._options.ending))
         if self._options.ending is None:
             # Those of which only the user tells count when their broker answers, as all that no
             # name server knows now.
-            by_name = self._queues.known_by_name()
+            by_name = self._queues.unrouted_queues()
             found = [queue for queue in found if queue not in by_name]
-            self._target = self._queues.ends(found, needed=() if self._options.skips_away else None)
+            self._target = self._queues.ends(found, required=() if self._options.skips_unavailable else None)
         else:
-            self._target = self._given_ends(found)
+            self._target = self._ending_offsets(found)
 
-    def look_anew(self, queues: Collection[MessageQueue]) -> None:
+    def refresh_store_times(self, queues: Collection[MessageQueue]) -> None:
         """Ask again when the messages at the ends of these queues were stored: they are others."""
         if self._newest is not None and queues:
             ends = {queue: at.next_offset for queue, at in self._newest.positions.items()}
-            self._newest = self._times.of(ends, self._newest, but=queues)
+            self._newest = self._store_times.positions_at(ends, self._newest, excluding=queues)
 
-    def look_from(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
+    def fetch(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
         """Return the start without queues that are gone for good, and the ends of the others.
 
         Raises:
             DataLoss: Messages behind the start are gone.
             BrokersAway: Queues of the start have not answered for too long.
         """
-        base, ends = self._answered(start)
-        for _ in range(_LOOKS_AT_A_LOSS):
+        base, ends = self._query_ends(start)
+        for _ in range(_LOSS_CHECKS):
             if all(
                 ends.get(queue, at.next_offset) >= at.next_offset
                 for queue, at in base.positions.items()
             ):
                 break
             self._queues.pause()  # a broker that has just started may not have counted all yet
-            base, ends = self._answered(base)
-        base = self._without_deleted(base, ends)
+            base, ends = self._query_ends(base)
+        base = self._drop_deleted(base, ends)
         before = self._newest.positions if self._newest is not None else {}
         of_those_away = {
             queue: before[queue].next_offset for queue in base.positions if queue in before
@@ -98,8 +98,8 @@ class Horizon:
             for queue in ends
             if queue not in base.positions or base.positions[queue].stored_ms is None
         }
-        self._newest = self._times.of({**of_those_away, **ends}, self._newest, base, but=unproved)
-        self._stop_at_withdrawn(base, ends)
+        self._newest = self._store_times.positions_at({**of_those_away, **ends}, self._newest, base, excluding=unproved)
+        self._clamp_withdrawn(base, ends)
         if self._target is not None:
             # Spark asks for the target before it asks where to begin: that may already lie behind
             # it, or have queues of a broker that no name server knew at the time.
@@ -110,56 +110,56 @@ class Horizon:
                 if queue in base.positions and queue.broker_name not in brokers
             ]
             if late:
-                self._target = {**self._target, **self._late_targets(late, ends)}
+                self._target = {**self._target, **self._targets_of(late, ends)}
             at = {queue: position.next_offset for queue, position in base.positions.items()}
             ends = {
-                queue: self.within_target(queue, at.get(queue, 0), end)
+                queue: self.clamp_to_target(queue, at.get(queue, 0), end)
                 for queue, end in ends.items()
             }
         return base, ends
 
-    def within_target(self, queue: MessageQueue, start: int, end: int) -> int:
+    def clamp_to_target(self, queue: MessageQueue, start: int, end: int) -> int:
         """Return how far a queue counts that goes on at an offset and ends at another."""
         return end if self._target is None else min(end, max(self._target.get(queue, 0), start))
 
-    def _late_targets(
-        self, late: Sequence[MessageQueue], ends: Mapping[MessageQueue, int]
+    def _targets_of(
+        self, queues: Sequence[MessageQueue], ends: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, int]:
         """Return how far queues count whose brokers answer for the first time, given their ends."""
         if self._options.ending is None or self._target is None:
-            return {queue: ends[queue] for queue in late}
-        given = self._given_ends([*self._target, *late])  # all, as it may name any of them
-        return {queue: given[queue] for queue in late}
+            return {queue: ends[queue] for queue in queues}
+        given = self._ending_offsets([*self._target, *queues])  # all, as it may name any of them
+        return {queue: given[queue] for queue in queues}
 
-    def _given_ends(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
-        return Span(self._options, self._queues, queues).ending(is_bound=True)
+    def _ending_offsets(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        return PositionResolver(self._options, self._queues, queues).ending_offsets(is_bound=True)
 
-    def _answered(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
+    def _query_ends(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
         """Ask all brokers for the ends of queues; those that are gone are noted in the start."""
         readable = self._queues.discover()
-        known = [queue for queue in start.positions if queue.broker_name not in start.gone]
+        known = [queue for queue in start.positions if queue.broker_name not in start.missing_brokers]
         new = {
             queue
-            for queue in self._queues.known_by_name()
-            if queue not in start.positions and queue.broker_name not in start.gone
+            for queue in self._queues.unrouted_queues()
+            if queue not in start.positions and queue.broker_name not in start.missing_brokers
         }
         ahead = readable if self._target is None else self._target
         asked = dict.fromkeys([*known, *sorted(new.union(ahead))])
         try:
             ends = self._queues.ends(
-                asked, needed=() if self._options.skips_away else new.union(known)
+                asked, required=() if self._options.skips_unavailable else new.union(known)
             )
         except BrokersGone as error:
             names = {queue.broker_name for queue in new}
-            wrong = self._queues.wrongly_assigned(names.intersection(error.unknown))
+            wrong = self._queues.assignment_error(names.intersection(error.unknown_brokers))
             if wrong is not None:
                 raise wrong from None
             unread = [queue for queue in known if queue.broker_name in error.broker_names]
-            self._report([f"{error}. It was read: {_reached(start, unread)}"])
-            return self._answered(start.without_brokers(error.broker_names))
+            self._report([f"{error}. It was read: {_describe_progress(start, unread)}"])
+            return self._query_ends(start.without_brokers(error.broker_names))
         return start.with_brokers({queue.broker_name for queue in ends}), ends
 
-    def _without_deleted(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> SourceOffset:
+    def _drop_deleted(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> SourceOffset:
         """Take topics out of an offset that are gone and that were found by a pattern."""
         if self._options.selection.pattern is None:
             return start
@@ -180,33 +180,33 @@ class Horizon:
                 unread = (
                     "what came after that is not known" if last is None else f"and ended at {last}"
                 )
-                losses.append(f"{named(queue)} is gone: it was read to offset {reached}, {unread}")
+                losses.append(f"{describe_queue(queue)} is gone: it was read to offset {reached}, {unread}")
         self._report(losses)
         self._queues.forget(deleted)
         known = start.positions.keys() & frozenset(deleted)
         return start.without_queues(known) if known else start  # another offset is another batch
 
-    def _stop_at_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
+    def _clamp_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
         """Have queues end where they are that may not be read any more; each loss is told once."""
         losses, unread = [], {}
         for queue, position in start.positions.items():
             end = ends.get(queue, 0)
             if end > position.next_offset and self._queues.is_withdrawn(queue):
-                if self._unread.get(queue) != end:
+                if self._reported_ends.get(queue) != end:
                     losses.append(
-                        f"{named(queue)} may not be read any more: its offsets from "
+                        f"{describe_queue(queue)} may not be read any more: its offsets from "
                         f"{position.next_offset} to {end - 1} were not read"
                     )
                     unread[queue] = end
                 ends[queue] = position.next_offset
         self._report(losses)
-        self._unread.update(unread)
+        self._reported_ends.update(unread)
 
     def _report(self, losses: Sequence[str]) -> None:
         report_losses(losses, is_failure=self._options.fail_on_data_loss)
 
 
-def _reached(offset: SourceOffset, queues: Sequence[MessageQueue]) -> str:
-    shown = [f"{named(queue)} to offset {offset.positions[queue].next_offset}" for queue in queues]
+def _describe_progress(offset: SourceOffset, queues: Sequence[MessageQueue]) -> str:
+    shown = [f"{describe_queue(queue)} to offset {offset.positions[queue].next_offset}" for queue in queues]
     more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
     return ", ".join(shown[:_SHOWN_MAX]) + more

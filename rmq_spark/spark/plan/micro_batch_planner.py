@@ -22,159 +22,159 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rmq_spark.spark.brokers.queue_client import Queues
-from rmq_spark.spark.errors import CheckpointError, OptionError, other_isolation, report_losses
-from rmq_spark.spark.options.options import Limits, ReadOptions, selects
+from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.errors import CheckpointError, OptionError, isolation_mismatch, report_losses
+from rmq_spark.spark.options.options import BatchLimits, ReadOptions, selects
 from rmq_spark.spark.options.start_positions import LATEST
-from rmq_spark.spark.plan.latest_offsets import Horizon
+from rmq_spark.spark.plan.latest_offsets import LatestOffsets
 from rmq_spark.spark.plan.next_batch import NextBatch
-from rmq_spark.spark.plan.partitions import TaskPieces
-from rmq_spark.spark.plan.queue_identity import StoreTimes
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.plan.resolve_positions import Span
+from rmq_spark.spark.plan.partitions import PartitionPlanner
+from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.resolve_positions import PositionResolver
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- GroupProgress: how far brokers believe that a query's consumer group has come.
 
-_AGAIN_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 """Seconds until a broker that could not be told of an offset is told of it again."""
 
 
 class GroupProgress:
     """The progress of one query's group, as far as brokers were told; for use by one thread."""
 
-    def __init__(self, group: str | None, queues: Queues, clock: Callable[[], float]) -> None:
+    def __init__(self, group: str | None, queues: QueueClient, clock: Callable[[], float]) -> None:
         """Take the name of the group, None if there is none, and a clock that gives seconds."""
         self._group = group
         self._queues = queues
         self._clock = clock
-        self._told: Mapping[MessageQueue, int] = {}
-        self._untold: Mapping[MessageQueue, int] = {}
-        self._again_at = clock()
+        self._committed: Mapping[MessageQueue, int] = {}
+        self._pending: Mapping[MessageQueue, int] = {}
+        self._retry_at = clock()
 
-    def tell(self, reached: SourceOffset) -> None:
+    def commit(self, offset: SourceOffset) -> None:
         """Tell brokers that everything before an offset has been written."""
         if self._group is None:
             return
-        offsets = {queue: position.next_offset for queue, position in reached.positions.items()}
-        news = {queue: each for queue, each in offsets.items() if self._told.get(queue) != each}
-        if not news or (news == self._untold and self._clock() < self._again_at):
+        offsets = {queue: position.next_offset for queue, position in offset.positions.items()}
+        news = {queue: each for queue, each in offsets.items() if self._committed.get(queue) != each}
+        if not news or (news == self._pending and self._clock() < self._retry_at):
             return
         told = self._queues.commit(self._group, news)
-        self._told = {**self._told, **told}
-        self._untold = {queue: each for queue, each in news.items() if queue not in told}
-        self._again_at = self._clock() + _AGAIN_SECONDS
+        self._committed = {**self._committed, **told}
+        self._pending = {queue: each for queue, each in news.items() if queue not in told}
+        self._retry_at = self._clock() + _RETRY_SECONDS
 
 
 # ---- Idling: how long a source that has nothing new waits before it says so.
 
-BESIDE_OTHERS_MS: Final = 50
-BEHIND_A_BATCH_MS: Final = 1
-_BATCHES_OF_OTHERS: Final = 2
+SHARED_WAIT_MS: Final = 50
+AFTER_BATCH_WAIT_MS: Final = 1
+_OTHER_BATCHES_MAX: Final = 2
 
 
-class Idling:
+class IdleWaitPolicy:
     """The knowledge whether a source is alone in its query; for use by one thread."""
 
     def __init__(self, suspend_ms: int, clock: Callable[[], float]) -> None:
         """Take how long brokers hold pulls, and a clock that gives seconds."""
         self._suspend_ms = suspend_ms
         self._clock = clock
-        self._batches_of_others = 0
+        self._other_batches = 0
         self._is_alone = True
-        self._is_behind_a_batch = False
-        self._looked_at = clock()
+        self._is_after_batch = False
+        self._queried_at = clock()
 
     @property
     def hold_ms(self) -> int:
         """The milliseconds to wait for new messages."""
         if self._is_alone:
             return self._suspend_ms
-        moment = BEHIND_A_BATCH_MS if self._is_behind_a_batch else BESIDE_OTHERS_MS
+        moment = AFTER_BATCH_WAIT_MS if self._is_after_batch else SHARED_WAIT_MS
         return min(self._suspend_ms, moment)
 
     @property
-    def is_time_to_look(self) -> bool:
+    def is_query_due(self) -> bool:
         """True if the ends of queues should be asked for although no held pull has brought news."""
-        return self._is_alone or self._clock() - self._looked_at >= self._suspend_ms / 1000
+        return self._is_alone or self._clock() - self._queried_at >= self._suspend_ms / 1000
 
-    def waited(self) -> None:
+    def record_wait(self) -> None:
         """Note that new messages have been waited for, since the last batch that ended."""
-        self._is_behind_a_batch = False
+        self._is_after_batch = False
 
-    def looked(self) -> None:
+    def record_query(self) -> None:
         """Note that brokers have been asked where queues end."""
-        self._looked_at = self._clock()
+        self._queried_at = self._clock()
 
-    def batch_ended(self, *, is_ours: bool) -> None:
+    def record_batch(self, *, is_ours: bool) -> None:
         """Note a batch of the query, and whether this source had a part in it."""
-        self._is_behind_a_batch = True
-        self._batches_of_others = 0 if is_ours else self._batches_of_others + 1
-        if self._batches_of_others >= _BATCHES_OF_OTHERS:
+        self._is_after_batch = True
+        self._other_batches = 0 if is_ours else self._other_batches + 1
+        if self._other_batches >= _OTHER_BATCHES_MAX:
             self._is_alone = False
 
 
-NO_LIMITS: Final = Limits()
+NO_LIMITS: Final = BatchLimits()
 
 
-class MicroBatches:
+class MicroBatchPlanner:
     """The planner of the batches of one query; for use by one thread."""
 
-    def __init__(self, options: ReadOptions, queues: Queues, clock: Callable[[], float]) -> None:
+    def __init__(self, options: ReadOptions, queues: QueueClient, clock: Callable[[], float]) -> None:
         """Take a clock that gives seconds."""
         self._options = options
         self._queues = queues
-        self._times = StoreTimes(queues)
-        self._horizon = Horizon(options, queues, self._times)
-        self._idling = Idling(options.suspend_ms, clock)
-        self._next = NextBatch(options, queues, self._times, self._horizon, clock)
-        self._tasks = TaskPieces(options, queues)
+        self._store_times = StoreTimeLookup(queues)
+        self._latest_offsets = LatestOffsets(options, queues, self._store_times)
+        self._idle_wait = IdleWaitPolicy(options.suspend_ms, clock)
+        self._next_batch = NextBatch(options, queues, self._store_times, self._latest_offsets, clock)
+        self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
         self._last_planned: SourceOffset | None = None  # or checked here
-        self._was_empty_at: SourceOffset | None = None
+        self._empty_at: SourceOffset | None = None
         self._ends: Mapping[MessageQueue, int] = {}
 
-    def initial(self) -> SourceOffset:
+    def initial_offset(self) -> SourceOffset:
         """Return the start of a query that has no checkpoint yet.
 
         Spark asks again and again until there is a first batch. The end of the queues must not move
         on meanwhile, or messages that arrive between two questions would never be read.
         """
         if self._initial is None:
-            begin = self._begin()
-            if begin.is_partly_unknown:  # a topic may have been made again between two questions
-                begin = self._begin()
+            begin = self._resolve_start()
+            if begin.is_unverifiable:  # a topic may have been made again between two questions
+                begin = self._resolve_start()
             self._initial = self._last_planned = begin
         return self._initial
 
-    def begin_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
+    def start_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
         """Return the start of a new query that begins at this offset of a queue."""
-        offsets = {each: at.next_offset for each, at in self.initial().positions.items()}
-        self._initial = self._last_planned = self._times.of({**offsets, queue: queue_offset})
+        offsets = {each: at.next_offset for each, at in self.initial_offset().positions.items()}
+        self._initial = self._last_planned = self._store_times.positions_at({**offsets, queue: queue_offset})
         return self._initial
 
     def prepare_available_now(self) -> None:
         """Let nothing count from now on that arrives later."""
-        self._horizon.close()
+        self._latest_offsets.close()
 
     @property
     def newest(self) -> SourceOffset | None:
         """The ends of the queues as `latest` last saw them."""
-        return self._horizon.newest
+        return self._latest_offsets.newest
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
         """The mean size of a message in bytes, by queue, for queues with messages seen."""
-        return self._times.sizes
+        return self._store_times.sizes
 
-    def look(self, known: SourceOffset) -> SourceOffset:
+    def fetch_ends(self, offset: SourceOffset) -> SourceOffset:
         """Return where the queues end now that an offset knows."""
-        there = [queue for queue in known.positions if queue.broker_name not in known.gone]
-        return self._times.of(self._queues.ends(there), known)
+        there = [queue for queue in offset.positions if queue.broker_name not in offset.missing_brokers]
+        return self._store_times.positions_at(self._queues.ends(there), offset)
 
-    def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+    def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
         """Return the end of the next batch; ``start`` itself if there is none yet.
 
         The end of a batch without messages differs from its start if queues have gone for good.
@@ -185,65 +185,65 @@ class MicroBatches:
             BrokersAway: Queues of the start have not answered for too long.
             OptionError: An end is given for a query that does not end.
         """
-        self._check_ends()
-        if self._is_still_idle(start):
+        self._check_ending()
+        if self._wait_while_idle(start):
             return start
         is_first, is_known = start == self._initial, start == self._last_planned
         self._check_topics(start)
-        base, self._ends = self._horizon.look_from(start)
-        self._idling.looked()
-        end = self._next.end_from(base, self._ends, limits, is_first=is_first, is_known=is_known)
-        self._was_empty_at = base if end is None else None
+        base, self._ends = self._latest_offsets.fetch(start)
+        self._idle_wait.record_query()
+        end = self._next_batch.choose_end(base, self._ends, limits, is_first=is_first, is_known=is_known)
+        self._empty_at = base if end is None else None
         self._last_planned = base if end is None else end
         return self._last_planned
 
-    def pieces(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
+    def plan_ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Return the ranges between two offsets, cut for tasks; equal offsets give equal pieces."""
         if start == end:
             return []
         if end == self._last_planned:
-            return self._tasks.between(start, end)
+            return self._partitions.plan(start, end)
         self._check_topics(start)
         self._check_topics(end)
-        return self._tasks.left_of(start, end)
+        return self._partitions.plan_surviving(start, end)
 
-    def reached(self, start: SourceOffset) -> None:
+    def commit_progress(self, start: SourceOffset) -> None:
         """Note that everything before the start of the next batch has been written."""
-        self._progress.tell(start)
+        self._progress.commit(start)
 
-    def batch_ended(self, end: SourceOffset) -> None:
+    def end_batch(self, end: SourceOffset) -> None:
         """Note that a batch of the query has been written, be it of other sources."""
-        self._idling.batch_ended(is_ours=end != self._was_empty_at)
-        self._progress.tell(end)
+        self._idle_wait.record_batch(is_ours=end != self._empty_at)
+        self._progress.commit(end)
 
-    def _begin(self) -> SourceOffset:
-        found = self._queues.discover_those_named(self._options.starting)
-        begin = Span(self._options, self._queues, found).starting(default=LATEST)
-        return self._times.of(begin)
+    def _resolve_start(self) -> SourceOffset:
+        found = self._queues.wait_for_named_brokers(self._options.starting)
+        begin = PositionResolver(self._options, self._queues, found).starting_offsets(default=LATEST)
+        return self._store_times.positions_at(begin)
 
-    def _check_ends(self) -> None:
+    def _check_ending(self) -> None:
         """Refuse an end that is given for a query that does not end."""
-        if self._options.ending is not None and not self._horizon.is_closed:
+        if self._options.ending is not None and not self._latest_offsets.is_closed:
             raise OptionError(
                 self._options.ending.option,
                 "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
                 "option availableNow=true: add that, or leave this out",
             )
 
-    def _is_still_idle(self, start: SourceOffset) -> bool:
+    def _wait_while_idle(self, start: SourceOffset) -> bool:
         """Wait for news where there was none before; return True if there are none yet."""
-        if start != self._was_empty_at or self._horizon.is_closed:
+        if start != self._empty_at or self._latest_offsets.is_closed:
             return False
-        has_news = self._queues.wait(self._ends, self._idling.hold_ms)
-        self._idling.waited()
-        return not has_news and not self._idling.is_time_to_look
+        has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
+        self._idle_wait.record_wait()
+        return not has_news and not self._idle_wait.is_query_due
 
     def _check_topics(self, start: SourceOffset) -> None:
         """Refuse a checkpoint of other topics; report topics of it that are no longer read."""
         if start == self._last_planned:
             return
         if start.committed is not None:  # a pattern may match the commits topic as well
-            raise other_isolation(start.topics, "committed")
+            raise isolation_mismatch(start.topics, "committed")
         selection = self._options.selection
         option, named_by = selection.option, selection.pattern or ", ".join(selection.topics)
         others = sorted(topic for topic in start.topics if not selects(selection, topic))

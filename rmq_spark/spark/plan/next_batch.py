@@ -20,11 +20,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from rmq_spark.spark.brokers.queue_client import Place, Queues
+from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient
 from rmq_spark.spark.errors import report_losses
-from rmq_spark.spark.options.options import Limits, ReadOptions
-from rmq_spark.spark.plan.latest_offsets import Horizon
-from rmq_spark.spark.plan.queue_identity import Continuity, StoreTimes, joined_bounds
+from rmq_spark.spark.options.options import BatchLimits, ReadOptions
+from rmq_spark.spark.plan.latest_offsets import LatestOffsets
+from rmq_spark.spark.plan.queue_identity import QueueIdentity, StoreTimeLookup, bounds_of
 from rmq_spark.spark.plan.rate_limit import Backlog, rows_within_bytes, share_rows
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
@@ -44,7 +44,7 @@ class BatchPace:
         self._clock = clock
         self._last_batch_at: float | None = None
 
-    def is_enough(self, rows: int, limits: Limits, *, is_closed: bool) -> bool:
+    def is_enough(self, rows: int, limits: BatchLimits, *, is_closed: bool) -> bool:
         """Tell whether a batch of so many rows is worth planning, or was waited for long enough.
 
         A first batch, and those of a query that ends with what there was (``is_closed``), wait for
@@ -55,7 +55,7 @@ class BatchPace:
         waited_seconds = self._clock() - self._last_batch_at
         return rows >= limits.rows_min or waited_seconds >= limits.delay_ms / 1000
 
-    def planned(self) -> None:
+    def record_batch(self) -> None:
         """Note that a batch was planned: the wait for the next one begins."""
         self._last_batch_at = self._clock()
 
@@ -66,28 +66,28 @@ class NextBatch:
     def __init__(
         self,
         options: ReadOptions,
-        queues: Queues,
-        times: StoreTimes,
-        horizon: Horizon,
+        queues: QueueClient,
+        store_times: StoreTimeLookup,
+        latest_offsets: LatestOffsets,
         clock: Callable[[], float],
     ) -> None:
         """Take a clock that gives seconds."""
         self._options = options
         self._queues = queues
-        self._times = times
-        self._horizon = horizon
-        self._continuity = Continuity(queues)
+        self._store_times = store_times
+        self._latest_offsets = latest_offsets
+        self._queue_identity = QueueIdentity(queues)
         self._clock = clock
         self._pace = BatchPace(clock)
         self._compared_at = clock()
-        self._settled: dict[MessageQueue, int] = {}
+        self._known_ends: dict[MessageQueue, int] = {}
         """Ends of queues that lie before what was read of them, with nothing new up to there."""
 
-    def end_from(
+    def choose_end(
         self,
         start: SourceOffset,
         ends: Mapping[MessageQueue, int],
-        limits: Limits,
+        limits: BatchLimits,
         *,
         is_first: bool,
         is_known: bool,
@@ -110,16 +110,16 @@ class NextBatch:
         changed = [
             queue
             for queue, end in ends.items()
-            if end != self._settled.get(queue, at.get(queue, 0))
+            if end != self._known_ends.get(queue, at.get(queue, 0))
         ]
         if is_known and self._clock() - self._compared_at >= _COMPARED_SECONDS:
-            changed = [queue for queue in ends if queue in changed or queue not in self._settled]
+            changed = [queue for queue in ends if queue in changed or queue not in self._known_ends]
             self._compared_at = self._clock()
         if not changed and is_known:
             return None
-        began = self._begun(start, ends, changed if is_known else list(ends))
+        began = self._initial_offsets(start, ends, changed if is_known else list(ends))
         ends = {  # what broke off goes on before the place up to which it counted
-            queue: self._horizon.within_target(queue, began[queue], end) if queue in began else end
+            queue: self._latest_offsets.clamp_to_target(queue, began[queue], end) if queue in began else end
             for queue, end in ends.items()
         }
         first = {
@@ -132,28 +132,28 @@ class NextBatch:
         }
         if not self._is_enough(backlogs, began, limits):
             return None
-        rows = self._rows(backlogs, first, limits)
+        rows = self._batch_rows_max(backlogs, first, limits)
         taken = share_rows(
             backlogs, sum(each.messages for each in backlogs.values()) if rows is None else rows
         )
         end = {queue: offset + taken.get(queue, 0) for queue, offset in first.items()}
         if end == at and not began:
             return None
-        found = self._times.of(end, self._horizon.newest, start, but=began)
-        behind = self._behind_gaps(found, first, ends)
+        found = self._store_times.positions_at(end, self._latest_offsets.newest, start, excluding=began)
+        behind = self._ends_past_gaps(found, first, ends)
         if behind:
-            found = self._times.of({**end, **behind}, self._horizon.newest, start, but=began)
-        if self._are_others(found, start, began):
-            _, ends = self._horizon.look_from(start)
-            return self.end_from(start, ends, limits, is_first=is_first, is_known=is_known)
-        self._pace.planned()
+            found = self._store_times.positions_at({**end, **behind}, self._latest_offsets.newest, start, excluding=began)
+        if self._is_recreated(found, start, began):
+            _, ends = self._latest_offsets.fetch(start)
+            return self.choose_end(start, ends, limits, is_first=is_first, is_known=is_known)
+        self._pace.record_batch()
         if is_first:
             # Where the first batch begins is in no log of Spark's: after a crash it asks for it
             # once more.
             began = {**at, **began}
-        return replace(found, began=MappingProxyType(began), gone=start.gone)
+        return replace(found, began=MappingProxyType(began), gone=start.missing_brokers)
 
-    def _behind_gaps(
+    def _ends_past_gaps(
         self,
         end: SourceOffset,
         first: Mapping[MessageQueue, int],
@@ -165,33 +165,33 @@ class NextBatch:
         the next message: of no more rows than were to be read, as an offset among them has none.
         """
         within = [
-            Place(queue, position.next_offset - 1)
+            MessagePosition(queue, position.next_offset - 1)
             for queue, position in end.positions.items()
             if position.stored_ms is None
             and first[queue] < position.next_offset < ends.get(queue, 0)
         ]
-        found = self._queues.first_at_or_behind(within) if within else {}
+        found = self._queues.first_at_or_after(within) if within else {}
         return {queue: at + 1 for (queue, place), at in found.items() if place < at < ends[queue]}
 
-    def _are_others(
-        self, end: SourceOffset, start: SourceOffset, began: Mapping[MessageQueue, int]
+    def _is_recreated(
+        self, end: SourceOffset, start: SourceOffset, initial_offsets: Mapping[MessageQueue, int]
     ) -> bool:
         """Return whether queues were made again before their times at this end were asked for.
 
         Of those, a time would be that of the new queue beside an offset of the old one. Only queues
         that are the old ones behind that question have told of the old ones.
         """
-        known = (start, self._horizon.newest)  # the newest was known when the start was checked
+        known = (start, self._latest_offsets.newest)  # the newest was known when the start was checked
         asked = {
             queue: start.positions[queue]
             for queue, position in end.positions.items()
             if queue in start.positions
-            and queue not in began
+            and queue not in initial_offsets
             and all(each is None or each.positions.get(queue) != position for each in known)
         }
-        return bool(self._continuity.strangers(asked)) or self._has_lost_ends(end, start)
+        return bool(self._queue_identity.replaced_queues(asked)) or self._has_shrunk(end, start)
 
-    def _has_lost_ends(self, end: SourceOffset, start: SourceOffset) -> bool:
+    def _has_shrunk(self, end: SourceOffset, start: SourceOffset) -> bool:
         """Return whether queues have lost their ends since these were asked for.
 
         Their last messages have no time, then: the next batch would take that of another one.
@@ -206,54 +206,54 @@ class NextBatch:
         now = self._queues.ends(ends) if ends else {}
         return any(now[queue] < ends[queue] for queue in ends)
 
-    def _begun(
-        self, start: SourceOffset, ends: Mapping[MessageQueue, int], which: Sequence[MessageQueue]
+    def _initial_offsets(
+        self, start: SourceOffset, ends: Mapping[MessageQueue, int], changed: Sequence[MessageQueue]
     ) -> dict[MessageQueue, int]:
         """Return the first offsets of queues that are new to the query, or have broken off."""
-        bounds = joined_bounds(self._queues.starts(which), ends, sorted(which))
+        bounds = bounds_of(self._queues.starts(changed), ends, sorted(changed))
         began = {
-            queue: each.first
+            queue: each.first_offset
             for queue, each in bounds.items()
-            if queue not in start.positions and each.first < each.next
+            if queue not in start.positions and each.first_offset < each.next_offset
         }
         known = {queue: each for queue, each in bounds.items() if queue in start.positions}
         for queue in known:
-            self._settled.pop(queue, None)
-        breaks = self._continuity.breaks(start.positions, known)
+            self._known_ends.pop(queue, None)
+        breaks = self._queue_identity.discontinuities(start.positions, known)
         losses = [each.loss for each in breaks.values()]
         report_losses(losses, is_failure=self._options.fail_on_data_loss)
-        self._horizon.look_anew(breaks)
+        self._latest_offsets.refresh_store_times(breaks)
         for queue, each in breaks.items():
-            if each.go_on < known[queue].next or start.positions[queue].stored_ms is None:
-                began[queue] = each.go_on
+            if each.resume_offset < known[queue].next_offset or start.positions[queue].stored_ms is None:
+                began[queue] = each.resume_offset
             else:
-                self._settled[queue] = known[queue].next
+                self._known_ends[queue] = known[queue].next_offset
         return began
 
     def _is_enough(
         self,
         backlogs: Mapping[MessageQueue, Backlog],
-        began: Mapping[MessageQueue, int],
-        limits: Limits,
+        initial_offsets: Mapping[MessageQueue, int],
+        limits: BatchLimits,
     ) -> bool:
         """Tell whether a batch is worth its while, or has been waited for long enough."""
         if not backlogs:
-            return bool(began)
+            return bool(initial_offsets)
         rows = sum(backlog.messages for backlog in backlogs.values())
-        return self._pace.is_enough(rows, limits, is_closed=self._horizon.is_closed)
+        return self._pace.is_enough(rows, limits, is_closed=self._latest_offsets.is_closed)
 
-    def _rows(
+    def _batch_rows_max(
         self,
         backlogs: Mapping[MessageQueue, Backlog],
         first: Mapping[MessageQueue, int],
-        limits: Limits,
+        limits: BatchLimits,
     ) -> int | None:
         """Return how many messages a batch may have in all; None for any number."""
-        rows = limits.rows
-        if limits.bytes is not None and backlogs:
-            seen = self._times.sizes
-            self._times.measure({queue: first[queue] for queue in backlogs if queue not in seen})
+        rows = limits.rows_max
+        if limits.bytes_max is not None and backlogs:
+            seen = self._store_times.sizes
+            self._store_times.measure({queue: first[queue] for queue in backlogs if queue not in seen})
             sizes = {queue: seen.get(queue, _RECORD_BYTES) for queue in backlogs}
-            within = rows_within_bytes(backlogs, sizes, limits.bytes)
+            within = rows_within_bytes(backlogs, sizes, limits.bytes_max)
             rows = within if rows is None else min(rows, within)
         return rows

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from rmq_spark.spark.brokers.queue_client import Place, Queues, Stored
+from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, MessageFingerprint
 from rmq_spark.spark.errors import report_losses
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.queue_identity import Continuity, Range, joined_bounds
-from rmq_spark.spark.plan.rate_limit import Piece, pieces
+from rmq_spark.spark.plan.queue_identity import QueueIdentity, BatchRange, bounds_of
+from rmq_spark.spark.plan.rate_limit import OffsetRange, divide_ranges
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- TaskBundles: pieces that one task reads, one after the other, where tasks are to be few.
 
 
-class Sized(Protocol):
+class CountedRange(Protocol):
     """A piece whose number of rows is known."""
 
     @property
@@ -30,70 +30,70 @@ class Sized(Protocol):
         """The number of its rows, at most."""
 
 
-P = TypeVar("P", bound=Sized)
+P = TypeVar("P", bound=CountedRange)
 
 
-def bundled(pieces: Sequence[P], bundles_max: int | None) -> list[tuple[P, ...]]:
+def group_ranges(ranges: Sequence[P], groups_max: int | None) -> list[tuple[P, ...]]:
     """Return bundles of pieces, so many at most; without a maximum each piece is one.
 
     The same pieces give the same bundles.
     """
-    if bundles_max is None or len(pieces) <= bundles_max:
-        return [(piece,) for piece in pieces]
-    total = sum(piece.row_count for piece in pieces)
-    bundles: list[list[P]] = [[] for _ in range(bundles_max)]
+    if groups_max is None or len(ranges) <= groups_max:
+        return [(piece,) for piece in ranges]
+    total = sum(piece.row_count for piece in ranges)
+    bundles: list[list[P]] = [[] for _ in range(groups_max)]
     before = 0
-    for piece in pieces:
+    for piece in ranges:
         middle = 2 * before + piece.row_count  # of twice as many rows
-        bundles[min(middle * bundles_max // (2 * total), bundles_max - 1)].append(piece)
+        bundles[min(middle * groups_max // (2 * total), groups_max - 1)].append(piece)
         before += piece.row_count
     return [tuple(bundle) for bundle in bundles if bundle]
 
 
-class TaskPieces:
+class PartitionPlanner:
     """The pieces of one query's batches; for use by one thread."""
 
-    def __init__(self, options: ReadOptions, queues: Queues) -> None:
+    def __init__(self, options: ReadOptions, queues: QueueClient) -> None:
         self._options = options
         self._queues = queues
-        self._continuity = Continuity(queues)
+        self._queue_identity = QueueIdentity(queues)
 
-    def between(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Return the pieces of a batch that has just been planned."""
-        return self._cut(_ranges(start, end), end)
+        return self._divide(_batch_ranges(start, end), end)
 
-    def left_of(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
+    def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Return the pieces of what is left of a batch that was planned before a restart.
 
         Raises:
             DataLoss: Messages of the batch are gone, and that is to end the query.
         """
-        ranges = _ranges(start, end)
+        ranges = _batch_ranges(start, end)
         self._queues.discover()  # which brokers have the queues, before these are asked
-        bounds = joined_bounds(self._queues.starts(ranges), self._queues.ends(ranges), ranges)
-        left, losses = self._continuity.left_of(start, end, ranges, bounds)
+        bounds = bounds_of(self._queues.starts(ranges), self._queues.ends(ranges), ranges)
+        left, losses = self._queue_identity.surviving_ranges(start, end, ranges, bounds)
         report_losses(losses, is_failure=self._options.fail_on_data_loss)
-        return self._cut(left, end)
+        return self._divide(left, end)
 
-    def _cut(self, ranges: Mapping[MessageQueue, Range], end: SourceOffset) -> list[Piece]:
+    def _divide(self, ranges: Mapping[MessageQueue, BatchRange], end: SourceOffset) -> list[OffsetRange]:
         """Cut ranges, and tell tasks of their piece's last message what they know the topic by."""
         ends = {queue: each for queue, each in end.positions.items() if each.stored_ms is not None}
-        known = {Place(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()}
-        cut = pieces(ranges, self._options.pieces_min, self._options.piece_rows_max)
-        cut, asked = ending_with_messages(self._queues, cut, known)
-        lasts = [last_of(piece) for piece in cut]
+        known = {MessagePosition(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()}
+        cut = divide_ranges(ranges, self._options.partitions_min, self._options.partition_rows_max)
+        cut, asked = align_to_messages(self._queues, cut, known)
+        lasts = [last_position(piece) for piece in cut]
         wanted = [last for last in lasts if last not in known]
         # Where the end is another message by now, or none, so may be those that were found: no
         # task is to take messages of a new queue for those that were planned.
-        again = self._queues.stored(
-            Place(queue, ends[queue].next_offset - 1)
+        again = self._queues.fingerprints(
+            MessagePosition(queue, ends[queue].next_offset - 1)
             for queue in dict.fromkeys(each.queue for each in wanted)
             if queue in ends
         )
         unchanged = {
             at.queue
             for at, found in again.items()
-            if ends[at.queue].may_be_behind(found.timestamp_ms, found.mark)
+            if ends[at.queue].may_follow(found.timestamp_ms, found.mark)
         }
         for place in wanted:
             if place.queue in ends and place.queue not in unchanged:
@@ -101,55 +101,55 @@ class TaskPieces:
             elif place in asked:
                 known[place] = asked[place].timestamp_ms, asked[place].mark
         return [
-            Piece(*piece[:3], *known.get(last, ())) for piece, last in zip(cut, lasts, strict=True)
+            OffsetRange(*piece[:3], *known.get(last, ())) for piece, last in zip(cut, lasts, strict=True)
         ]
 
 
-def ending_with_messages(
-    queues: Queues, cut: Sequence[Piece], known: Container[Place] = ()
-) -> tuple[list[Piece], dict[Place, Stored]]:
+def align_to_messages(
+    queues: QueueClient, ranges: Sequence[OffsetRange], known: Container[MessagePosition] = ()
+) -> tuple[list[OffsetRange], dict[MessagePosition, MessageFingerprint]]:
     """Return pieces that end behind a message, where brokers have one, and these last messages.
 
     A task knows a topic by its piece's last message. So a piece that would end within a gap goes up
     to the next message: it has no more rows for that, as an offset of it has none. What is
     ``known`` is not asked for.
     """
-    lasts = [last for last in map(last_of, cut) if last not in known]
-    stored = queues.stored(lasts)
+    lasts = [last for last in map(last_position, ranges) if last not in known]
+    stored = queues.fingerprints(lasts)
     within = [last for last in lasts if last not in stored]
-    behind = queues.first_at_or_behind(within) if within else {}
+    behind = queues.first_at_or_after(within) if within else {}
     if not behind:
-        return list(cut), stored
-    moved = _moved(cut, behind)
-    more = {last_of(piece) for piece in moved} - stored.keys()
-    return moved, stored | queues.stored(last for last in more if last not in known)
+        return list(ranges), stored
+    moved = _extend_to_messages(ranges, behind)
+    more = {last_position(piece) for piece in moved} - stored.keys()
+    return moved, stored | queues.fingerprints(last for last in more if last not in known)
 
 
-def _moved(cut: Sequence[Piece], behind: Mapping[Place, int]) -> list[Piece]:
+def _extend_to_messages(ranges: Sequence[OffsetRange], first_after: Mapping[MessagePosition, int]) -> list[OffsetRange]:
     """Return pieces of which some end behind other messages; those are left out that are empty."""
-    ends = {piece.queue: piece.end for piece in cut}
+    ends = {piece.queue: piece.end for piece in ranges}
     starts: dict[MessageQueue, int] = {}
     moved = []
-    for piece in cut:
+    for piece in ranges:
         queue, start, end = piece.queue, starts.get(piece.queue, piece.start), piece.end
-        end = min(max(end, behind.get(last_of(piece), 0) + 1), ends[queue])
+        end = min(max(end, first_after.get(last_position(piece), 0) + 1), ends[queue])
         if start < end:
             moved.append(piece._replace(start=start, end=end))
             starts[queue] = end
     return moved
 
 
-def last_of(piece: Piece) -> Place:
+def last_position(offset_range: OffsetRange) -> MessagePosition:
     """Return the last place of a piece, which a task knows its topic by."""
-    return Place(piece.queue, piece.end - 1)
+    return MessagePosition(offset_range.queue, offset_range.end - 1)
 
 
-def _ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, Range]:
+def _batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
     """Return the offsets that a batch takes of each queue that it takes any of."""
     ranges = {}
     for queue, position in end.positions.items():
         before = start.positions.get(queue)
-        first = end.began.get(queue, position.next_offset if before is None else before.next_offset)
+        first = end.initial_offsets.get(queue, position.next_offset if before is None else before.next_offset)
         if first < position.next_offset:
-            ranges[queue] = Range(first, position.next_offset)
+            ranges[queue] = BatchRange(first, position.next_offset)
     return ranges

@@ -26,128 +26,128 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from rmq_spark.spark.brokers.queue_client import Place, Queues, Since, Stored
-from rmq_spark.spark.errors import lost, named
+from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, TimestampQuery, MessageFingerprint
+from rmq_spark.spark.errors import describe_lost_offsets, describe_queue
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
-_EVER: Final = 0
+_FROM_THE_FIRST_MS: Final = 0
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """The first offset that a queue holds, and the offset of its next message."""
 
-    first: int
-    next: int
+    first_offset: int
+    next_offset: int
 
 
-class Range(NamedTuple):
+class BatchRange(NamedTuple):
     """The offsets that a batch takes of a queue, from one to before another."""
 
     start: int
     end: int
 
 
-class Break(NamedTuple):
+class Discontinuity(NamedTuple):
     """A break in a queue's history: what is gone, in words, and the next offset to read."""
 
     loss: str
-    go_on: int
+    resume_offset: int
 
 
-class Stranger(NamedTuple):
+class ReplacedQueue(NamedTuple):
     """A queue that is another than was read, in words, and since when messages were not read.
 
-    That is `_EVER` where times tell nothing.
+    That is `_FROM_THE_FIRST_MS` where times tell nothing.
     """
 
     loss: str
     since_ms: int
 
 
-class Continuity:
+class QueueIdentity:
     """The comparison of a query's positions with the queues that brokers hold."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: QueueClient) -> None:
         self._queues = queues
 
-    def breaks(
-        self, positions: Mapping[MessageQueue, QueuePosition], bounds: Mapping[MessageQueue, Bounds]
-    ) -> dict[MessageQueue, Break]:
+    def discontinuities(
+        self, positions: Mapping[MessageQueue, QueuePosition], bounds: Mapping[MessageQueue, OffsetBounds]
+    ) -> dict[MessageQueue, Discontinuity]:
         """Return the queues at which a query cannot simply go on, in order.
 
         A break that goes on at the end of its queue has nothing to read: no message there was
         stored after those that were read.
         """
-        found: dict[MessageQueue, Break] = {}
+        found: dict[MessageQueue, Discontinuity] = {}
         losses: dict[MessageQueue, str] = {}
         inside = {}
         for queue, (first, last) in bounds.items():
             position = positions[queue]
             if position.next_offset < first:
-                found[queue] = Break(lost(queue, position.next_offset, first), first)
+                found[queue] = Discontinuity(describe_lost_offsets(queue, position.next_offset, first), first)
             elif position.next_offset > last:
-                losses[queue] = _shorter(queue, last, position.next_offset)
+                losses[queue] = _describe_shrunk(queue, last, position.next_offset)
             else:
                 inside[queue] = position
-        strangers = self.strangers(inside, bounds)
-        since = {queue: _after(positions[queue]) for queue in losses}
+        strangers = self.replaced_queues(inside, bounds)
+        since = {queue: _unread_since_ms(positions[queue]) for queue in losses}
         since.update({queue: each.since_ms for queue, each in strangers.items()})
         losses.update({queue: each.loss for queue, each in strangers.items()})
-        go_on = self._since(since, bounds)
+        go_on = self._resume_offsets(since, bounds)
         for queue, loss in losses.items():
             where = f"those stored after what was read begin at offset {go_on[queue]}"
-            if go_on[queue] == bounds[queue].next:
+            if go_on[queue] == bounds[queue].next_offset:
                 where = "none was stored after those that were read"
-            elif since[queue] == _EVER:
+            elif since[queue] == _FROM_THE_FIRST_MS:
                 where = "nothing tells which were read, as its clock had been ahead: all are read"
             elif since[queue] == positions[queue].stored_ms:
                 where = f"those stored then or later begin at offset {go_on[queue]}: all are read"
-            found[queue] = Break(f"{loss}; of the messages that it has, {where}", go_on[queue])
+            found[queue] = Discontinuity(f"{loss}; of the messages that it has, {where}", go_on[queue])
         return dict(sorted(found.items()))
 
-    def left_of(
+    def surviving_ranges(
         self,
         start: SourceOffset,
         end: SourceOffset,
-        ranges: Mapping[MessageQueue, Range],
-        bounds: Mapping[MessageQueue, Bounds],
-    ) -> tuple[dict[MessageQueue, Range], list[str]]:
+        ranges: Mapping[MessageQueue, BatchRange],
+        bounds: Mapping[MessageQueue, OffsetBounds],
+    ) -> tuple[dict[MessageQueue, BatchRange], list[str]]:
         """Return what is still there of a batch that was planned before, and what is gone of it."""
         before = {
             queue: start.positions[queue]
             for queue in ranges
-            if queue in start.positions and queue not in end.began
+            if queue in start.positions and queue not in end.initial_offsets
         }
         behind = {
             queue: end.positions[queue]
             for queue, (_, last) in ranges.items()
-            if bounds[queue].first < last <= bounds[queue].next
+            if bounds[queue].first_offset < last <= bounds[queue].next_offset
         }
-        strangers = self.strangers(before, bounds)
-        others, empty = self._compared(behind)
-        ended = others | self._emptied(empty, bounds)
+        strangers = self.replaced_queues(before, bounds)
+        others, empty = self._compare_messages(behind)
+        ended = others | self._find_emptied(empty, bounds)
         changed = {
-            queue: _after(end.positions[queue]) if each.since_ms else _EVER
+            queue: _unread_since_ms(end.positions[queue]) if each.since_ms else _FROM_THE_FIRST_MS
             for queue, each in strangers.items()
         }
         changed.update({queue: each.since_ms for queue, each in ended.items()})
         losses = {
-            **{place.queue: _gone(place, stored_ms) for place, stored_ms in empty.items()},
+            **{place.queue: _describe_missing(place, stored_ms) for place, stored_ms in empty.items()},
             **{queue: each.loss for queue, each in {**strangers, **ended}.items()},
         }
         for queue, (first, last) in ranges.items():
             low, high = bounds[queue]
             if first < low:
-                losses[queue] = lost(queue, first, min(low, last))
+                losses[queue] = describe_lost_offsets(queue, first, min(low, last))
             elif last > high:
-                losses[queue] = _shorter(queue, high, last)
-                changed.setdefault(queue, _after(end.positions[queue]))
-        since = self._since({queue: each.since_ms for queue, each in strangers.items()}, bounds)
-        until = self._since(changed, bounds)
+                losses[queue] = _describe_shrunk(queue, high, last)
+                changed.setdefault(queue, _unread_since_ms(end.positions[queue]))
+        since = self._resume_offsets({queue: each.since_ms for queue, each in strangers.items()}, bounds)
+        until = self._resume_offsets(changed, bounds)
         left = {
-            queue: Range(
-                since.get(queue, max(first, bounds[queue].first)), min(last, until.get(queue, last))
+            queue: BatchRange(
+                since.get(queue, max(first, bounds[queue].first_offset)), min(last, until.get(queue, last))
             )
             for queue, (first, last) in ranges.items()
         }
@@ -156,88 +156,88 @@ class Continuity:
             [losses[queue] for queue in sorted(losses)],
         )
 
-    def strangers(
+    def replaced_queues(
         self,
         positions: Mapping[MessageQueue, QueuePosition],
-        bounds: Mapping[MessageQueue, Bounds] | None = None,
-    ) -> dict[MessageQueue, Stranger]:
+        bounds: Mapping[MessageQueue, OffsetBounds] | None = None,
+    ) -> dict[MessageQueue, ReplacedQueue]:
         """Return the queues whose message before a position is another than was read.
 
         With their bounds, those as well that have none there, and before it some that were not
         read: an offset without a message may be all that is left of the one that was read, or the
         place of a rolled-back row in a topic that was made again.
         """
-        others, empty = self._compared(positions)
-        return others | self._emptied(empty, bounds or {})
+        others, empty = self._compare_messages(positions)
+        return others | self._find_emptied(empty, bounds or {})
 
-    def _compared(
+    def _compare_messages(
         self, positions: Mapping[MessageQueue, QueuePosition]
-    ) -> tuple[dict[MessageQueue, Stranger], dict[Place, int]]:
+    ) -> tuple[dict[MessageQueue, ReplacedQueue], dict[MessagePosition, int]]:
         """Return the queues whose message before a position is another one, and the empty places.
 
         These come with the time of the message that was there.
         """
         places = {
-            Place(queue, position.next_offset - 1): position
+            MessagePosition(queue, position.next_offset - 1): position
             for queue, position in positions.items()
             if position.next_offset and position.stored_ms is not None
         }
-        stored = self._queues.stored(places)
+        stored = self._queues.fingerprints(places)
         found = {}
         for place, message in stored.items():
-            if places[place].may_be_behind(message.timestamp_ms, message.mark):
+            if places[place].may_follow(message.timestamp_ms, message.mark):
                 continue
             since_ms = stored_ms = places[place].stored_ms or 0
             how = f"was stored at {stored_ms} ms as well, and is not the one that was there when"
             if message.timestamp_ms != stored_ms:
                 how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
-                since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _EVER
-            found[place.queue] = _stranger(
+                since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _FROM_THE_FIRST_MS
+            found[place.queue] = _replaced_queue(
                 place.queue, f"its message at offset {place.queue_offset} {how}", since_ms
             )
         empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
         return found, empty
 
-    def _emptied(
-        self, places: Mapping[Place, int], bounds: Mapping[MessageQueue, Bounds]
-    ) -> dict[MessageQueue, Stranger]:
+    def _find_emptied(
+        self, positions: Mapping[MessagePosition, int], bounds: Mapping[MessageQueue, OffsetBounds]
+    ) -> dict[MessageQueue, ReplacedQueue]:
         """Return the queues with no message at a place, but later ones before it.
 
         A queue that may not be read just now shows neither, and tells nothing.
         """
         asked = {
-            place: Since(stored_ms + 1, bounds[place.queue].first, place.queue_offset)
-            for place, stored_ms in places.items()
+            place: TimestampQuery(stored_ms + 1, bounds[place.queue].first_offset, place.queue_offset)
+            for place, stored_ms in positions.items()
             if place.queue in bounds
-            and bounds[place.queue].first < place.queue_offset < bounds[place.queue].next
+            and bounds[place.queue].first_offset < place.queue_offset < bounds[place.queue].next_offset
         }
-        begins = self._queues.first_since({place.queue: asked[place] for place in asked})
+        begins = self._queues.offsets_for_times({place.queue: asked[place] for place in asked})
         later = {
-            Place(place.queue, begins[place.queue]): place
+            MessagePosition(place.queue, begins[place.queue]): place
             for place in asked
             if begins[place.queue] < place.queue_offset
         }
-        there = self._queues.first_at_or_behind(later)
+        there = self._queues.first_at_or_after(later)
         return {
-            place.queue: _stranger(
+            place.queue: _replaced_queue(
                 place.queue,
                 f"it has no message at offset {place.queue_offset}, and had one of "
-                f"{places[place]} ms when",
+                f"{positions[place]} ms when",
                 asked[place].timestamp_ms,
             )
             for begin, place in later.items()
             if there.get(begin, place.queue_offset) < place.queue_offset
         }
 
-    def _since(
-        self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
+    def _resume_offsets(
+        self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, OffsetBounds]
     ) -> dict[MessageQueue, int]:
         """Return the first offsets stored at these times or later; a queue's end without a time."""
-        found = {queue: bounds[queue].next for queue in since_ms}
+        found = {queue: bounds[queue].next_offset for queue in since_ms}
         found.update(
-            self._queues.first_since(
+            self._queues.offsets_for_times(
                 {
-                    queue: Since(ms, *bounds[queue])
+                    queue: TimestampQuery(ms, *bounds[queue])
                     for queue, ms in since_ms.items()
                     if ms is not None
                 }
@@ -246,47 +246,47 @@ class Continuity:
         return found
 
 
-def joined_bounds(
+def bounds_of(
     starts: Mapping[MessageQueue, int],
     ends: Mapping[MessageQueue, int],
-    which: Iterable[MessageQueue],
-) -> dict[MessageQueue, Bounds]:
+    queues: Iterable[MessageQueue],
+) -> dict[MessageQueue, OffsetBounds]:
     """Return the bounds of these queues; a queue that just expired may begin after its end."""
-    return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
+    return {queue: OffsetBounds(min(starts[queue], ends[queue]), ends[queue]) for queue in queues}
 
 
-def _stranger(queue: MessageQueue, how: str, since_ms: int) -> Stranger:
-    return Stranger(
-        f"{named(queue)} is not the one that was read: {how} it was read; the topic was deleted "
+def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQueue:
+    return ReplacedQueue(
+        f"{describe_queue(queue)} is not the one that was read: {how} it was read; the topic was deleted "
         "and made again, or its broker was put back from an older copy",
         since_ms,
     )
 
 
-def _gone(place: Place, stored_ms: int) -> str:
+def _describe_missing(position: MessagePosition, stored_ms: int) -> str:
     return (
-        f"{named(place.queue)} has no message at offset {place.queue_offset} any more, and one of "
+        f"{describe_queue(position.queue)} has no message at offset {position.queue_offset} any more, and one of "
         f"{stored_ms} ms was to be read there"
     )
 
 
-def _after(position: QueuePosition) -> int | None:
+def _unread_since_ms(position: QueuePosition) -> int | None:
     """Return the store time from which on messages were not read, if that is known."""
     return None if position.stored_ms is None else position.stored_ms + 1
 
 
-def _shorter(queue: MessageQueue, end: int, reached: int) -> str:
-    return f"{named(queue)} ends at offset {end}, and was read, or to be read, to {reached} before"
+def _describe_shrunk(queue: MessageQueue, end: int, reached: int) -> str:
+    return f"{describe_queue(queue)} ends at offset {end}, and was read, or to be read, to {reached} before"
 
 
 # ---- StoreTimes: offsets with store times and marks of the messages before them, and messages'
 # sizes.
 
 
-class StoreTimes:
+class StoreTimeLookup:
     """The store times and sizes of the messages before offsets; for use by one thread."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: QueueClient) -> None:
         self._queues = queues
         self._sizes: dict[MessageQueue, float] = {}
 
@@ -295,18 +295,18 @@ class StoreTimes:
         """The mean size of a message in bytes, by queue, for queues with messages seen."""
         return self._sizes
 
-    def of(
+    def positions_at(
         self,
         offsets: Mapping[MessageQueue, int],
         *known: SourceOffset | None,
-        but: Container[MessageQueue] = (),
+        excluding: Container[MessageQueue] = (),
     ) -> SourceOffset:
         """Return positions at these offsets.
 
         Args:
             offsets: The next offset of each queue.
             known: Offsets with times; later ones win.
-            but: Queues for which everything known is ignored.
+            excluding: Queues for which everything known is ignored.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:
@@ -314,7 +314,7 @@ class StoreTimes:
                 positions.update(
                     (queue, position)
                     for queue, position in each.positions.items()
-                    if offsets.get(queue) == position.next_offset and queue not in but
+                    if offsets.get(queue) == position.next_offset and queue not in excluding
                 )
         unknown = {
             queue: position.next_offset - 1
@@ -325,11 +325,11 @@ class StoreTimes:
             positions[queue] = QueuePosition(positions[queue].next_offset, stored_ms, mark)
         return SourceOffset(positions)
 
-    def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, Stored]:
+    def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, MessageFingerprint]:
         """Return what is known of these messages; their sizes count in the mean of each queue."""
         found = {}
-        for (queue, _), message in self._queues.stored(
-            Place(*each) for each in offsets.items()
+        for (queue, _), message in self._queues.fingerprints(
+            MessagePosition(*each) for each in offsets.items()
         ).items():
             found[queue] = message
             mean = self._sizes.get(queue)

@@ -20,7 +20,7 @@ class Backlog(NamedTuple):
     since_ms: int = 0
 
 
-class Piece(NamedTuple):
+class OffsetRange(NamedTuple):
     """The part of a queue that one task reads: from ``start`` to before ``end``.
 
     ``last_stored_ms`` is when the message before the end was stored, and ``last_mark`` its mark
@@ -78,11 +78,11 @@ def rows_within_bytes(
     return total if size <= bytes_max else max(int(total * bytes_max / size), 1)
 
 
-def pieces(
+def divide_ranges(
     ranges: Mapping[MessageQueue, tuple[int, int]],
-    pieces_min: int | None = None,
+    ranges_min: int | None = None,
     rows_max: int | None = None,
-) -> list[Piece]:
+) -> list[OffsetRange]:
     """Divide ranges of offsets into the pieces that tasks read.
 
     Each queue is one piece, unless more pieces or smaller ones are wanted. Empty ranges give no
@@ -90,19 +90,19 @@ def pieces(
     """
     sizes = {queue: end - start for queue, (start, end) in ranges.items() if end > start}
     counts = {queue: -(-size // rows_max) if rows_max else 1 for queue, size in sizes.items()}
-    short = (pieces_min or 0) - sum(counts.values())
+    short = (ranges_min or 0) - sum(counts.values())
     if short > 0:
         total = sum(sizes.values())
         for queue, size in sizes.items():
-            wanted = max(round((pieces_min or 0) * size / total), 1)
+            wanted = max(round((ranges_min or 0) * size / total), 1)
             counts[queue] = min(max(counts[queue], wanted), size)
         # Rounding may have left some missing: the largest pieces are cut again.
-        while sum(counts.values()) < min(pieces_min or 0, total):
+        while sum(counts.values()) < min(ranges_min or 0, total):
             largest = max(counts, key=lambda queue: (sizes[queue] / counts[queue], queue))
             counts[largest] += 1
     found = []
     for queue in sorted(sizes):
         start, end = ranges[queue]
         cuts = [start + sizes[queue] * i // counts[queue] for i in range(counts[queue])] + [end]
-        found += [Piece(queue, cuts[i], cuts[i + 1]) for i in range(counts[queue])]
+        found += [OffsetRange(queue, cuts[i], cuts[i + 1]) for i in range(counts[queue])]
     return found

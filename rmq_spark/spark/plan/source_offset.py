@@ -17,8 +17,8 @@
 the same name that has grown beyond the offset: the broker's own clock is compared with itself.
 ``marks`` tell messages apart for which that clock stood still; offsets of earlier releases have
 none.
-``began`` is there for queues that are new, or that had to be begun again, and for all queues of a
-query's first batch: so a batch that is run again takes the same messages. Brokers that are ``gone``
+``initial_offsets`` is there for queues that are new, or that had to be begun again, and for all queues of a
+query's first batch: so a batch that is run again takes the same messages. Brokers that are ``missing_brokers``
 are not waited for; their queues keep their places, in case that they come back. ``offsets`` can be
 given as startingOffsets as it is.
 
@@ -42,11 +42,11 @@ _Value = TypeVar("_Value")
 VERSION: Final = 1
 SIZES: Final = "recordBytes"
 """The mean size of a message by queue, in bytes, for those who watch a query's progress."""
-_NEWER: Final = (
+_NEWER_VERSION: Final = (
     "the checkpoint's offset has version {found}, and this release of rocketpoll reads {known}: "
     "run it with the release that has written it, or a newer one"
 )
-_NOT_OURS: Final = (
+_FOREIGN_OFFSET: Final = (
     "the checkpoint's offset is none of rocketpoll's ({why}): {found}. "
     "Give the query its own checkpointLocation, or start anew with another"
 )
@@ -59,18 +59,18 @@ class QueuePosition(NamedTuple):
     stored_ms: int | None = None
     mark: int | None = None
 
-    def may_be_behind(self, stored_ms: int, mark: int) -> bool:
+    def may_follow(self, stored_ms: int, mark: int) -> bool:
         """Tell whether a message of this time and mark may be the one before this position."""
         return stored_ms == self.stored_ms and self.mark in (None, mark)
 
 
-class Committed(NamedTuple):
+class CommitStates(NamedTuple):
     """The batches that count behind a place in a commits topic, and those where its batch begins.
 
     ``before`` is None where that is what counts behind the batch before.
     """
 
-    behind: CommitState
+    after: CommitState
     before: CommitState | None = None
 
 
@@ -79,9 +79,9 @@ class SourceOffset:
     """The position of a query in each of its queues, as Spark keeps it in the checkpoint."""
 
     positions: Mapping[MessageQueue, QueuePosition]
-    began: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
-    gone: tuple[str, ...] = ()
-    committed: Committed | None = None
+    initial_offsets: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
+    missing_brokers: tuple[str, ...] = ()
+    committed: CommitStates | None = None
 
     @property
     def topics(self) -> frozenset[str]:
@@ -89,20 +89,20 @@ class SourceOffset:
         return frozenset(queue.topic for queue in self.positions)
 
     @property
-    def is_partly_unknown(self) -> bool:
+    def is_unverifiable(self) -> bool:
         """True if nothing is known of a message behind which it is, by which to know its queue."""
         return any(at.next_offset and at.stored_ms is None for at in self.positions.values())
 
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
         """Return the end of an empty batch from here, without waiting for these brokers."""
-        return SourceOffset(self.positions, gone=tuple(sorted({*self.gone, *names})))
+        return SourceOffset(self.positions, missing_brokers=tuple(sorted({*self.missing_brokers, *names})))
 
     def with_brokers(self, names: Container[str]) -> SourceOffset:
         """Return a copy that waits for these brokers again."""
-        if not any(name in names for name in self.gone):
+        if not any(name in names for name in self.missing_brokers):
             return self
         return SourceOffset(
-            self.positions, gone=tuple(name for name in self.gone if name not in names)
+            self.positions, missing_brokers=tuple(name for name in self.missing_brokers if name not in names)
         )
 
     def without_queues(self, queues: Container[MessageQueue]) -> SourceOffset:
@@ -110,7 +110,7 @@ class SourceOffset:
         left = {
             queue: position for queue, position in self.positions.items() if queue not in queues
         }
-        return SourceOffset(left, gone=self.gone)
+        return SourceOffset(left, missing_brokers=self.missing_brokers)
 
     def renamed(self, names: Mapping[str, str]) -> SourceOffset:
         """Return the positions with brokers renamed.
@@ -120,9 +120,9 @@ class SourceOffset:
         if not names:
             return self
         return SourceOffset(
-            _renamed(self.positions, names),
-            MappingProxyType(_renamed(self.began, names)),
-            tuple(name for name in self.gone if name not in names),
+            _with_renamed_brokers(self.positions, names),
+            MappingProxyType(_with_renamed_brokers(self.initial_offsets, names)),
+            tuple(name for name in self.missing_brokers if name not in names),
             self.committed,
         )
 
@@ -135,16 +135,16 @@ class SourceOffset:
         marks = {queue: each.mark for queue, each in positions.items() if each.mark is not None}
         document: dict[str, Any] = {
             "v": VERSION,
-            "offsets": _tree({queue: each.next_offset for queue, each in positions.items()}),
+            "offsets": _to_tree({queue: each.next_offset for queue, each in positions.items()}),
         }
         if stored:
-            document["stored"] = _tree(stored)
+            document["stored"] = _to_tree(stored)
         if marks:
-            document["marks"] = _tree(marks)
-        if self.began:
-            document["began"] = _tree(self.began)
-        if self.gone:
-            document["gone"] = list(self.gone)
+            document["marks"] = _to_tree(marks)
+        if self.initial_offsets:
+            document["began"] = _to_tree(self.initial_offsets)
+        if self.missing_brokers:
+            document["gone"] = list(self.missing_brokers)
         if self.committed is not None:
             behind, before = self.committed
             document["committed"] = {
@@ -161,11 +161,11 @@ class SourceOffset:
             CheckpointError: The JSON is not of this source, or is of a newer release.
         """
         if not isinstance(document, dict) or not isinstance(document.get("v"), int):
-            raise CheckpointError(_NOT_OURS.format(why="it has no version", found=_short(document)))
+            raise CheckpointError(_FOREIGN_OFFSET.format(why="it has no version", found=_shorten(document)))
         if document["v"] > VERSION:
-            raise CheckpointError(_NEWER.format(found=document["v"], known=VERSION))
-        offsets = _flat(document, "offsets")
-        stored, marks = _flat(document, "stored"), _flat(document, "marks")
+            raise CheckpointError(_NEWER_VERSION.format(found=document["v"], known=VERSION))
+        offsets = _parse_tree(document, "offsets")
+        stored, marks = _parse_tree(document, "stored"), _parse_tree(document, "marks")
         positions = {
             queue: QueuePosition(each, stored.get(queue), marks.get(queue))
             for queue, each in offsets.items()
@@ -173,32 +173,32 @@ class SourceOffset:
         gone = document.get("gone", [])
         if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
             raise CheckpointError(
-                _NOT_OURS.format(why="gone is no list of names", found=_short(document))
+                _FOREIGN_OFFSET.format(why="gone is no list of names", found=_shorten(document))
             )
-        committed = _committed(document) if "committed" in document else None
-        return cls(positions, _flat(document, "began"), tuple(gone), committed)
+        committed = _parse_commit_states(document) if "committed" in document else None
+        return cls(positions, _parse_tree(document, "began"), tuple(gone), committed)
 
 
 def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) -> dict[str, Any]:
     """Return an offset with mean message sizes added: for observers, never for a checkpoint."""
-    return {**document, SIZES: _tree({queue: round(size) for queue, size in sizes.items()})}
+    return {**document, SIZES: _to_tree({queue: round(size) for queue, size in sizes.items()})}
 
 
 def sizes_in(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
     """Return the mean message sizes by queue that `with_sizes` has added to a document."""
-    return _flat(document, SIZES)
+    return _parse_tree(document, SIZES)
 
 
-def _committed(document: Mapping[str, Any]) -> Committed:
+def _parse_commit_states(document: Mapping[str, Any]) -> CommitStates:
     try:
         found = dict(document["committed"])
         before = CommitState.from_json(found["before"]) if "before" in found else None
-        return Committed(CommitState.from_json(found.get("behind")), before)
+        return CommitStates(CommitState.from_json(found.get("behind")), before)
     except (ManifestError, TypeError, ValueError) as error:
-        raise CheckpointError(_NOT_OURS.format(why=str(error), found=_short(document))) from error
+        raise CheckpointError(_FOREIGN_OFFSET.format(why=str(error), found=_shorten(document))) from error
 
 
-def _renamed(
+def _with_renamed_brokers(
     values: Mapping[MessageQueue, _Value], names: Mapping[str, str]
 ) -> dict[MessageQueue, _Value]:
     new = {
@@ -211,7 +211,7 @@ def _renamed(
     }
 
 
-def _tree(values: Mapping[MessageQueue, int]) -> dict[str, Any]:
+def _to_tree(values: Mapping[MessageQueue, int]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for queue in sorted(values):
         broker = tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
@@ -219,7 +219,7 @@ def _tree(values: Mapping[MessageQueue, int]) -> dict[str, Any]:
     return tree
 
 
-def _flat(document: Mapping[str, Any], part: str) -> dict[MessageQueue, int]:
+def _parse_tree(document: Mapping[str, Any], part: str) -> dict[MessageQueue, int]:
     try:
         found = {
             MessageQueue(topic, broker, int(number)): offset
@@ -229,7 +229,7 @@ def _flat(document: Mapping[str, Any], part: str) -> dict[MessageQueue, int]:
         }
     except (AttributeError, ValueError) as error:
         raise CheckpointError(
-            _NOT_OURS.format(why=f"{part} is no tree", found=_short(document))
+            _FOREIGN_OFFSET.format(why=f"{part} is no tree", found=_shorten(document))
         ) from error
     for queue, offset in found.items():
         if (
@@ -239,10 +239,10 @@ def _flat(document: Mapping[str, Any], part: str) -> dict[MessageQueue, int]:
             or queue.queue_id < 0
         ):
             why = f"{part} of queue {queue.queue_id} is {offset!r}"
-            raise CheckpointError(_NOT_OURS.format(why=why, found=_short(document)))
+            raise CheckpointError(_FOREIGN_OFFSET.format(why=why, found=_shorten(document)))
     return found
 
 
-def _short(document: object) -> str:
+def _shorten(document: object) -> str:
     text = repr(document)
     return text if len(text) < 200 else f"{text[:200]}..."

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.admin.reads.message_lookups import FOREVER_MS
-from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.brokers.addresses import BrokerAddresses
-from rmq_spark.spark.brokers.fan_out import AWAY
-from rmq_spark.spark.brokers.queue_client import Queues
+from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS
+from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.options.start_positions import AtTime, BackInTime, Positions
-from rmq_spark.spark.read.partition_reader import addresses_of, outages_of, patience_of
+from rmq_spark.spark.options.start_positions import TimePosition, RelativeTimePosition, Positions
+from rmq_spark.spark.read.partition_reader import addresses_of, outages_of, retry_timer_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import KEY_SEPARATOR
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.record import StoredMessage
 
-MESSAGES_AT_ONCE: Final = 64
+QUERY_MESSAGES_LIMIT: Final = 64
 """The most messages that a RocketMQ broker returns for one query with its default settings."""
 
 FULL_PAGE: Final = 32
@@ -49,7 +49,7 @@ _CONFLICTS: Final = (
 )
 
 
-class KeyPiece(NamedTuple):
+class KeyLookup(NamedTuple):
     """The lookup of one task at one broker; both times are in ms and inclusive."""
 
     topic: str
@@ -64,21 +64,21 @@ class KeyPiece(NamedTuple):
         return 1
 
 
-def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
+def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLookup]:
     """Return one piece for each topic and broker."""
     for name in _CONFLICTS:
         if name in options.given:
             raise OptionError(name, "it cannot be given together with key: filter the rows instead")
     now_ms = time.time_ns() // 1_000_000
-    begin_ms = _time(options.starting, now_ms, 0)
+    begin_ms = _time_bound_ms(options.starting, now_ms, 0)
     # Without an end there is none: a broker's clock may be ahead of the one here.
-    end_ms = _time(options.ending, now_ms, FOREVER_MS) - 1
-    brokers = sorted({(queue.topic, queue.broker_name) for queue in queues.discover(now=True)})
-    return [KeyPiece(*each, options.key or "", begin_ms, end_ms) for each in brokers]
+    end_ms = _time_bound_ms(options.ending, now_ms, FOREVER_MS) - 1
+    brokers = sorted({(queue.topic, queue.broker_name) for queue in queues.discover(is_forced=True)})
+    return [KeyLookup(*each, options.key or "", begin_ms, end_ms) for each in brokers]
 
 
-def read_key_piece(
-    options: ReadOptions, schema: pa.Schema, piece: KeyPiece
+def read_key_lookup(
+    options: ReadOptions, schema: pa.Schema, lookup: KeyLookup
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one piece, in the order in which they were stored.
 
@@ -86,55 +86,55 @@ def read_key_piece(
         BrokersAway: The broker could not be reached for too long.
         RecordFault: A message cannot be read, and that is to end the query.
     """
-    from rmq_spark.spark.bodies.decoder import batches_of  # noqa: PLC0415  # brings numpy and pyarrow
+    from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
-    messages = _found(options, piece)
+    messages = _find_messages(options, lookup)
     if messages:
         records = b"".join(encode_record(messages[at]) for at in sorted(messages))
-        batches = batches_of(options, schema, BadRecords(options.on_bad_record))
-        yield from batches.of(RecordChunk(records), piece.broker_name)
+        batches = record_batches_for(options, schema, BadRecordHandler(options.on_bad_record))
+        yield from batches.convert(RecordChunk(records), lookup.broker_name)
 
 
-def _found(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
+def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredMessage]:
     """Return the messages of a piece, by their commit log offset, once its broker answers."""
-    access, queue = options.access, MessageQueue(piece.topic, piece.broker_name, 0)
-    addresses, outages, patience = addresses_of(access), outages_of(access), patience_of(access)
+    access, queue = options.access, MessageQueue(lookup.topic, lookup.broker_name, 0)
+    addresses, outages, patience = addresses_of(access), outages_of(access), retry_timer_of(access)
     while True:
         try:
-            found = _messages(addresses, addresses.of(queue), piece)
-        except AWAY as error:  # noqa: PERF203  # to be asked again
-            outages.failed(queue, error)
-            if not patience.pause():
-                raise BrokersAway(piece.broker_name, access.retry_timeout_ms, error) from error
-            addresses.look_again()
+            found = _query_messages(addresses, addresses.resolve(queue), lookup)
+        except TRANSIENT_ERRORS as error:  # noqa: PERF203  # to be asked again
+            outages.record_failure(queue, error)
+            if not patience.sleep_or_expire():
+                raise BrokersAway(lookup.broker_name, access.retry_timeout_ms, error) from error
+            addresses.refresh()
         else:
-            outages.went_well(queue)
+            outages.record_success(queue)
             return found
 
 
-def _messages(
-    addresses: BrokerAddresses, address: str, piece: KeyPiece
+def _query_messages(
+    addresses: BrokerAddresses, address: str, lookup: KeyLookup
 ) -> dict[int, StoredMessage]:
     """Return the messages of a piece that the broker at an address has."""
     found: dict[int, StoredMessage] = {}
     seen: set[int] = set()
-    end_ms = piece.end_ms
-    while end_ms >= max(piece.begin_ms - _INDEX_MS, 0):
+    end_ms = lookup.end_ms
+    while end_ms >= max(lookup.begin_ms - _INDEX_MS, 0):
         header = QueryMessageRequestHeader(
-            topic=piece.topic,
-            key=piece.key,
-            max_num=MESSAGES_AT_ONCE,
-            begin_timestamp=max(piece.begin_ms - _INDEX_MS, 0),
+            topic=lookup.topic,
+            key=lookup.key,
+            max_num=QUERY_MESSAGES_LIMIT,
+            begin_timestamp=max(lookup.begin_ms - _INDEX_MS, 0),
             end_timestamp=end_ms,
             unique_key_query=False,
         )
         page = list(decode_records(addresses.instance.api.admin.query_message(address, header)))
         for message in page:
-            is_it = message.topic == piece.topic and piece.key in (message.keys or "").split(
+            is_it = message.topic == lookup.topic and lookup.key in (message.keys or "").split(
                 KEY_SEPARATOR
             )
-            if is_it and piece.begin_ms <= message.store_timestamp <= piece.end_ms:
+            if is_it and lookup.begin_ms <= message.store_timestamp <= lookup.end_ms:
                 found[message.physical_offset] = message
         places = {message.physical_offset for message in page}
         if len(page) < FULL_PAGE:
@@ -142,8 +142,8 @@ def _messages(
         oldest_ms = min(message.store_timestamp for message in page)
         if places <= seen:
             raise SparkError(
-                f"option key: {piece.broker_name} has more messages with key {piece.key!r} of "
-                f"{piece.topic} from the second of {oldest_ms} ms than its index gives at once "
+                f"option key: {lookup.broker_name} has more messages with key {lookup.key!r} of "
+                f"{lookup.topic} from the second of {oldest_ms} ms than its index gives at once "
                 f"({len(page)}): read the topic without key, and filter its rows"
             )
         seen |= places
@@ -151,13 +151,13 @@ def _messages(
     return found
 
 
-def _time(positions: Positions | None, now_ms: int, default: int) -> int:
+def _time_bound_ms(positions: Positions | None, now_ms: int, default: int) -> int:
     if positions is None:
         return default
-    position = positions.everywhere
-    if isinstance(position, AtTime):
+    position = positions.common
+    if isinstance(position, TimePosition):
         return position.timestamp_ms
-    if isinstance(position, BackInTime):
+    if isinstance(position, RelativeTimePosition):
         return now_ms - position.ms
     raise OptionError(
         positions.option, "together with key it has to be a time, as startingTimestamp or -10m"

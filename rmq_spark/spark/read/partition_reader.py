@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rmq_spark.client.consumer.brokers.broker_client import Outages
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
-from rmq_spark.spark.bodies.bad_records import BadRecords
+from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
-from rmq_spark.spark.brokers.fan_out import AWAY, Patience, is_gone
-from rmq_spark.spark.errors import BrokersAway, lost, named, report_losses
-from rmq_spark.spark.options.access import Access
+from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, RetryTimer, is_unknown_queue
+from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
+from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.5
-_addresses: Final[dict[tuple[int, Access], BrokerAddresses]] = {}
-_outages: Final[dict[tuple[int, Access], Outages]] = {}
+_addresses: Final[dict[tuple[int, BrokerAccess], BrokerAddresses]] = {}
+_outages: Final[dict[tuple[int, BrokerAccess], OutageLog]] = {}
 """Records of the brokers that are away, shared by the tasks of a process, which read by turns."""
 
 
-class Observer(Protocol):
+class RecordObserver(Protocol):
     """Is shown all records that brokers give for a piece, before rows are made of them."""
 
-    def see(self, records: RecordChunk) -> None:
+    def on_records(self, records: RecordChunk) -> None:
         """Take some records, the next ones."""
 
-    def miss(self, stated_crc: int | None) -> None:
+    def on_unreadable(self, stated_crc: int | None) -> None:
         """Take the next record, which cannot be read; and what it says of its body's CRC."""
 
 
-class _Nobody:
+class _NullObserver:
     """An observer for pieces that nobody observes."""
 
-    def see(self, records: RecordChunk) -> None:
+    def on_records(self, records: RecordChunk) -> None:
         """Take records, and do nothing with them."""
 
-    def miss(self, stated_crc: int | None) -> None:
+    def on_unreadable(self, stated_crc: int | None) -> None:
         """Take what a record states, and do nothing with it."""
 
 
-_NOBODY: Final = _Nobody()
+_NULL_OBSERVER: Final = _NullObserver()
 
 
-def addresses_of(access: Access) -> BrokerAddresses:
+def addresses_of(access: BrokerAccess) -> BrokerAddresses:
     """Return the addresses and the client that tasks of a process share; a fork starts without."""
     key = (os.getpid(), access)
     if key not in _addresses:
@@ -67,32 +67,32 @@ def addresses_of(access: Access) -> BrokerAddresses:
     return _addresses[key]
 
 
-def outages_of(access: Access) -> Outages:
+def outages_of(access: BrokerAccess) -> OutageLog:
     """Return the record of brokers that are away that tasks of a process share."""
-    return _outages.setdefault((os.getpid(), access), Outages("cannot be read on yet"))
+    return _outages.setdefault((os.getpid(), access), OutageLog("cannot be read on yet"))
 
 
-def patience_of(access: Access) -> Patience:
+def retry_timer_of(access: BrokerAccess) -> RetryTimer:
     """Return the pauses of a task whose broker does not answer."""
-    return Patience(
+    return RetryTimer(
         access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
 
 
-def read_piece(
+def read_range(
     options: ReadOptions,
     schema: pa.Schema,
-    piece: Piece,
+    offset_range: OffsetRange,
     *,
     tags: frozenset[str] | None = None,
-    observer: Observer = _NOBODY,
+    observer: RecordObserver = _NULL_OBSERVER,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one piece, in order.
 
     Args:
         options: The options of the source.
         schema: The types that record batches must have.
-        piece: What to read.
+        offset_range: What to read.
         tags: The tags of which messages must have one; by default, as the options say.
         observer: Is shown all records that brokers give, and told of those that cannot be read.
 
@@ -102,63 +102,63 @@ def read_piece(
         BrokersAway: The broker could not be reached for too long.
     """
     # Both bring numpy and pyarrow: in tasks only.
-    from rmq_spark.spark.bodies.decoder import batches_of  # noqa: PLC0415
-    from rmq_spark.spark.read.record_chunks import MadeAgain, Unreadable, chunks_of  # noqa: PLC0415
+    from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415
+    from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks  # noqa: PLC0415
 
     addresses = addresses_of(options.access)
-    outages, patience = outages_of(options.access), patience_of(options.access)
-    bad = BadRecords(options.on_bad_record)
-    batches = batches_of(options, schema, bad, options.tags if tags is None else tags)
-    queue, at = piece.queue, piece.start
+    outages, patience = outages_of(options.access), retry_timer_of(options.access)
+    bad = BadRecordHandler(options.on_bad_record)
+    batches = record_batches_for(options, schema, bad, options.tags if tags is None else tags)
+    queue, at = offset_range.queue, offset_range.start
     is_done = False
-    while not is_done and at < piece.end:
+    while not is_done and at < offset_range.end:
         try:
-            for records, next_offset in chunks_of(addresses, options, piece._replace(start=at)):
-                observer.see(records)
-                yield from batches.of(records, queue)
+            for records, next_offset in pull_chunks(addresses, options, offset_range._replace(start=at)):
+                observer.on_records(records)
+                yield from batches.convert(records, queue)
                 at = next_offset
                 patience.reset()
-                outages.went_well(queue)
+                outages.record_success(queue)
             is_done = True
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
-            at = _passed_over(options, piece, at, moved)
-        except Unreadable as unreadable:
-            bad.met(queue, unreadable.queue_offset, unreadable.fault)
-            observer.miss(unreadable.stated_crc)
-            yield from batches.of_place(queue, unreadable.queue_offset)
+            at = _skip_lost(options, offset_range, at, moved)
+        except UnreadableRecord as unreadable:
+            bad.report(queue, unreadable.queue_offset, unreadable.fault)
+            observer.on_unreadable(unreadable.stated_crc)
+            yield from batches.convert_unreadable(queue, unreadable.queue_offset)
             at = unreadable.queue_offset + 1
-        except MadeAgain as made_again:
-            _report(options, str(made_again))
+        except QueueRecreated as made_again:
+            _report_loss(options, str(made_again))
             return
-        except AWAY as error:
-            outages.failed(queue, error)
-            if not patience.pause():
+        except TRANSIENT_ERRORS as error:
+            outages.record_failure(queue, error)
+            if not patience.sleep_or_expire():
                 raise BrokersAway(
                     queue.broker_name, options.access.retry_timeout_ms, error
                 ) from error
-            addresses.look_again()
+            addresses.refresh()
         except BrokerRefused as error:
-            if not is_gone(error):
+            if not is_unknown_queue(error):
                 raise
-            _report(
-                options, f"{named(queue)} is gone, and was to be read from {at} to {piece.end - 1}"
+            _report_loss(
+                options, f"{describe_queue(queue)} is gone, and was to be read from {at} to {offset_range.end - 1}"
             )
             return
 
 
-def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:
+def _skip_lost(options: ReadOptions, offset_range: OffsetRange, at: int, moved: OffsetMoved) -> int:
     """Report messages that are gone; return where to go on behind them."""
-    queue = piece.queue
+    queue = offset_range.queue
     if at < moved.min_offset:
-        go_on = min(moved.min_offset, piece.end)
-        _report(options, lost(queue, at, go_on))
+        go_on = min(moved.min_offset, offset_range.end)
+        _report_loss(options, describe_lost_offsets(queue, at, go_on))
         return go_on
-    _report(
+    _report_loss(
         options,
-        f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}",
+        f"{describe_queue(queue)} ends at offset {moved.max_offset}, and was to be read to {offset_range.end}",
     )
-    return piece.end
+    return offset_range.end
 
 
-def _report(options: ReadOptions, loss: str) -> None:
+def _report_loss(options: ReadOptions, loss: str) -> None:
     report_losses([loss], is_failure=options.fail_on_data_loss)

@@ -3,7 +3,7 @@
     pulls ──> gathered to megabytes ──> all readable?
           ──> still the queue of the plan? ──> no offset missing?
 
-A record that cannot be read ends a chunk: those before it come first (`Unreadable`). A topic that
+A record that cannot be read ends a chunk: those before it come first (`UnreadableRecord`). A topic that
 was made again since the piece was planned is found out before a row of the new one is given
 (`MadeAgain`). How long brokers that are away are waited for is not decided here.
 """
@@ -14,26 +14,26 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.reading.log_files import LocalFiles
+from rmq_spark.client.reading.log_files import LocalLogFinder
 from rmq_spark.client.reading.readable_chunks import readable_chunks
-from rmq_spark.client.reading.taken_back import first_not_taken_back, left_out, without_taken_back
+from rmq_spark.client.reading.taken_back import first_not_rolled_back, missing_ranges, without_rolled_back
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.brokers.addresses import BrokerAddresses
-from rmq_spark.spark.brokers.queue_client import Place, Queues, mark_of
-from rmq_spark.spark.errors import lost, named, report_losses
+from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, mark_of
+from rmq_spark.spark.errors import describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: megabytes wait for those before them, and for tasks beside this one."""
 
-QUIET_SECONDS: Final = 10.0
+IDLE_CONNECTION_SECONDS: Final = 10.0
 """Seconds of silence after which a connection is tried with a small question before a pull."""
 
 
-class Unreadable(Exception):
+class UnreadableRecord(Exception):
     """A record cannot be read; all records before it have been given out."""
 
     def __init__(
@@ -46,12 +46,12 @@ class Unreadable(Exception):
         self.stated_crc = stated_crc
 
 
-class MadeAgain(Exception):
+class QueueRecreated(Exception):
     """A queue is not the one for which a piece was planned; the text says why."""
 
 
-def chunks_of(
-    addresses: BrokerAddresses, options: ReadOptions, piece: Piece
+def pull_chunks(
+    addresses: BrokerAddresses, options: ReadOptions, offset_range: OffsetRange
 ) -> Iterator[tuple[RecordChunk, int]]:
     """Pull a piece; yield its records, and the offset after them.
 
@@ -61,52 +61,52 @@ def chunks_of(
         Unreadable: The next record cannot be read.
         MadeAgain: The topic was deleted and made again.
     """
-    queue, at, end = piece.queue, piece.start, piece.end
+    queue, at, end = offset_range.queue, offset_range.start, offset_range.end
     is_filtered = options.expression != "*"
-    pulled = _pull(addresses, options, piece)
+    pulled = _bulk_pull(addresses, options, offset_range)
     for chunk in readable_chunks(pulled, queue, at, is_filtered=is_filtered):
         records, next_offset, fault, stated_crc = chunk
         if fault is not None and not is_filtered:
-            where = addresses.instance.api, addresses.of(queue), queue
-            next_offset = first_not_taken_back(*where, next_offset, end)
-        _check_identity(addresses, options, piece, records)
+            where = addresses.instance.api, addresses.resolve(queue), queue
+            next_offset = first_not_rolled_back(*where, next_offset, end)
+        _check_identity(addresses, options, offset_range, records)
         if not is_filtered and len(records) < next_offset - at:
-            ranges = left_out(records.head["queue_offset"].tolist(), at, next_offset)
+            ranges = missing_ranges(records.head["queue_offset"].tolist(), at, next_offset)
             _report_lost(addresses, options, queue, ranges)
         at = next_offset
         yield records, at
         if fault is not None:
-            raise Unreadable(at, fault, stated_crc)
+            raise UnreadableRecord(at, fault, stated_crc)
     if not is_filtered and at < end:
         _report_lost(addresses, options, queue, [(at, end)])
 
 
-def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> BulkPull:
+def _bulk_pull(addresses: BrokerAddresses, options: ReadOptions, offset_range: OffsetRange) -> BulkPull:
     rules = PullRules(
         subscription=options.expression,
         expression_type=options.expression_type,
         timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
-        local_files=LocalFiles(is_wanted=options.wants_files) if options.reads_files else None,
+        local_files=LocalLogFinder(is_requested=options.warns_without_files) if options.reads_files else None,
     )
-    address = addresses.of(piece.queue)
+    address = addresses.resolve(offset_range.queue)
     api = addresses.instance.api
-    if api.connections.quiet_seconds(address) > QUIET_SECONDS:
+    if api.connections.idle_seconds(address) > IDLE_CONNECTION_SECONDS:
         # A NAT may have forgotten the connection since the last task: that is found out within
         # the time of a small request, rather than that of megabytes.
-        api.max_offset(address, piece.queue)
+        api.max_offset(address, offset_range.queue)
     return BulkPull(
         api=api,
         address=address,
         group=options.group,
-        queue=piece.queue,
-        start=piece.start,
-        end=piece.end,
+        queue=offset_range.queue,
+        start=offset_range.start,
+        end=offset_range.end,
         rules=rules,
     )
 
 
 def _check_identity(
-    addresses: BrokerAddresses, options: ReadOptions, piece: Piece, records: RecordChunk
+    addresses: BrokerAddresses, options: ReadOptions, offset_range: OffsetRange, records: RecordChunk
 ) -> None:
     """Check whether the topic was made again since the piece was planned.
 
@@ -114,22 +114,22 @@ def _check_identity(
     can be younger only if the broker's clock was set back; in another, they can be as old only if
     it stands still: then the broker is asked for the last message.
     """
-    planned_ms, last = piece.last_stored_ms, Place(piece.queue, piece.end - 1)
+    planned_ms, last = offset_range.last_stored_ms, MessagePosition(offset_range.queue, offset_range.end - 1)
     if planned_ms is None or not len(records):
         return
     found: tuple[int, int] | None = _stored_ms(records, -1), _mark(records, -1)
     if records.head["queue_offset"][-1] != last.queue_offset:
         youngest_ms = max(_stored_ms(records, 0), _stored_ms(records, -1))
-        if youngest_ms < planned_ms or (youngest_ms == planned_ms and piece.last_mark is None):
+        if youngest_ms < planned_ms or (youngest_ms == planned_ms and offset_range.last_mark is None):
             return
-        stored = Queues(options, addresses.instance).stored([last]).get(last)
+        stored = QueueClient(options, addresses.instance).fingerprints([last]).get(last)
         found = None if stored is None else (stored.timestamp_ms, stored.mark)
-    if found is None or found[0] != planned_ms or piece.last_mark not in (None, found[1]):
+    if found is None or found[0] != planned_ms or offset_range.last_mark not in (None, found[1]):
         what = "is not there any more" if found is None else f"was stored at {found[0]} ms"
         if found is not None and found[0] == planned_ms:
             what = "is another"
-        raise MadeAgain(
-            f"{named(piece.queue)} is not the one of which the batch was planned: its message at "
+        raise QueueRecreated(
+            f"{describe_queue(offset_range.queue)} is not the one of which the batch was planned: its message at "
             f"offset {last.queue_offset} {what}, and was stored at {planned_ms} ms then; the topic "
             "was deleted and made again"
         )
@@ -151,7 +151,7 @@ def _report_lost(
     ranges: Iterable[tuple[int, int]],
 ) -> None:
     """Report offsets that a broker leaves out: they are gone, even if its first offset lags."""
-    api, address = addresses.instance.api, addresses.of(queue)
-    gone = without_taken_back(api, address, queue, ranges)
-    losses = [lost(queue, first, last) for first, last in gone]
+    api, address = addresses.instance.api, addresses.resolve(queue)
+    gone = without_rolled_back(api, address, queue, ranges)
+    losses = [describe_lost_offsets(queue, first, last) for first, last in gone]
     report_losses(losses, is_failure=options.fail_on_data_loss)

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rmq_spark.client.bodies.avro_bodies import schema_fault
+from rmq_spark.client.bodies.avro_bodies import explain_schema_error
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.errors import SetUpError
 from rmq_spark.spark.schemas.avro_schema import without_uuids
-from rmq_spark.spark.schemas.values import BodyFault, Path, each_of
+from rmq_spark.spark.schemas.values import BodyFault, FieldPath, decode_one_by_one
 
-_WRONG: Final = (ValueError, TypeError, LookupError, EOFError, OverflowError, ArithmeticError)
+_DECODE_ERRORS: Final = (ValueError, TypeError, LookupError, EOFError, OverflowError, ArithmeticError)
 
 
 class AvroBodies:
@@ -29,50 +29,50 @@ class AvroBodies:
 
     def __init__(self, kind: pa.StructType, schema: Any) -> None:
         """Take the type of the structs, and the Avro schema by which bodies were written."""
-        fastavro = _library()
+        fastavro = _import_fastavro()
         self._kind = kind
         self._schema = fastavro.parse_schema(without_uuids(schema))
         self._read: Callable[..., Any] = fastavro.schemaless_reader
 
-    def many(self, bodies: pa.Array) -> pa.StructArray:
+    def decode_all(self, bodies: pa.Array) -> pa.StructArray:
         """Return bodies, none of them null, as structs.
 
         Raises:
             ValueError: A body cannot be decoded.
         """
-        return self._array([self._record(body) for body in bodies.to_pylist()])
+        return self._to_array([self._decode(body) for body in bodies.to_pylist()])
 
-    def each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
+    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
         """Return bodies, none of them null, as structs; and faults by row."""
-        return each_of(bodies, self._record, self._array)
+        return decode_one_by_one(bodies, self._decode, self._to_array)
 
-    def _record(self, body: bytes) -> Any:
+    def _decode(self, body: bytes) -> Any:
         stream = io.BytesIO(body)
         try:
             found = self._read(stream, self._schema, None)
-        except _WRONG as error:
+        except _DECODE_ERRORS as error:
             raise BodyFault("", "Avro of the schema", f"{excerpt(body)} ({error!r})") from error
         if stream.tell() != len(body):
             left = f"{len(body) - stream.tell()} bytes behind it"
             raise BodyFault("", "one Avro record of the schema", left)
         return found
 
-    def _array(self, records: list[Any]) -> pa.StructArray:
+    def _to_array(self, records: list[Any]) -> pa.StructArray:
         try:
             return pa.array(records, self._kind)
-        except (pa.ArrowException, *_WRONG) as error:
+        except (pa.ArrowException, *_DECODE_ERRORS) as error:
             if len(records) > 1:  # each is built alone, and then told what is wrong
                 raise BodyFault(None, f"records of {self._kind}", "others") from error
-            found = _misfit(records[0], self._kind, None)
+            found = _find_misfit(records[0], self._kind, None)
             path, kind, value = found or (None, self._kind, records)
             raise BodyFault(
                 path, f"a value that a column of {kind} holds", excerpt(value)
             ) from error
 
 
-def _misfit(value: Any, kind: pa.DataType, path: Path) -> tuple[Path, pa.DataType, Any] | None:
+def _find_misfit(value: Any, kind: pa.DataType, path: FieldPath) -> tuple[FieldPath, pa.DataType, Any] | None:
     """Return path, type and value of the first part that no column holds; None if all are held."""
-    parts: Iterable[tuple[Path, Any, pa.DataType]]
+    parts: Iterable[tuple[FieldPath, Any, pa.DataType]]
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -84,24 +84,24 @@ def _misfit(value: Any, kind: pa.DataType, path: Path) -> tuple[Path, pa.DataTyp
     else:
         try:
             pa.array([value], kind)
-        except (pa.ArrowException, *_WRONG):
+        except (pa.ArrowException, *_DECODE_ERRORS):
             return path, kind, value
         return None
-    found = (_misfit(part, inner, place) for place, part, inner in parts)
+    found = (_find_misfit(part, inner, place) for place, part, inner in parts)
     return next(filter(None, found), None)
 
 
-def check_schema(text: str) -> None:
+def check_avro_schema(text: str) -> None:
     """Raise `ValueError` if bodies cannot be read by an Avro schema, which is given as JSON."""
-    fastavro, schema = _library(), json.loads(text)
+    fastavro, schema = _import_fastavro(), json.loads(text)
     try:
         fastavro.parse_schema(schema)
     except Exception as error:  # of many kinds, its own and Python's
-        fault = schema_fault(fastavro, schema)
+        fault = explain_schema_error(fastavro, schema)
         raise ValueError(f"fastavro cannot read by it: {fault}") from error
 
 
-def _library() -> Any:
+def _import_fastavro() -> Any:
     try:
         import fastavro  # noqa: PLC0415  # an extra: for those only who have Avro
     except ImportError as error:
@@ -113,7 +113,7 @@ def _library() -> Any:
 
 def avro_encoder(schema: Any) -> Callable[[Any], bytes]:
     """Return the function that makes a record, as a dict, one body."""
-    fastavro = _library()
+    fastavro = _import_fastavro()
     parsed = fastavro.parse_schema(schema)
     write = fastavro.schemaless_writer
 

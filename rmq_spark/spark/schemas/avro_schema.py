@@ -17,7 +17,7 @@ from pyspark.sql import types as sql
 from rmq_spark.errors import excerpt
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LOGICAL: Final[Mapping[tuple[str, str], sql.DataType]] = {
+_LOGICAL_TYPES: Final[Mapping[tuple[str, str], sql.DataType]] = {
     ("int", "date"): sql.DateType(),
     ("long", "timestamp-millis"): sql.TimestampType(),
     ("long", "timestamp-micros"): sql.TimestampType(),
@@ -26,7 +26,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], sql.DataType]] = {
 }
 """Columns of logical types, each of the type that it is for: of another it says nothing."""
 
-_NAMED: Final[Mapping[str, sql.DataType]] = {
+_PRIMITIVE_TYPES: Final[Mapping[str, sql.DataType]] = {
     "boolean": sql.BooleanType(),
     "int": sql.IntegerType(),
     "long": sql.LongType(),
@@ -37,10 +37,10 @@ _NAMED: Final[Mapping[str, sql.DataType]] = {
     "enum": sql.StringType(),
     "fixed": sql.BinaryType(),
 }
-_SAID_BY_NAME: Final = {"record": (), "enum": ("symbols",), "fixed": ("size",)}
+_NAMED_KINDS: Final = {"record": (), "enum": ("symbols",), "fixed": ("size",)}
 _DIGITS_MAX: Final = 38
-_NO_COLUMN: Final = ("time-millis", "time-micros", "duration")
-_OF_SPARK: Final[Mapping[type[sql.DataType], Any]] = {
+_UNSUPPORTED_TYPES: Final = ("time-millis", "time-micros", "duration")
+_AVRO_TYPES: Final[Mapping[type[sql.DataType], Any]] = {
     sql.StringType: "string",
     sql.BooleanType: "boolean",
     sql.ByteType: "int",
@@ -59,19 +59,19 @@ _OF_SPARK: Final[Mapping[type[sql.DataType], Any]] = {
 def avro_schema_of(kind: sql.StructType, name: str = "topLevelRecord") -> dict[str, Any]:
     """Return the Avro schema of bodies with the fields of a Spark type."""
     fields = [
-        {"name": field.name, "type": ["null", _of_spark(field.dataType, f"{name}_{field.name}")]}
+        {"name": field.name, "type": ["null", _to_avro(field.dataType, f"{name}_{field.name}")]}
         for field in kind.fields
     ]
     return {"type": "record", "name": name, "fields": fields}
 
 
-def _of_spark(kind: sql.DataType, name: str) -> Any:
+def _to_avro(kind: sql.DataType, name: str) -> Any:
     if isinstance(kind, sql.StructType):
         return avro_schema_of(kind, name)
     if isinstance(kind, sql.ArrayType):
-        return {"type": "array", "items": ["null", _of_spark(kind.elementType, name)]}
+        return {"type": "array", "items": ["null", _to_avro(kind.elementType, name)]}
     if isinstance(kind, sql.MapType):
-        return {"type": "map", "values": ["null", _of_spark(kind.valueType, name)]}
+        return {"type": "map", "values": ["null", _to_avro(kind.valueType, name)]}
     if isinstance(kind, sql.DecimalType):
         return {
             "type": "bytes",
@@ -79,21 +79,21 @@ def _of_spark(kind: sql.DataType, name: str) -> Any:
             "precision": kind.precision,
             "scale": kind.scale,
         }
-    return _OF_SPARK[type(kind)]
+    return _AVRO_TYPES[type(kind)]
 
 
-def name_faults(kind: sql.DataType, path: str = "") -> list[str]:
+def avro_name_faults(kind: sql.DataType, path: str = "") -> list[str]:
     """Return the names that Avro does not have, a line for each."""
     if isinstance(kind, sql.ArrayType):
-        return name_faults(kind.elementType, f"{path}[]")
+        return avro_name_faults(kind.elementType, f"{path}[]")
     if isinstance(kind, sql.MapType):
-        return name_faults(kind.valueType, f"{path}[]")
+        return avro_name_faults(kind.valueType, f"{path}[]")
     found: list[str] = []
     for field in kind.fields if isinstance(kind, sql.StructType) else ():
         place = f"{path}.{field.name}" if path else field.name
         if not _NAME.fullmatch(field.name):
             found.append(f"{place} is no name in Avro: needed letters, digits and _")
-        found += name_faults(field.dataType, place)
+        found += avro_name_faults(field.dataType, place)
     return found
 
 
@@ -135,35 +135,35 @@ def _to_spark(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
             raise ValueError(f"{path} is a union of {len(others)} types, and a column has one")
         return _to_spark(others[0], path, seen)
     if isinstance(schema, str):
-        return _NAMED.get(schema) or _to_spark(_known(schema, path, seen), path, seen)
-    kind = _part(schema, "type", path)
+        return _PRIMITIVE_TYPES.get(schema) or _to_spark(_named_schema(schema, path, seen), path, seen)
+    kind = _required_member(schema, "type", path)
     if isinstance(kind, (dict, list)):
         return _to_spark(kind, path, seen)
-    if kind in _SAID_BY_NAME:
-        seen[_part(schema, "name", path)] = None if kind == "record" else schema
+    if kind in _NAMED_KINDS:
+        seen[_required_member(schema, "name", path)] = None if kind == "record" else schema
     if kind == "record":
         return _to_struct(schema, path, seen)
     if kind == "array":
-        return sql.ArrayType(_to_spark(_part(schema, "items", path), f"{path}[]", seen))
+        return sql.ArrayType(_to_spark(_required_member(schema, "items", path), f"{path}[]", seen))
     if kind == "map":
-        values = _to_spark(_part(schema, "values", path), f"{path}[]", seen)
+        values = _to_spark(_required_member(schema, "values", path), f"{path}[]", seen)
         return sql.MapType(sql.StringType(), values)
     return _to_spark_value(schema, path, seen)
 
 
 def _to_struct(schema: Any, path: str, seen: dict[str, Any]) -> sql.StructType:
-    fields = [_to_field(each, path, seen) for each in _list_of(schema, "fields", path)]
+    fields = [_to_field(each, path, seen) for each in _required_list(schema, "fields", path)]
     seen[schema["name"]] = schema
     return sql.StructType(fields)
 
 
 def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
-    name = _part(field, "name", f"a field of {path}" if path else "a field")
+    name = _required_member(field, "name", f"a field of {path}" if path else "a field")
     place = f"{path}.{name}" if path else name
-    return sql.StructField(name, _to_spark(_part(field, "type", place), place, seen))
+    return sql.StructField(name, _to_spark(_required_member(field, "type", place), place, seen))
 
 
-def _part(schema: Any, key: str, path: str) -> Any:
+def _required_member(schema: Any, key: str, path: str) -> Any:
     """Return what a schema has to have, or raise an error that says where it lacks that."""
     where = path or "the record"
     if not isinstance(schema, dict):
@@ -173,8 +173,8 @@ def _part(schema: Any, key: str, path: str) -> Any:
     return schema[key]
 
 
-def _list_of(schema: Any, key: str, path: str) -> list[Any]:
-    found = _part(schema, key, path)
+def _required_list(schema: Any, key: str, path: str) -> list[Any]:
+    found = _required_member(schema, key, path)
     if not isinstance(found, list):
         raise ValueError(f"{key} of {path or 'the record'}: needed a list, found {excerpt(found)}")  # noqa: TRY004  # as above
     return found
@@ -182,17 +182,17 @@ def _list_of(schema: Any, key: str, path: str) -> list[Any]:
 
 def _to_spark_value(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
     kind, logical = schema["type"], schema.get("logicalType")
-    for needed in _SAID_BY_NAME.get(kind, ()):
-        _part(schema, needed, path)
+    for needed in _NAMED_KINDS.get(kind, ()):
+        _required_member(schema, needed, path)
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        return _decimal(_part(schema, "precision", path), schema.get("scale", 0), path)
-    if logical in _NO_COLUMN:
+        return _decimal(_required_member(schema, "precision", path), schema.get("scale", 0), path)
+    if logical in _UNSUPPORTED_TYPES:
         raise ValueError(f"{path} is a {logical}, which no column can be")
-    if kind not in _NAMED:
-        return _to_spark(_known(kind, path, seen), path, seen)
+    if kind not in _PRIMITIVE_TYPES:
+        return _to_spark(_named_schema(kind, path, seen), path, seen)
     if kind == "fixed" and (type(schema["size"]) is not int or schema["size"] < 0):
         raise ValueError(f"{path}: needed a size in bytes, found {excerpt(schema['size'])}")
-    return _LOGICAL.get((kind, logical), _NAMED[kind])
+    return _LOGICAL_TYPES.get((kind, logical), _PRIMITIVE_TYPES[kind])
 
 
 def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:
@@ -204,7 +204,7 @@ def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:
     return sql.DecimalType(precision, scale)
 
 
-def _known(name: Any, path: str, seen: dict[str, Any]) -> Any:
+def _named_schema(name: Any, path: str, seen: dict[str, Any]) -> Any:
     """Return the schema of a name that was given before."""
     if name == "null":
         raise ValueError(f"{path} is null alone, which no column can be")

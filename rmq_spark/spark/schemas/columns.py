@@ -42,16 +42,16 @@ DDL_TYPES: Final[Mapping[str, str]] = {
 }
 DEFAULT_COLUMNS: Final = tuple(DDL_TYPES)[:9]
 
-_IN_EVERY_SESSION: Final[Mapping[str, str]] = {"timestamp": "timestamp_ltz"}
+_SESSION_INDEPENDENT_TYPES: Final[Mapping[str, str]] = {"timestamp": "timestamp_ltz"}
 """Types that DDL has to name so that ``spark.sql.timestampType`` makes no others of them."""
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of option ``columns`` by their right names, by default the usual ones."""
-    return columns_among(names, DDL_TYPES) if names else DEFAULT_COLUMNS
+    return resolve_columns(names, DDL_TYPES) if names else DEFAULT_COLUMNS
 
 
-def columns_among(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+def resolve_columns(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
     """Return columns that option ``columns`` names, by their right names among those there are."""
     right_names = {name.lower(): name for name in known}
     unknown = [name for name in names if name.lower() not in right_names]
@@ -59,7 +59,7 @@ def columns_among(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]
         there = ", ".join(right_names.values())
         raise OptionError("columns", f"there is no {', '.join(unknown)}; there are {there}")
     found = [right_names[name.lower()] for name in names]
-    twice = sorted(repeated(found))
+    twice = sorted(duplicates(found))
     if twice:
         raise OptionError("columns", f"{', '.join(twice)} is named twice: keep one")
     return tuple(found)
@@ -69,7 +69,7 @@ def ddl_of(names: Iterable[str]) -> str:
     """Return the schema of these columns as DDL."""
     types = {name: DDL_TYPES[name] for name in names}
     return ", ".join(
-        f"{name} {_IN_EVERY_SESSION.get(type_, type_)}" for name, type_ in types.items()
+        f"{name} {_SESSION_INDEPENDENT_TYPES.get(type_, type_)}" for name, type_ in types.items()
     )
 
 
@@ -90,11 +90,11 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
         if needed is None:
             wrong.append(f"there is no column {field.name}")
         elif found != needed:
-            needed = _IN_EVERY_SESSION.get(needed, needed)
+            needed = _SESSION_INDEPENDENT_TYPES.get(needed, needed)
             wrong.append(f"column {field.name} is {needed}, not {found}")
         elif not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
             wrong.append(f"column {field.name} can be null: give it without NOT NULL")
-    wrong += named_twice(schema)
+    wrong += duplicate_column_faults(schema)
     if wrong:
         raise SchemaError(
             f"the schema given to the source does not fit: {'; '.join(wrong)}. It chooses columns "
@@ -111,14 +111,14 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
     return names
 
 
-def repeated(names: Iterable[str]) -> list[str]:
+def duplicates(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once, in their order."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def named_twice(schema: StructType) -> list[str]:
+def duplicate_column_faults(schema: StructType) -> list[str]:
     """Return what is wrong with a schema that has columns of one name, in words."""
-    return [f"it names {name} twice" for name in repeated(schema.fieldNames())]
+    return [f"it names {name} twice" for name in duplicates(schema.fieldNames())]
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

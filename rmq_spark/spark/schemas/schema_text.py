@@ -18,12 +18,12 @@ from typing import Any, Final
 from pyspark.sql import types as sql
 
 from rmq_spark.errors import excerpt
-from rmq_spark.spark.schemas.columns import repeated
+from rmq_spark.spark.schemas.columns import duplicates
 
 _TOKENS: Final = re.compile(
     r"\s*(?:`((?:[^`]|``)+)`|([<>(),:])|('(?:[^'\\]|\\.|'')*')|([^\s<>(),:`']+))"
 )
-_NAMED: Final[Mapping[str, Callable[[], sql.DataType]]] = {
+_TYPES_BY_NAME: Final[Mapping[str, Callable[[], sql.DataType]]] = {
     "string": sql.StringType,
     "boolean": sql.BooleanType,
     "tinyint": sql.ByteType,
@@ -47,7 +47,7 @@ _DEPTH_MAX: Final = 60
 """Types within a column; pyarrow passes on 63, and `bodyColumn` takes one of them."""
 
 _DECIMALS: Final = ("decimal", "dec", "numeric")
-_PLAIN: Final = tuple({kind for kind in _NAMED.values() if isinstance(kind, type)})
+_SIMPLE_TYPES: Final = tuple({kind for kind in _TYPES_BY_NAME.values() if isinstance(kind, type)})
 _KINDS: Final = (
     "string, boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), date, "
     "timestamp, timestamp_ntz, binary, struct<...>, array<...> and map<string,...>"
@@ -61,7 +61,7 @@ def parse_schema(text: str) -> sql.StructType:
         ValueError: It is neither; the message says where, and what was needed.
     """
     try:
-        return _Ddl(text).schema() if not text.lstrip().startswith("{") else _from_json(text)
+        return _DdlParser(text).schema() if not text.lstrip().startswith("{") else _from_json(text)
     except RecursionError:
         raise ValueError("this is nested too deep to be read") from None
 
@@ -78,7 +78,7 @@ def _from_json(text: str) -> sql.StructType:
     return found
 
 
-def faults_of(schema: sql.StructType) -> list[str]:
+def schema_faults(schema: sql.StructType) -> list[str]:
     """Return what no body can have of a schema, a line for each; empty if all can be."""
     if not schema.fields:
         return ["it has no fields"]
@@ -91,7 +91,7 @@ def faults_of(schema: sql.StructType) -> list[str]:
             if depth > _DEPTH_MAX
         ]
     return [fault for field in schema.fields for fault in _field_faults(field, field.name)] + [
-        f"{name} stands there twice" for name in _twice(schema, is_top=True)
+        f"{name} stands there twice" for name in _duplicate_names(schema, is_top=True)
     ]
 
 
@@ -101,12 +101,12 @@ def _depth(kind: sql.DataType) -> int:
     There may be thousands: nothing here calls itself.
     """
     depth, within = 0, [kind]
-    while within := [inner for each in within for inner in _parts(each)]:
+    while within := [inner for each in within for inner in _inner_types(each)]:
         depth += 1
     return depth
 
 
-def _parts(kind: sql.DataType) -> list[sql.DataType]:
+def _inner_types(kind: sql.DataType) -> list[sql.DataType]:
     if isinstance(kind, sql.StructType):
         return [field.dataType for field in kind.fields]
     if isinstance(kind, sql.ArrayType):
@@ -116,11 +116,11 @@ def _parts(kind: sql.DataType) -> list[sql.DataType]:
     return []
 
 
-def unwritable(schema: sql.StructType) -> list[str]:
+def writable_schema_faults(schema: sql.StructType) -> list[str]:
     """Return what no body can have of the columns of a data frame, a line for each."""
     if any(_depth(field.dataType) > _DEPTH_MAX for field in schema.fields):
-        return faults_of(schema)
-    return faults_of(_nullable(schema))
+        return schema_faults(schema)
+    return schema_faults(_nullable(schema))
 
 
 def _nullable(kind: Any) -> Any:
@@ -148,7 +148,7 @@ def _type_faults(kind: sql.DataType, path: str) -> Iterator[str]:
             yield f"{path} is a struct without fields"
         for field in kind.fields:
             yield from _field_faults(field, f"{path}.{field.name}")
-        for name in _twice(kind, is_top=False):
+        for name in _duplicate_names(kind, is_top=False):
             yield f"{path}.{name} stands there twice"
     elif isinstance(kind, sql.ArrayType):
         if not kind.containsNull:
@@ -156,7 +156,7 @@ def _type_faults(kind: sql.DataType, path: str) -> Iterator[str]:
         yield from _type_faults(kind.elementType, f"{path}[]")
     elif isinstance(kind, sql.MapType):
         yield from _map_faults(kind, path)
-    elif type(kind) not in (*_PLAIN, sql.DecimalType):
+    elif type(kind) not in (*_SIMPLE_TYPES, sql.DecimalType):
         yield f"{path} is {kind.simpleString()}: needed one of {_KINDS}"
 
 
@@ -168,13 +168,13 @@ def _map_faults(kind: sql.MapType, path: str) -> Iterator[str]:
     yield from _type_faults(kind.valueType, f"{path}[]")
 
 
-def _twice(schema: sql.StructType, *, is_top: bool) -> list[str]:
+def _duplicate_names(schema: sql.StructType, *, is_top: bool) -> list[str]:
     """Return names that occur twice; those of columns differ in more than their case."""
     names = [name.lower() if is_top else name for name in schema.fieldNames()]
-    return sorted(repeated(names))
+    return sorted(duplicates(names))
 
 
-class _Ddl:
+class _DdlParser:
     """A reader of one text of DDL, from left to right."""
 
     def __init__(self, text: str) -> None:
@@ -196,29 +196,29 @@ class _Ddl:
 
     def schema(self) -> sql.StructType:
         """Return the schema that the whole text is."""
-        if self._word() == "struct" and self._word(1) == "<":
+        if self._peek() == "struct" and self._peek(1) == "<":
             kind = self._type()
         else:
             kind = self._fields("")
         if self._at < len(self._tokens) or not isinstance(kind, sql.StructType):
-            raise self._wrong("a comma, or the end")
+            raise self._error("a comma, or the end")
         return kind
 
     def _fields(self, end: str) -> sql.StructType:
         fields: list[sql.StructField] = []
-        while self._at < len(self._tokens) and (not end or self._word() != end):
+        while self._at < len(self._tokens) and (not end or self._peek() != end):
             if fields:
-                self._take(",")
+                self._expect(",")
             name, is_quoted = self._next("the name of a field")
             if not is_quoted and name in "<>(),:":
                 self._at -= 1
-                raise self._wrong("the name of a field")
-            if self._word() == ":":
+                raise self._error("the name of a field")
+            if self._peek() == ":":
                 self._at += 1
             kind, is_nullable = self._type(), True
-            if self._word() == "not" and self._word(1) == "null":
+            if self._peek() == "not" and self._peek(1) == "null":
                 self._at, is_nullable = self._at + 2, False
-            if self._word() == "comment":
+            if self._peek() == "comment":
                 self._at += 2
             fields.append(sql.StructField(name, kind, is_nullable))
         return sql.StructType(fields)
@@ -226,7 +226,7 @@ class _Ddl:
     def _type(self) -> sql.DataType:
         name = self._next("a type")[0].lower()
         if name in ("struct", "array", "map"):
-            self._take("<")
+            self._expect("<")
             found: sql.DataType
             if name == "struct":
                 found = self._fields(">")
@@ -234,26 +234,26 @@ class _Ddl:
                 found = sql.ArrayType(self._type())
             else:
                 key = self._type()
-                self._take(",")
+                self._expect(",")
                 found = sql.MapType(key, self._type())
-            self._take(">")
+            self._expect(">")
             return found
         if name in _DECIMALS:
             return self._decimal()
-        if name not in _NAMED:
+        if name not in _TYPES_BY_NAME:
             self._at -= 1
-            raise self._wrong(f"a type that bodies can have ({_KINDS})")
-        return _NAMED[name]()
+            raise self._error(f"a type that bodies can have ({_KINDS})")
+        return _TYPES_BY_NAME[name]()
 
     def _decimal(self) -> sql.DecimalType:
         numbers: list[int] = []
-        if self._word() == "(":
-            while self._word() != ")":
+        if self._peek() == "(":
+            while self._peek() != ")":
                 self._at += 1  # the bracket, or a comma
                 number = self._next("a number of digits")[0]
                 if not number.isdigit():
                     self._at -= 1
-                    raise self._wrong("a number of digits")
+                    raise self._error("a number of digits")
                 numbers.append(int(number))
             self._at += 1
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])[:2]
@@ -263,22 +263,22 @@ class _Ddl:
 
     # ---- tokens
 
-    def _word(self, further: int = 0) -> str:
+    def _peek(self, further: int = 0) -> str:
         at = self._at + further
         return "" if at >= len(self._tokens) or self._tokens[at][1] else self._tokens[at][0].lower()
 
     def _next(self, needed: str) -> tuple[str, bool]:
         if self._at >= len(self._tokens):
-            raise self._wrong(needed)
+            raise self._error(needed)
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def _take(self, sign: str) -> None:
-        if self._word() != sign:
-            raise self._wrong(sign)
+    def _expect(self, sign: str) -> None:
+        if self._peek() != sign:
+            raise self._error(sign)
         self._at += 1
 
-    def _wrong(self, needed: str) -> ValueError:
+    def _error(self, needed: str) -> ValueError:
         if self._at >= len(self._tokens):
             return ValueError(f"needed {needed}, found the end")
         before = self._tokens[self._at - 1][0] if self._at else ""

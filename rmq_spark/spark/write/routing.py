@@ -16,23 +16,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.client.arguments import check_topic_to_send_to
+from rmq_spark.client.arguments import check_send_topic
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.producer.queue_selector import queue_of_key
+from rmq_spark.client.producer.queue_selector import queue_for_key
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.schemas.columns import BROKER_NAME
 from rmq_spark.spark.write.rows import ROW
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import in_namespace
+from rmq_spark.wire.names import wrap_namespace
 
-QueuesOf = Callable[[str], Sequence[MessageQueue]]
+QueueLookup = Callable[[str], Sequence[MessageQueue]]
 """A function that returns the queues to which a topic's messages may go."""
 
 _SENT_COLUMNS: Final = (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
 
 
-class Parcel(NamedTuple):
+class RoutedRows(NamedTuple):
     """Rows for one queue, or for any queue of a topic, and the number of the first row."""
 
     topic: str
@@ -42,7 +42,7 @@ class Parcel(NamedTuple):
     first_row: int
 
 
-class Parcels:
+class RowRouter:
     """The rows of one partition, in parcels for one queue or for any queue of a topic."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Parcels:
         names: Collection[str],
         partition: int,
         topic: str | None,
-        queues_of: QueuesOf,
+        queues_of: QueueLookup,
         namespace: str | None = None,
     ) -> None:
         """Take how parcels are made.
@@ -68,8 +68,8 @@ class Parcels:
         self._queues_of = queues_of
         self._namespace = namespace
 
-    def of(self, rows: pa.RecordBatch) -> Iterator[Parcel]:
-        """Yield the rows that `SinkRows` has checked, by destination.
+    def route(self, rows: pa.RecordBatch) -> Iterator[RoutedRows]:
+        """Yield the rows that `RowPreparer` has checked, by destination.
 
         Raises:
             RowError: A row names a topic or a queue that cannot be one.
@@ -79,7 +79,7 @@ class Parcels:
                 for delay_level, ready in self._by_delay(of_queue):
                     names = [name for name in _SENT_COLUMNS if name in ready.schema.names]
                     first = ready.column(ROW)[0].as_py()
-                    yield Parcel(topic, queue, delay_level, ready.select(names), first)
+                    yield RoutedRows(topic, queue, delay_level, ready.select(names), first)
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._topic is not None:
@@ -93,10 +93,10 @@ class Parcels:
         if first_null >= 0:
             raise RowError(self._partition, first_row + first_null, columns.TOPIC, problem)
         encoded = topics.dictionary_encode()
-        for code, part in _split(rows, np.asarray(encoded.indices).astype(np.int64)):
-            topic = in_namespace(self._namespace, encoded.dictionary[code].as_py())
+        for code, part in _split_by_code(rows, np.asarray(encoded.indices).astype(np.int64)):
+            topic = wrap_namespace(self._namespace, encoded.dictionary[code].as_py())
             try:
-                check_topic_to_send_to(topic)
+                check_send_topic(topic)
             except MessageRejected as error:
                 row = part.column(ROW)[0].as_py()
                 raise RowError(self._partition, row, columns.TOPIC, str(error)) from error
@@ -109,18 +109,18 @@ class Parcels:
             keys = rows.column(columns.SHARDING_KEY).dictionary_encode()
             queues = self._queues_of(topic)
             number = {queue: at for at, queue in enumerate(queues)}
-            of_key = [number[queue_of_key(queues, key)] for key in keys.dictionary.to_pylist()]
+            of_key = [number[queue_for_key(queues, key)] for key in keys.dictionary.to_pylist()]
             codes = np.asarray(pa.array(of_key, pa.int64()).take(keys.indices).fill_null(-1))
-            for code, part in _split(rows, codes):
+            for code, part in _split_by_code(rows, codes):
                 yield (queues[code] if code >= 0 else None), part
         elif columns.QUEUE_ID in self._names:
             queues = self._queues_of(topic)
-            for code, part in _split(rows, self._named_queues(rows, queues)):
+            for code, part in _split_by_code(rows, self._resolve_queues(rows, queues)):
                 yield (queues[code] if code >= 0 else None), part
         else:
             yield None, rows
 
-    def _named_queues(
+    def _resolve_queues(
         self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]
     ) -> npt.NDArray[Any]:
         """Return the position in ``queues`` of the queue that each row names, or -1."""
@@ -135,12 +135,12 @@ class Parcels:
             ids * len(known) + names, return_index=True, return_inverse=True
         )
         chosen = [
-            self._named_queue(rows.column(ROW)[at].as_py(), int(ids[at]), known[names[at]], queues)
+            self._resolve_queue(rows.column(ROW)[at].as_py(), int(ids[at]), known[names[at]], queues)
             for at in first.tolist()
         ]
         return np.array(chosen, np.int64)[pair_of_row]
 
-    def _named_queue(
+    def _resolve_queue(
         self, row: int, queue_id: int, name: str | None, queues: Sequence[MessageQueue]
     ) -> int:
         if queue_id < 0:
@@ -164,12 +164,12 @@ class Parcels:
 
     def _by_delay(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         if columns.DELAY_LEVEL in self._names:
-            yield from _split(rows, np.asarray(rows.column(columns.DELAY_LEVEL)))
+            yield from _split_by_code(rows, np.asarray(rows.column(columns.DELAY_LEVEL)))
         else:
             yield 0, rows
 
 
-def _split(rows: pa.RecordBatch, codes: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _split_by_code(rows: pa.RecordBatch, codes: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each code, in their order."""
     if not len(codes):
         return

@@ -19,7 +19,7 @@ from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.schemas.columns import BROKER_NAME
-from rmq_spark.wire.chunk.properties import are_without, lengths_of_maps
+from rmq_spark.wire.chunk.properties import has_no_separator, lengths_of_maps
 from rmq_spark.wire.properties import (
     DELAY,
     KEY_SEPARATOR,
@@ -29,13 +29,13 @@ from rmq_spark.wire.properties import (
     PROPERTY_SEPARATOR,
     RESERVED_NAMES,
     TAGS,
-    TIMERS,
+    TIMER_PROPERTIES,
 )
 
 if TYPE_CHECKING:
     from rmq_spark.client.manifest import CommittedSpan
     from rmq_spark.client.producer.tables.arrow_sends import SentSpan
-    from rmq_spark.spark.write.spans import Sums
+    from rmq_spark.spark.write.spans import RowSums
     from rmq_spark.wire.bodies.staged_batches import StagedAttempt
     from rmq_spark.wire.headers.staging import BatchRequestHeader
 
@@ -47,15 +47,15 @@ ROW: Final = "row"
 
 """The most bytes of a user's properties; client and broker add some of their own."""
 
-_ASKED_FOR_BY_COLUMN: Final[Mapping[str, str]] = {
+_COLUMN_OF_PROPERTY: Final[Mapping[str, str]] = {
     KEYS: columns.KEYS,
     TAGS: columns.TAGS,
-    **dict.fromkeys((DELAY, *TIMERS), columns.DELAY_LEVEL),
+    **dict.fromkeys((DELAY, *TIMER_PROPERTIES), columns.DELAY_LEVEL),
     "__SHARDINGKEY": columns.SHARDING_KEY,
 }
 """Properties that request something of a broker, and the column to use instead."""
 
-_NO_PROPERTY: Final = pa.array(sorted({*RESERVED_NAMES, ROW_ID}))
+_RESERVED_PROPERTIES: Final = pa.array(sorted({*RESERVED_NAMES, ROW_ID}))
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _INT: Final = pa.int32()
 
@@ -75,7 +75,7 @@ class WriteTask(NamedTuple):
         """Return the id of a row."""
         return f"{self.write_id}:{self.batch_id}:{self.partition}:{row}"
 
-    def ids_of_keys(self, keys: pa.Array) -> pa.Array:
+    def ids_from_keys(self, keys: pa.Array) -> pa.Array:
         """Return the ids of rows by their keys: the same in whatever partition they are."""
         prefix = pa.scalar(f"{self.write_id}:{self.batch_id}:{columns.KEYS}:")
         return pc.binary_join_element_wise(prefix, keys, "")
@@ -86,25 +86,25 @@ class WriteTask(NamedTuple):
         return pc.binary_join_element_wise(pa.scalar(self.row_id(0)[:-1]), numbers, "")
 
 
-class SinkRows:
+class RowPreparer:
     """The rows of one task, with each column checked and cast, and an id for each row."""
 
     def __init__(
         self,
-        sent: Sequence[columns.SinkColumn],
+        sink_columns: Sequence[columns.SinkColumn],
         task: WriteTask,
         *,
         body_bytes_max: int,
-        ids: RowIds,
+        row_ids: RowIds,
     ) -> None:
         """Take the columns to send, and by what each row is to be known."""
-        self._sent = sent
-        self._names = {column.name for column in sent}
+        self._sent = sink_columns
+        self._names = {column.name for column in sink_columns}
         self._task = task
         self._body_bytes_max = body_bytes_max
-        self._ids = ids
+        self._ids = row_ids
 
-    def checked(self, given: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    def prepare(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return the columns to send, in the types that a producer takes, with the row numbers.
 
         ``first_row`` is the number of the first row.
@@ -113,10 +113,10 @@ class SinkRows:
             RowError: A row cannot be a message.
         """
         found: dict[str, Any] = {
-            ROW: pa.array(np.arange(first_row, first_row + given.num_rows)),
+            ROW: pa.array(np.arange(first_row, first_row + batch.num_rows)),
         }
         for name, position, _ in self._sent:
-            column = given.column(position)
+            column = batch.column(position)
             if name == columns.BODY:
                 found[name] = self._bodies(column, first_row)
             elif name == columns.KEYS and not _is_text(column):
@@ -131,9 +131,9 @@ class SinkRows:
                 found[name] = self._numbers(name, column, first_row)
         if self._ids is not RowIds.NONE:
             ids = (
-                self._task.row_ids(first_row, given.num_rows)
+                self._task.row_ids(first_row, batch.num_rows)
                 if self._ids is RowIds.POSITIONS
-                else self._ids_of_keys(found[columns.KEYS], first_row)
+                else self._ids_from_keys(found[columns.KEYS], first_row)
             )
             found[columns.PROPERTIES] = _with_ids(found.get(columns.PROPERTIES), ids)
         self._check_lengths(found, first_row)
@@ -142,20 +142,20 @@ class SinkRows:
     def _bodies(self, column: pa.Array, first_row: int) -> pa.Array:
         bodies = column.cast(pa.binary())
         lengths = pc.binary_length(bodies)
-        self._refuse(
+        self._reject(
             pc.is_null(bodies),
             first_row,
             columns.BODY,
             "it is null: leave such rows out with .where('body is not null'), or coalesce it",
         )
-        self._refuse(
+        self._reject(
             pc.equal(lengths, 0),
             first_row,
             columns.BODY,
             "it is empty, and RocketMQ's consumers fail on empty messages: leave such rows out "
             "with .where('length(body) > 0')",
         )
-        self._refuse(
+        self._reject(
             pc.greater(lengths, self._body_bytes_max),
             first_row,
             columns.BODY,
@@ -167,8 +167,8 @@ class SinkRows:
     def _texts(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         """Return the keys or tags, with None for empty ones."""
         texts = column.cast(pa.string())
-        if not are_without(PROPERTY_SEPARATOR, texts):
-            self._refuse(
+        if not has_no_separator(PROPERTY_SEPARATOR, texts):
+            self._reject(
                 pc.match_substring(texts, PROPERTY_SEPARATOR),
                 first_row,
                 name,
@@ -189,12 +189,12 @@ class SinkRows:
             )
             raise RowError(self._task.partition, first_row + row, columns.KEYS, problem)
         if pc.any(pc.or_kleene(pc.is_null(keys), pc.equal(pc.binary_length(keys), 0))).as_py():
-            lists = _without_nothing(lists, keys)
+            lists = _without_blanks(lists, keys)
         return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR), first_row)
 
-    def _ids_of_keys(self, keys: pa.Array, first_row: int) -> pa.Array:
+    def _ids_from_keys(self, keys: pa.Array, first_row: int) -> pa.Array:
         """Return the rows' ids by their keys, of which each row has its own."""
-        self._refuse(
+        self._reject(
             pc.is_null(keys),
             first_row,
             columns.KEYS,
@@ -212,14 +212,14 @@ class SinkRows:
                 "an earlier row of the batch has the same, and with rowIds=keys that is the same "
                 "row: give each row of a batch a key of its own, or leave the option out",
             )
-        return self._task.ids_of_keys(keys)
+        return self._task.ids_from_keys(keys)
 
     def _numbers(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         least = -(1 << 31) if name == columns.FLAG else 0
         numbers = column.cast(pa.int64())
         is_bad = pc.or_(pc.less(numbers, least), pc.greater_equal(numbers, 1 << 31))
         needed = f"needed a number from {least} to {(1 << 31) - 1}"
-        self._refuse(is_bad, first_row, name, needed)
+        self._reject(is_bad, first_row, name, needed)
         numbers = numbers.cast(_INT)
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
 
@@ -234,9 +234,9 @@ class SinkRows:
         names = maps.keys[offsets[0] : offsets[-1]]
         values = maps.items[offsets[0] : offsets[-1]]
         offsets = offsets - offsets[0]
-        for name, column_name in _ASKED_FOR_BY_COLUMN.items():
+        for name, column_name in _COLUMN_OF_PROPERTY.items():
             if column_name not in self._names:
-                self._refuse_property(
+                self._reject_property(
                     pc.equal(names, name),
                     offsets,
                     first_row,
@@ -251,13 +251,13 @@ class SinkRows:
         problem = (
             "a name or a value has a character \\x01 or \\x02, which RocketMQ keeps them apart with"
         )
-        self._refuse_property(separated, offsets, first_row, f"{problem}: replace it")
+        self._reject_property(separated, offsets, first_row, f"{problem}: replace it")
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
         is_nameless = pc.and_not(pc.equal(pc.binary_length(names), 0), has_none)
-        self._refuse_property(
+        self._reject_property(
             is_nameless, offsets, first_row, "a value has an empty name: name it, or leave it out"
         )
-        is_left_out = pc.or_(has_none, pc.is_in(names, _NO_PROPERTY))
+        is_left_out = pc.or_(has_none, pc.is_in(names, _RESERVED_PROPERTIES))
         kept = ~np.asarray(is_left_out).astype(bool)
         before = np.concatenate(([0], np.cumsum(kept)))
         chosen = pa.array(kept)
@@ -284,12 +284,12 @@ class SinkRows:
 
     # ---- refusing
 
-    def _refuse(self, bad: pa.BooleanArray, first_row: int, column: str, problem: str) -> None:
+    def _reject(self, bad: pa.BooleanArray, first_row: int, column: str, problem: str) -> None:
         first = pc.index(bad, True).as_py()
         if first >= 0:
             raise RowError(self._task.partition, first_row + first, column, problem)
 
-    def _refuse_property(
+    def _reject_property(
         self, bad: pa.BooleanArray, offsets: npt.NDArray[Any], first_row: int, problem: str
     ) -> None:
         first = pc.index(bad, True).as_py()
@@ -311,7 +311,7 @@ def _none_if_empty(texts: pa.Array) -> pa.Array:
     )
 
 
-def _without_nothing(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
+def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
     """Return the lists without nulls and empty texts."""
     kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(
         bool
@@ -346,7 +346,7 @@ def _with_ids(maps: pa.MapArray | None, ids: pa.Array) -> pa.MapArray:
 # ---- TaskReports: what a task of the sink has done with its rows, as the driver is told.
 
 
-class TaskStaged(NamedTuple):
+class StagedReport(NamedTuple):
     """The part of a batch that one task has staged; without topic and broker, if it had no rows.
 
     ``sums`` are those of its rows if the batch had been committed before it began.
@@ -358,10 +358,10 @@ class TaskStaged(NamedTuple):
     attempt: StagedAttempt | None = None
     staged_bytes: int = 0
     is_committed: bool = False
-    sums: Sums | None = None
+    sums: RowSums | None = None
 
 
-class TaskRows(NamedTuple):
+class TaskReport(NamedTuple):
     """The rows that a task has sent or staged: how many they are, and where.
 
     Exactly once the spans are those that a manifest names, each small enough to be held in memory;
@@ -374,5 +374,5 @@ class TaskRows(NamedTuple):
     retries: int
     """The number of times that something was tried again, as a broker was away or busy."""
     spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...] = ()
-    staged: TaskStaged | None = None
+    staged: StagedReport | None = None
     """The report of rows that were staged instead of sent."""

@@ -1,12 +1,12 @@
 """A task's sending: the rows of a partition to brokers, until all of them are stored.
 
-    record batches ──> gathered to megabytes ──> `SinkRows` ──> `Parcels` ──> producer
+    record batches ──> gathered to megabytes ──> `RowPreparer` ──> `RowRouter` ──> producer
                                                                   │     delayed ones singly,
                                                                   │     others in bulk
                                                                   └── brokers away: wait,
                                                                       send what is left
 
-A producer tries again what may do better elsewhere; `SendTries` waits for brokers that are away or
+A producer tries again what may do better elsewhere; `SendRetries` waits for brokers that are away or
 busy. What was stored before counts: only what is not known to be stored is
 sent again, so that rows may be there twice (with one id) and are never left out. What a broker
 refuses for good ends the task.
@@ -47,15 +47,15 @@ from rmq_spark.client.producer.tables.arrow_sends import CHUNK_BYTES, CHUNK_TIME
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.fan_out import AWAY, Patience
+from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import sink_columns as columns
-from rmq_spark.spark.options.access import Access
+from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.routing import Parcel, Parcels
-from rmq_spark.spark.write.rows import ROW, SinkRows, TaskRows, WriteTask
-from rmq_spark.spark.write.spans import NamedSpans
+from rmq_spark.spark.write.routing import RoutedRows, RowRouter
+from rmq_spark.spark.write.rows import ROW, RowPreparer, TaskReport, WriteTask
+from rmq_spark.spark.write.spans import SpanCollector
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -70,7 +70,7 @@ PAUSE_SECONDS_MAX: Final = 5.0
 Remedies: TypeAlias = "Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]"
 """Errors and what a user can do about them; of several that fit, the first counts."""
 
-_CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
+_CREATE_TOPIC: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
 REMEDIES: Final[Remedies] = (
     (
         MessageIllegal,
@@ -83,11 +83,11 @@ REMEDIES: Final[Remedies] = (
         (NoPermission, TopicNotUsable),
         "let the topic be written (perm 6), or the user of option accessKey write to it",
     ),
-    (TopicNotFound, _CREATE),
-    (RouteNotFound, _CREATE),
+    (TopicNotFound, _CREATE_TOPIC),
+    (RouteNotFound, _CREATE_TOPIC),
     (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
     (
-        AWAY,
+        TRANSIENT_ERRORS,
         (
             "see that brokers and name servers of option namesrvAddr run, or raise option "
             "retryTimeoutMs"
@@ -96,12 +96,12 @@ REMEDIES: Final[Remedies] = (
 )
 
 
-class SendTries:
+class SendRetries:
     """The tries of one task's requests. ``stored_rows`` is what its errors say is stored."""
 
     def __init__(
         self,
-        access: Access,
+        access: BrokerAccess,
         producer: Producer,
         where: str,
         clock: Callable[[], float],
@@ -116,7 +116,7 @@ class SendTries:
         self._producer = producer
         self._where = where
         self._remedies = remedies
-        self._patience = Patience(
+        self._retry_timer = RetryTimer(
             access.retry_timeout_ms,
             clock,
             sleep,
@@ -130,9 +130,9 @@ class SendTries:
             try:
                 return self._producer.publish_queues(topic)
             except RocketPollError as error:  # noqa: PERF203  # asked again
-                self.wait_after(error, topic)
+                self.wait_or_raise(error, topic)
 
-    def note_rows(self, numbers: pa.Array, bodies: pa.Array) -> None:
+    def record_longest_body(self, numbers: pa.Array, bodies: pa.Array) -> None:
         """Note the longest body: of rows that a broker refuses, it is one that is too long."""
         lengths = pc.binary_length(bodies)
         longest = pc.max(lengths).as_py()
@@ -141,16 +141,16 @@ class SendTries:
 
     def reset(self) -> None:
         """Note a success: the next failure counts as a first one."""
-        self._patience.reset()
+        self._retry_timer.reset()
 
-    def wait_after(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
+    def wait_or_raise(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
         """Pause before the rows of a topic from ``first_row`` on are sent again.
 
         Raises:
             WriteError: A retry is of no use, or no longer.
         """
-        cause = _cause(error)
-        is_away = self._is_away(cause, topic)
+        cause = _last_error(error)
+        is_away = self._is_transient(cause, topic)
         if is_away:
             _log.warning(
                 "%s: what is left for %s is sent again when it can be: %s",
@@ -158,7 +158,7 @@ class SendTries:
                 topic,
                 error,
             )
-        if not is_away or not self._patience.pause():
+        if not is_away or not self._retry_timer.sleep_or_expire():
             raise self._failure(error, first_row) from error
         self.retries += 1
         routes = self._producer.instance.routes
@@ -167,16 +167,16 @@ class SendTries:
         except ClientError as refusal:
             _log.warning("the route of %s stays as it is: %s", topic, refusal)
 
-    def _is_away(self, cause: RocketPollError, topic: str) -> bool:
+    def _is_transient(self, cause: RocketPollError, topic: str) -> bool:
         """Return whether a retry may succeed; routes may be missing while a broker restarts."""
         if isinstance(cause, RouteNotFound):
             return topic in self._producer.instance.routes.topics
         if isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SERVICE_NOT_AVAILABLE:
             return True
-        return isinstance(cause, AWAY)
+        return isinstance(cause, TRANSIENT_ERRORS)
 
     def _failure(self, error: RocketPollError, first_row: int | None) -> WriteError:
-        cause = _cause(error)
+        cause = _last_error(error)
         remedy = next((text for kind, text in self._remedies if isinstance(cause, kind)), None)
         stored = self.stored_rows
         whereabouts = self._where
@@ -196,24 +196,24 @@ class SendTries:
         )
 
 
-def _cause(error: RocketPollError) -> RocketPollError:
+def _last_error(error: RocketPollError) -> RocketPollError:
     """Return the error of the last try."""
     return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
 
 
-GATHERED_BYTES: Final = 8 * 1024 * 1024
+COALESCED_BYTES: Final = 8 * 1024 * 1024
 """The bytes handed to the producer at a time, enough for several requests under way at once."""
 
-SINGLE_ROWS: Final = 1_000
+SINGLE_SENDS_MAX: Final = 1_000
 
-TOPIC_QUEUES: Final = 4
+DEFAULT_TOPIC_QUEUES: Final = 4
 """Most queues of a topic of rows that is made by the first of them, as other producers have it."""
 
 
 _producers: Final[dict[tuple[object, ...], Producer]] = {}
 
 
-def producer_of(options: WriteOptions, topic_queues: int = TOPIC_QUEUES) -> Producer:
+def producer_of(options: WriteOptions, topic_queues: int = DEFAULT_TOPIC_QUEUES) -> Producer:
     """Return the producer that tasks of this process with equal options share.
 
     A topic that a send of it makes has ``topic_queues`` queues. A forked process makes a producer
@@ -239,13 +239,13 @@ def producer_of(options: WriteOptions, topic_queues: int = TOPIC_QUEUES) -> Prod
 
 def send_rows(
     options: WriteOptions,
-    sent: Sequence[SinkColumn],
+    sink_columns: Sequence[SinkColumn],
     task: WriteTask,
     batches: Iterable[pa.RecordBatch],
     *,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
-) -> TaskRows:
+) -> TaskReport:
     """Send all rows of a partition, and return when they are stored.
 
     Raises:
@@ -254,30 +254,30 @@ def send_rows(
             stored before.
     """
     producer = producer_of(options)
-    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, ids=options.row_ids)
+    rows = RowPreparer(sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids)
     where = f"partition {task.partition}"
-    sending = _Sending(options, producer, where, clock or time.monotonic, sleep or time.sleep)
-    parcels = Parcels(
-        {column.name for column in sent},
+    sending = _TaskSender(options, producer, where, clock or time.monotonic, sleep or time.sleep)
+    parcels = RowRouter(
+        {column.name for column in sink_columns},
         task.partition,
         options.topic,
-        sending.tries.queues_of,
+        sending.retries.queues_of,
         options.namespace,
     )
     first_row = body_bytes = 0
-    for some in gathered(batches):
-        checked = rows.checked(some, first_row)
-        sending.tries.note_rows(checked.column(ROW), checked.column(columns.BODY))
+    for some in coalesce_batches(batches):
+        checked = rows.prepare(some, first_row)
+        sending.retries.record_longest_body(checked.column(ROW), checked.column(columns.BODY))
         sending.send(parcels, checked)
         first_row += some.num_rows
-        body_bytes += bytes_of(checked)
-    counts = first_row, body_bytes, sending.tries.retries
+        body_bytes += body_bytes_of(checked)
+    counts = first_row, body_bytes, sending.retries.retries
     if options.is_exactly_once:
-        return TaskRows(*counts, tuple(sending.named.spans))
-    return TaskRows(*counts, tuple(sending.spans))
+        return TaskReport(*counts, tuple(sending.committed_spans.spans))
+    return TaskReport(*counts, tuple(sending.spans))
 
 
-def bytes_of(rows: pa.RecordBatch) -> int:
+def body_bytes_of(rows: pa.RecordBatch) -> int:
     """Return the size of all bodies of rows, in bytes."""
     return pc.sum(pc.binary_length(rows.column(columns.BODY))).as_py() or 0
 
@@ -291,33 +291,33 @@ def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -
         WriteError: A broker refuses it, or could not be reached for too long.
     """
     producer = producer_of(options, topic_queues=1)
-    sending = _Sending(options, producer, message.topic, time.monotonic, time.sleep)
-    return sending.send_one(message, queue)
+    sending = _TaskSender(options, producer, message.topic, time.monotonic, time.sleep)
+    return sending.send_message(message, queue)
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in fewer and larger record batches."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         waiting.append(batch)
         size += batch.nbytes
-        if size >= GATHERED_BYTES:
-            yield from _joined(waiting)
+        if size >= COALESCED_BYTES:
+            yield from _join_batches(waiting)
             waiting, size = [], 0
     if waiting:
-        yield from _joined(waiting)
+        yield from _join_batches(waiting)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _join_batches(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     table = pa.Table.from_batches(batches).combine_chunks()
     yield from table.to_batches()
 
 
-class _Sending:
+class _TaskSender:
     """The state of one task's sending: the rows stored so far, and the retries.
 
-    ``spans`` are where rows are, and ``named`` the same as manifests name them.
+    ``spans`` are where rows are, and ``committed_spans`` the same as manifests name them.
     """
 
     def __init__(
@@ -329,58 +329,58 @@ class _Sending:
         sleep: Callable[[float], None],
     ) -> None:
         self.spans: list[SentSpan] = []
-        self.named = NamedSpans()
+        self.committed_spans = SpanCollector()
         self._options = options
         self._producer = producer
-        self.tries = SendTries(options.access, producer, where, clock, sleep)
+        self.retries = SendRetries(options.access, producer, where, clock, sleep)
 
-    def send(self, parcels: Parcels, rows: pa.RecordBatch) -> None:
+    def send(self, router: RowRouter, rows: pa.RecordBatch) -> None:
         """Send them, parcel by parcel."""
-        for parcel in parcels.of(rows):
+        for parcel in router.route(rows):
             if parcel.delay_level:
-                self._send_singly(parcel)
+                self._send_one_by_one(parcel)
             else:
                 self._send_in_bulk(parcel)
 
-    def _send_in_bulk(self, parcel: Parcel) -> None:
+    def _send_in_bulk(self, routed: RoutedRows) -> None:
         options = self._options
-        rows = parcel.rows
+        rows = routed.rows
         while rows.num_rows:
             try:
                 result = self._producer.send_table(
                     rows,
-                    parcel.topic,
-                    queue=parcel.queue,
+                    routed.topic,
+                    queue=routed.queue,
                     chunk_bytes=max(CHUNK_BYTES, options.max_message_bytes),
                     timeout_ms=max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms),
                 )
             except PartlySent as error:  # noqa: PERF203  # what is left is sent again
-                self._note(error.results, rows)
+                self._record_spans(error.results, rows)
                 rows = rows.slice(error.messages_sent)
-                self.tries.wait_after(error, parcel.topic, parcel.first_row)
+                self.retries.wait_or_raise(error, routed.topic, routed.first_row)
             except RocketPollError as error:
-                self.tries.wait_after(error, parcel.topic, parcel.first_row)
+                self.retries.wait_or_raise(error, routed.topic, routed.first_row)
             else:
-                self._note(result.spans, rows)
+                self._record_spans(result.spans, rows)
                 return
 
-    def send_one(self, message: Message, queue: MessageQueue) -> SendResult:
+    def send_message(self, message: Message, queue: MessageQueue) -> SendResult:
         """Send a message; it is sent again where nobody can tell whether it was stored."""
         timeout_ms = max(CHUNK_TIMEOUT_MS, self._options.access.request_timeout_ms)
         while True:
             try:
                 return self._producer.send(message, queue, timeout_ms)
             except RocketPollError as error:  # noqa: PERF203  # sent again
-                self.tries.wait_after(error, message.topic)
+                self.retries.wait_or_raise(error, message.topic)
 
-    def _send_singly(self, parcel: Parcel) -> None:
-        left = list(_messages(parcel))
+    def _send_one_by_one(self, routed: RoutedRows) -> None:
+        left = list(_to_messages(routed))
         while left:
-            now, later = left[:SINGLE_ROWS], left[SINGLE_ROWS:]
+            now, later = left[:SINGLE_SENDS_MAX], left[SINGLE_SENDS_MAX:]
             failed: list[Message] = []
             failure: RocketPollError | None = None
             for message, answer in [
-                (message, self._begin(message, parcel.queue)) for message in now
+                (message, self._start_send(message, routed.queue)) for message in now
             ]:
                 try:
                     found = answer.result()
@@ -388,12 +388,12 @@ class _Sending:
                     failed.append(message)
                     failure = error
                 else:
-                    self._note([SentSpan(found.queue, found.queue_offset, 1)])
+                    self._record_spans([SentSpan(found.queue, found.queue_offset, 1)])
             left = failed + later
             if failure is not None:
-                self.tries.wait_after(failure, parcel.topic, parcel.first_row)
+                self.retries.wait_or_raise(failure, routed.topic, routed.first_row)
 
-    def _begin(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
+    def _start_send(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
         try:
             return self._producer.send_async(message, queue)
         except RocketPollError as error:
@@ -401,13 +401,13 @@ class _Sending:
             failed.set_exception(error)
             return failed
 
-    def _note(self, spans: Iterable[Any], rows: pa.RecordBatch | None = None) -> None:
+    def _record_spans(self, spans: Iterable[Any], rows: pa.RecordBatch | None = None) -> None:
         """Note spans of messages that were stored, joining those that adjoin.
 
         The spans of ``rows`` are in the order of these.
         """
         if self._options.is_exactly_once and rows is not None:
-            self.named.add(spans, rows.column(columns.BODY))
+            self.committed_spans.add(spans, rows.column(columns.BODY))
         for span in spans:
             last = self.spans[-1] if self.spans else None
             if (
@@ -420,12 +420,12 @@ class _Sending:
                 )
             else:
                 self.spans.append(span)
-            self.tries.stored_rows += span.message_count
-            self.tries.reset()
+            self.retries.stored_rows += span.message_count
+            self.retries.reset()
 
 
-def _messages(parcel: Parcel) -> Iterator[Message]:
-    rows = parcel.rows
+def _to_messages(routed: RoutedRows) -> Iterator[Message]:
+    rows = routed.rows
     nothing = [None] * rows.num_rows
     body, keys, tags, properties, flags = (
         rows.column(name).to_pylist() if name in rows.schema.names else nothing
@@ -433,11 +433,11 @@ def _messages(parcel: Parcel) -> Iterator[Message]:
     )
     for row, each in enumerate(body):
         yield Message(
-            parcel.topic,
+            routed.topic,
             each,
             tags=tags[row],
             keys=keys[row],
             properties=dict(properties[row] or ()),
-            delay_level=parcel.delay_level,
+            delay_level=routed.delay_level,
             flag=flags[row] or 0,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.client.manifest import CommittedSpan, added
+from rmq_spark.client.manifest import CommittedSpan, add_crc
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -18,35 +18,35 @@ SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
 """The bytes of bodies up to which spans are joined: a reader holds a span in memory."""
 
 
-class Sums(NamedTuple):
+class RowSums(NamedTuple):
     """The sums of rows, wherever they lie: their number, the bytes and CRCs of their bodies."""
 
     rows: int = 0
     body_bytes: int = 0
     crc: int = 0
 
-    def plus(self, other: Sums) -> Sums:
+    def add(self, other: RowSums) -> RowSums:
         """Return the sums of both."""
-        crc = added(self.crc, other.crc)
-        return Sums(self.rows + other.rows, self.body_bytes + other.body_bytes, crc)
+        crc = add_crc(self.crc, other.crc)
+        return RowSums(self.rows + other.rows, self.body_bytes + other.body_bytes, crc)
 
 
-def sums_of(bodies: pa.Array) -> Sums:
+def sums_of(bodies: pa.Array) -> RowSums:
     """Return what the rows of these bodies come to."""
     import pyarrow.compute as pc  # noqa: PLC0415  # in tasks only
 
     from rmq_spark.wire.chunk.encode import body_crcs  # noqa: PLC0415  # the same
 
     size = pc.sum(pc.binary_length(bodies)).as_py() or 0
-    return Sums(len(bodies), size, added(int(body_crcs(bodies).sum()), 0))
+    return RowSums(len(bodies), size, add_crc(int(body_crcs(bodies).sum()), 0))
 
 
-class NamedSpans:
+class SpanCollector:
     """The spans of one task's rows, as they are stored."""
 
     def __init__(self) -> None:
         self.spans: list[CommittedSpan] = []
-        self._last_of: dict[MessageQueue, int] = {}
+        self._last_index: dict[MessageQueue, int] = {}
 
     def add(self, sent: Iterable[SentSpan], bodies: pa.Array) -> None:
         """Add spans of rows that were stored; ``bodies`` are theirs, in the same order."""
@@ -57,14 +57,14 @@ class NamedSpans:
             self._join(CommittedSpan(queue, queue_offset, count, crc, size))
 
     def _join(self, span: CommittedSpan) -> None:
-        at = self._last_of.get(span.queue)
+        at = self._last_index.get(span.queue)
         if at is not None:
             last = self.spans[at]
             joined = CommittedSpan(
                 span.queue,
                 last.queue_offset,
                 last.message_count + span.message_count,
-                added(last.crc, span.crc),
+                add_crc(last.crc, span.crc),
                 last.body_bytes + span.body_bytes,
             )
             if (
@@ -74,5 +74,5 @@ class NamedSpans:
             ):
                 self.spans[at] = joined
                 return
-        self._last_of[span.queue] = len(self.spans)
+        self._last_index[span.queue] = len(self.spans)
         self.spans.append(span)

@@ -24,7 +24,7 @@ class DataVersion:
     counter: int = 0
     state_version: int | None = None
 
-    def next(self, timestamp: int) -> DataVersion:
+    def next_version(self, timestamp: int) -> DataVersion:
         """Return the version of the table behind its next change, which is made at this time."""
         return replace(self, timestamp=timestamp, counter=self.counter + 1)
 

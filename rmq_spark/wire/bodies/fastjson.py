@@ -38,12 +38,12 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # Bounded, as `re` remembers each round of a repeated group: a text of megabytes takes many matches.
-_PART_OF_TEXT = re.compile(r"""[^"\\]*(?:\\.[^"\\]*){0,500}""", re.DOTALL)
+_STRING_PART = re.compile(r"""[^"\\]*(?:\\.[^"\\]*){0,500}""", re.DOTALL)
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def loads(data: Buffer, liberties_bytes_max: int | None = None) -> Any:
+def loads(data: Buffer, lenient_bytes_max: int | None = None) -> Any:
     """Parse the text of a body.
 
     Text that takes liberties takes a hundred times as long as strict JSON; its length can be
@@ -54,10 +54,10 @@ def loads(data: Buffer, liberties_bytes_max: int | None = None) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        _check_length(text, liberties_bytes_max)
-        value = _Parser(text).parse()
+        _check_length(text, lenient_bytes_max)
+        value = _JsonParser(text).parse()
     if REFERENCE_KEY.encode() in text:
-        _check_length(text, liberties_bytes_max)
+        _check_length(text, lenient_bytes_max)
         return resolve_references(value, DEPTH_MAX)
     return value
 
@@ -101,7 +101,7 @@ def _scalar(value: object) -> bytes:
         raise BodyError("JSON body", at="a value", needed="JSON's types", found=value) from error
 
 
-class _Parser:
+class _JsonParser:
     """Recursive descent over tokens; its depth is bounded, so its stack is."""
 
     def __init__(self, data: bytes) -> None:
@@ -120,13 +120,13 @@ class _Parser:
         value = self._value(0)
         end = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]  # it may match nothing
         if end != len(self._text):
-            raise self._unexpected("the end", end)
+            raise self._error("the end", end)
         return value
 
     def _advance(self) -> None:
         match = _TOKEN.match(self._text, self._at)
         if match is None:
-            raise self._unexpected("JSON", self._at)
+            raise self._error("JSON", self._at)
         self._at = match.end()
         self._kind = match.lastgroup or ""
         self._lexeme = (
@@ -134,16 +134,16 @@ class _Parser:
         )
 
     def _quoted(self, start: int) -> str:
-        while (end := _PART_OF_TEXT.match(self._text, self._at).end()) > self._at:  # type: ignore[union-attr]  # it may match nothing
+        while (end := _STRING_PART.match(self._text, self._at).end()) > self._at:  # type: ignore[union-attr]  # it may match nothing
             self._at = end
         if not self._text.startswith('"', end):
-            raise self._unexpected("JSON", start)
+            raise self._error("JSON", start)
         self._at = end + 1
         return self._text[start : self._at]
 
     def _value(self, depth: int) -> Any:
         if depth > DEPTH_MAX:
-            raise self._unexpected(f"at most {DEPTH_MAX} levels", self._at)
+            raise self._error(f"at most {DEPTH_MAX} levels", self._at)
         if self._kind == "string":
             return self._string()
         if self._kind == "number":
@@ -154,7 +154,7 @@ class _Parser:
             return self._object(depth)
         if self._lexeme == "[":
             return self._array(depth)
-        raise self._unexpected("a value", self._at - 1)
+        raise self._error("a value", self._at - 1)
 
     def _object(self, depth: int) -> Any:
         pairs: list[tuple[Any, Any]] = []
@@ -168,7 +168,7 @@ class _Parser:
             if self._lexeme == ",":
                 self._advance()
             elif self._lexeme != "}":
-                raise self._unexpected("',' or '}'", self._at - len(self._lexeme))
+                raise self._error("',' or '}'", self._at - len(self._lexeme))
         if any(not isinstance(key, str) for key, _ in pairs):
             return ObjectMap(tuple(pairs))
         return dict(pairs)
@@ -182,13 +182,13 @@ class _Parser:
             if self._lexeme == ",":
                 self._advance()
             elif self._lexeme != "]":
-                raise self._unexpected("',' or ']'", self._at - len(self._lexeme))
+                raise self._error("',' or ']'", self._at - len(self._lexeme))
         return items
 
     def _expect(self, mark: str) -> None:
         self._advance()
         if self._lexeme != mark:
-            raise self._unexpected(repr(mark), self._at - len(self._lexeme))
+            raise self._error(repr(mark), self._at - len(self._lexeme))
 
     def _string(self) -> str:
         if "\\" not in self._lexeme:
@@ -196,7 +196,7 @@ class _Parser:
         try:
             text: str = orjson.loads(self._lexeme)
         except orjson.JSONDecodeError as error:
-            raise self._unexpected(
+            raise self._error(
                 "JSON's escapes in a text", self._at - len(self._lexeme)
             ) from error
         return text
@@ -207,5 +207,5 @@ class _Parser:
         except ValueError:
             return float(self._lexeme)
 
-    def _unexpected(self, needed: str, at: int) -> BodyError:
+    def _error(self, needed: str, at: int) -> BodyError:
         return BodyError("JSON body", at=at, needed=needed, found=self._text[at : at + 40])

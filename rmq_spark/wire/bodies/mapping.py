@@ -44,12 +44,12 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.java_numbers import int_from_json, plain_name
 
 Body = TypeVar("Body")
-Path: TypeAlias = "tuple[Path, object] | None"
+JsonPath: TypeAlias = "tuple[Path, object] | None"
 """The place of a value: the path of its container, and its name there; only errors format it."""
-_Reader = Callable[[Any, Path], Any]
+_Reader = Callable[[Any, JsonPath], Any]
 _Writer = Callable[[Any], Any]
 
-_A_KEY = object()
+_KEY_STEP = object()
 _STEP_CHARACTERS_MAX = 60
 _NAME = "json name"
 _INT64_BOUND = 1 << 63
@@ -65,11 +65,11 @@ def json_name(name: str, *, default: Any = MISSING) -> Any:
 
 
 def decode_body(
-    body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None
+    body_type: type[Body], data: Buffer, *, lenient_bytes_max: int | None = None
 ) -> Body:
-    """Decode a body from JSON, strict if it is longer than ``liberties_bytes_max``."""
+    """Decode a body from JSON, strict if it is longer than ``lenient_bytes_max``."""
     hint: Any = body_type
-    body: Body = reader_of(hint)(fastjson.loads(data, liberties_bytes_max), None)
+    body: Body = reader_of(hint)(fastjson.loads(data, lenient_bytes_max), None)
     return body
 
 
@@ -106,12 +106,12 @@ def _optional_reader(read: _Reader) -> _Reader:
 
 
 def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader:
-    def read_sequence(value: Any, path: Path) -> Any:
+    def read_sequence(value: Any, path: JsonPath) -> Any:
         if not isinstance(value, list):
             if value in NULLS:
                 return None
             if not isinstance(value, (dict, str)) and read is not _read_int:
-                raise unexpected(path, "an array", value)
+                raise unexpected_value(path, "an array", value)
             value = [value]
         return collection(
             [
@@ -128,7 +128,7 @@ def _map_reader(key_type: Any, item_type: Any) -> _Reader:
     read_item = reader_of(item_type)
     read_key = _object_key_reader(key_type) if is_dataclass(key_type) else _KEY_READERS[key_type]
 
-    def read_map(value: Any, path: Path) -> Any:
+    def read_map(value: Any, path: JsonPath) -> Any:
         if isinstance(value, ObjectMap):
             pairs: Any = value.pairs
         elif isinstance(value, dict):
@@ -136,8 +136,8 @@ def _map_reader(key_type: Any, item_type: Any) -> _Reader:
         elif value in NULLS:
             return None
         else:
-            raise unexpected(path, "an object", value)
-        path_of_keys = (path, _A_KEY)
+            raise unexpected_value(path, "an object", value)
+        path_of_keys = (path, _KEY_STEP)
         return {
             read_key(key, path_of_keys): found
             for key, item in pairs
@@ -162,7 +162,7 @@ def _enum_reader(enum_type: type[Enum]) -> _Reader:
     by_text = {str(position): member for position, member in enumerate(by_position)}
     by_plain_name = {plain_name(name): member for name, member in members.items()}
 
-    def read_enum(value: Any, path: Path) -> Any:
+    def read_enum(value: Any, path: JsonPath) -> Any:
         if isinstance(value, str):
             member = members.get(value)
             if member is None:
@@ -173,7 +173,7 @@ def _enum_reader(enum_type: type[Enum]) -> _Reader:
                 return member
         if type(value) in (int, float) and value in positions:
             return by_position[int(value)]
-        raise unexpected(path, f"one of {', '.join(members)}", value)
+        raise unexpected_value(path, f"one of {', '.join(members)}", value)
 
     return read_enum
 
@@ -183,11 +183,11 @@ def _object_reader(body_type: Any) -> _Reader:
         (attribute, name, reader_of(hint)) for attribute, name, hint, _ in parameters_of(body_type)
     ]
 
-    def read_object(value: Any, path: Path) -> Any:
+    def read_object(value: Any, path: JsonPath) -> Any:
         if not isinstance(value, dict):
             if value in NULLS:
                 return None
-            raise unexpected(path, "an object", value)
+            raise unexpected_value(path, "an object", value)
         arguments = {}
         for attribute, name, read in members:
             item = value.get(name)
@@ -196,7 +196,7 @@ def _object_reader(body_type: Any) -> _Reader:
                 if found is not None:
                     arguments[attribute] = found
         if len(arguments) != len(value):  # nulls, members that are not known, or other names
-            respelled = with_known_names(body_type, value)
+            respelled = normalize_names(body_type, value)
             if respelled is not value:
                 return read_object(respelled, path)
         return make_body(body_type, arguments, path)
@@ -204,18 +204,18 @@ def _object_reader(body_type: Any) -> _Reader:
     return read_object
 
 
-def make_body(body_type: Any, arguments: dict[str, Any], path: Path) -> Any:
+def make_body(body_type: Any, arguments: dict[str, Any], path: JsonPath) -> Any:
     """Return a body with these fields, or raise BodyError if one that it needs is missing."""
     try:
         return body_type(**arguments)
     except TypeError:
         for attribute, name, _, has_default in parameters_of(body_type):
             if attribute not in arguments and not has_default:
-                raise unexpected((path, name), "a value", None) from None
+                raise unexpected_value((path, name), "a value", None) from None
         raise
 
 
-def with_known_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
+def normalize_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
     """Return an object whose members have the names of the body class, if they are spelled alike.
 
     A name in its exact spelling counts more than any other. The object itself is returned if there
@@ -265,50 +265,50 @@ def parameters_of(body_type: Any) -> tuple[tuple[str, str, Any, bool], ...]:
     )
 
 
-def _read_str(value: Any, path: Path) -> str:
+def _read_str(value: Any, path: JsonPath) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return str(value)
-    raise unexpected(path, "text", value)
+    raise unexpected_value(path, "text", value)
 
 
-def _read_int(value: Any, path: Path) -> int | None:
+def _read_int(value: Any, path: JsonPath) -> int | None:
     if type(value) is int and -_INT64_BOUND <= value < _INT64_BOUND:
         return value
     try:
         return int_from_json(value)
     except ValueError:
-        raise unexpected(path, "a 64-bit integer", value) from None
+        raise unexpected_value(path, "a 64-bit integer", value) from None
 
 
-def _read_int_key(value: Any, path: Path) -> int:
+def _read_int_key(value: Any, path: JsonPath) -> int:
     number = _read_int(value, path)
     if number is None:
-        raise unexpected(path, "a 64-bit integer", value)
+        raise unexpected_value(path, "a 64-bit integer", value)
     return number
 
 
-def _read_float(value: Any, path: Path) -> float | None:
+def _read_float(value: Any, path: JsonPath) -> float | None:
     if isinstance(value, str):
         if value in NULLS:
             return None
-        value = _number_in(value)
+        value = _parse_float(value)
     if type(value) not in (int, float) or not isfinite(value):
-        raise unexpected(path, "a number", value)
+        raise unexpected_value(path, "a number", value)
     return float(value)
 
 
-def _number_in(text: str) -> Any:
+def _parse_float(text: str) -> Any:
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def _read_bool(value: Any, path: Path) -> bool | None:
+def _read_bool(value: Any, path: JsonPath) -> bool | None:
     if type(value) is bool:
         return value
     if isinstance(value, str):
@@ -320,7 +320,7 @@ def _read_bool(value: Any, path: Path) -> bool | None:
     else:
         known = None
     if known is None:
-        raise unexpected(path, "true or false", value)
+        raise unexpected_value(path, "true or false", value)
     return known
 
 
@@ -343,13 +343,13 @@ _KEY_READERS: Mapping[Any, _Reader] = {str: _read_str, int: _read_int_key}
 
 # ---- writing: a value of a type becomes what `fastjson.dumps` writes
 
-_AS_IT_IS = (str, int, float, bool, Any)
+_PASS_THROUGH = (str, int, float, bool, Any)
 
 
 @cache  # as many as there are types in the body classes
 def writer_of(hint: Any) -> _Writer:
     """Return the function that turns a value of this type into what `fastjson.dumps` writes."""
-    if hint in _AS_IT_IS:
+    if hint in _PASS_THROUGH:
         return lambda value: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
@@ -422,18 +422,18 @@ def _has_default(each: Field[Any]) -> bool:
     return each.default is not MISSING or each.default_factory is not MISSING
 
 
-def unexpected(path: Path, needed: str, found: object) -> BodyError:
+def unexpected_value(path: JsonPath, needed: str, found: object) -> BodyError:
     """Return the error for a value that does not have the type needed at a place."""
-    return BodyError("JSON body", at=_shown(path), needed=needed, found=found)
+    return BodyError("JSON body", at=_format_path(path), needed=needed, found=found)
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: JsonPath) -> str:
     if path is None:
         return "$"
     holder, step = path
-    if step is _A_KEY:
-        return f"a key of {_shown(holder)}"
+    if step is _KEY_STEP:
+        return f"a key of {_format_path(holder)}"
     if isinstance(step, int):
-        return f"{_shown(holder)}[{step}]"
+        return f"{_format_path(holder)}[{step}]"
     name = step[:_STEP_CHARACTERS_MAX] if isinstance(step, str) else excerpt(step)
-    return f"{_shown(holder)}.{name}"
+    return f"{_format_path(holder)}.{name}"

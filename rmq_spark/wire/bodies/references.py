@@ -21,7 +21,7 @@ NODES_MAX = 200_000  # a shared object counts in each of its places: reading it 
 
 _STEP = re.compile(r"\.(?P<name>(?:\\.|[^.\[\\])+)|\[(?P<position>\d{1,9})\]", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_A_KEY = "null"
+_KEY_NAME = "null"
 _PATH_CHARACTERS_MAX = (
     4096  # topic, broker and a few names, each character perhaps with its backslash
 )
@@ -71,7 +71,7 @@ class _Resolver:
         if path in self._known:
             known = self._known[path]
             if known is None:
-                raise _unresolved(path, "an object that does not contain the reference")
+                raise _reference_error(path, "an object that does not contain the reference")
             self._count(known.nodes, depth + known.levels)
             return known.value
         self._known[path] = None
@@ -98,13 +98,13 @@ class _Resolver:
 
     def _find(self, path: str) -> Any:
         if len(path) > _PATH_CHARACTERS_MAX:
-            raise _unresolved(path, f"a path of at most {_PATH_CHARACTERS_MAX} characters")
+            raise _reference_error(path, f"a path of at most {_PATH_CHARACTERS_MAX} characters")
         value = self._root
         at = 1
         while at < len(path) or not path.startswith("$"):
             step = _STEP.match(path, at) if path.startswith("$") else None
             if step is None:
-                raise _unresolved(path, "a path of .names and [positions] from $")
+                raise _reference_error(path, "a path of .names and [positions] from $")
             at = step.end()
             position = step["position"]
             if position is not None:
@@ -117,7 +117,7 @@ class _Resolver:
         if isinstance(value, dict) and name in value:
             return value[name]
         if isinstance(value, ObjectMap):
-            if name == _A_KEY and len(value.pairs) == 1:
+            if name == _KEY_NAME and len(value.pairs) == 1:
                 return value.pairs[0][0]
             items = self._by_java_text.get(id(value))
             if items is None:
@@ -126,12 +126,12 @@ class _Resolver:
                 self._by_java_text[id(value)] = items
             if name in items:
                 return items[name]
-        raise _unresolved(path, "one object that is there")
+        raise _reference_error(path, "one object that is there")
 
 
 def _item(path: str, value: Any, position: int) -> Any:
     if not isinstance(value, list) or position >= len(value):
-        raise _unresolved(path, f"a list with a position {position}")
+        raise _reference_error(path, f"a list with a position {position}")
     return value[position]
 
 
@@ -146,5 +146,5 @@ def _java_text(key: Any) -> str | None:
     )
 
 
-def _unresolved(path: str, needed: str) -> BodyError:
+def _reference_error(path: str, needed: str) -> BodyError:
     return BodyError("JSON body", at=REFERENCE_KEY, needed=needed, found=path)

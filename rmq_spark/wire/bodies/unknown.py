@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin
 
 from rmq_spark.wire.bodies import fastjson
-from rmq_spark.wire.bodies.mapping import only_type, parameters_of, with_known_names
+from rmq_spark.wire.bodies.mapping import only_type, parameters_of, normalize_names
 from rmq_spark.wire.bodies.object_map import ObjectMap
 from rmq_spark.wire.framing import Buffer
 
@@ -40,15 +40,15 @@ def _finder_of(hint: Any) -> _Finder | None:
     if origin in (Union, UnionType):
         return _finder_of(only_type(arguments))
     if origin in (tuple, frozenset):
-        return _within_all(
+        return _find_in_items(
             _finder_of(arguments[0]), lambda value: value if isinstance(value, list) else [value]
         )
     if origin is not None and issubclass(origin, Mapping):
-        return _within_all(
+        return _find_in_items(
             _finder_of(arguments[1]),
             _values_of_map,
         )
-    return _within_object(hint) if is_dataclass(hint) else None
+    return _find_in_object(hint) if is_dataclass(hint) else None
 
 
 def _values_of_map(value: Any) -> Iterable[Any]:
@@ -57,7 +57,7 @@ def _values_of_map(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else ()
 
 
-def _within_all(find: _Finder | None, items_of: Callable[[Any], Any]) -> _Finder | None:
+def _find_in_items(find: _Finder | None, items_of: Callable[[Any], Any]) -> _Finder | None:
     if find is None:
         return None
 
@@ -69,13 +69,13 @@ def _within_all(find: _Finder | None, items_of: Callable[[Any], Any]) -> _Finder
     return find_all
 
 
-def _within_object(body_type: Any) -> _Finder:
+def _find_in_object(body_type: Any) -> _Finder:
     known = {name: _finder_of(hint) for _, name, hint, _ in parameters_of(body_type)}
 
     def find_in_object(value: Any) -> Iterator[str]:
         if not isinstance(value, dict):  # a text in place of null
             return
-        value = with_known_names(body_type, value)
+        value = normalize_names(body_type, value)
         yield from value.keys() - known.keys()
         for name, find in known.items():
             if find is not None and value.get(name) is not None:

@@ -13,30 +13,30 @@ import numpy as np
 import pyarrow as pa
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, structure
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, struct_dtype
 from rmq_spark.wire.chunk.given import (
-    GivenColumns,
-    back_to_back,
-    fixed,
-    lengths_of_each,
+    InputColumns,
+    concatenate_rows,
+    to_binary,
+    value_lengths,
     property_strings,
 )
 from rmq_spark.wire.chunk.properties import encode_named
 from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD
 from rmq_spark.wire.properties import UNIQ_KEY, WAIT, encode_properties
 
-_HEAD = structure(HEAD)
-_WAIT = encode_properties({WAIT: "true"}).encode()
+_HEAD = struct_dtype(HEAD)
+_WAIT_PROPERTY = encode_properties({WAIT: "true"}).encode()
 
 
 def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) -> pa.Buffer:
     """Encode a batch from column ``body``, and optional others, as ``keys`` and ``tags``."""
-    given = GivenColumns(columns)
+    given = InputColumns(columns)
     bodies = given.array("body")
     body_lengths = lengths_of(bodies)
     ids = encode_named(UNIQ_KEY, pa.array(unique_ids, pa.string()))
-    properties = property_strings(given, ids, pa.scalar(_WAIT, pa.binary()))
-    properties_lengths = lengths_of_each(properties, given.rows)
+    properties = property_strings(given, ids, pa.scalar(_WAIT_PROPERTY, pa.binary()))
+    properties_lengths = value_lengths(properties, given.rows)
     sizes = ENTRY_BYTES_MIN + body_lengths + properties_lengths
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
@@ -47,5 +47,5 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
     head["size"] = sizes
     head["flag"] = given.numbers("flag")
     head["body_length"] = body_lengths
-    parts = (fixed(head), bodies, fixed(properties_lengths.astype(">i2")), properties)
-    return back_to_back(parts, given.rows, total)
+    parts = (to_binary(head), bodies, to_binary(properties_lengths.astype(">i2")), properties)
+    return concatenate_rows(parts, given.rows, total)

@@ -28,15 +28,15 @@ import pyarrow.compute as pc
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.crc import Crcs
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import Bytes, Positions, numbers, offsets_of
+from rmq_spark.wire.chunk.gather import Bytes, Positions, to_arrow, offsets_of
 
 _ROWS_MIN: Final = 16
 """The fewest bodies of a sum; of fewer, a call of zlib for each takes less time."""
 
-_WIDE_ROW: Final = 4096
+_COMBINED_BYTES_MAX: Final = 4096
 """Bytes that numpy puts together in one go, of as many bodies as that is."""
 
-_BYTES_AT_ONCE: Final = 1 << 20
+_SLICE_BYTES: Final = 1 << 20
 """Bytes of bodies to copy and put together at a time: they are to stay in the cache meanwhile.
 
 What is not copied is put together in one go, as each takes some ten microseconds beside the bytes.
@@ -48,16 +48,16 @@ _WASTE_MAX: Final = 2.2
 Of bodies of all lengths up to some size that is 2.
 """
 
-_LONG: Final = 1 << 15
+_LONG_BYTES: Final = 1 << 15
 """Bodies up to this size are put together."""
 
-_LENGTH_CUTS: Final = np.array([0, *(1 << np.arange(_LONG.bit_length()))])
+_LENGTH_BOUNDS: Final = np.array([0, *(1 << np.arange(_LONG_BYTES.bit_length()))])
 """Of those of like lengths the longest is at most twice as long as the shortest."""
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
     """Return the numbers of the records whose bodies do not have their stored CRC, in order."""
-    rows = np.sort(np.concatenate([*_suspects(chunk), np.zeros(0, np.int64)]))
+    rows = np.sort(np.concatenate([*_suspect_rows(chunk), np.zeros(0, np.int64)]))
     starts = chunk.body_at[rows]
     bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
     data = chunk.data.data
@@ -68,37 +68,37 @@ def damaged_bodies(chunk: RecordChunk) -> Positions:
     return damaged
 
 
-def _suspects(chunk: RecordChunk) -> Iterator[Positions]:
+def _suspect_rows(chunk: RecordChunk) -> Iterator[Positions]:
     """Yield the numbers of the records whose bodies are to be looked at one by one."""
     bodies, lengths = chunk.stored_bodies, chunk.body_length
     crcs = chunk.head["body_crc"].astype(np.uint32)
     longest, total = int(lengths.max(initial=0)), int(lengths.sum())
-    if longest <= _LONG and longest * len(chunk) <= total * _WASTE_MAX:
-        yield from _that_do_not_fit(bodies, lengths, crcs)
+    if longest <= _LONG_BYTES and longest * len(chunk) <= total * _WASTE_MAX:
+        yield from _mismatched_groups(bodies, lengths, crcs)
         return
-    yield np.flatnonzero(lengths > _LONG)
-    rows = np.flatnonzero(lengths <= _LONG)
+    yield np.flatnonzero(lengths > _LONG_BYTES)
+    rows = np.flatnonzero(lengths <= _LONG_BYTES)
     rows = rows[np.argsort(lengths[rows].astype(np.uint16), kind="stable")]
-    bodies, lengths, crcs = bodies.take(numbers(rows)), lengths[rows], crcs[rows]
-    for first, end in pairwise([*np.searchsorted(lengths, _LENGTH_CUTS).tolist(), len(rows)]):
+    bodies, lengths, crcs = bodies.take(to_arrow(rows)), lengths[rows], crcs[rows]
+    for first, end in pairwise([*np.searchsorted(lengths, _LENGTH_BOUNDS).tolist(), len(rows)]):
         alike = slice(first, end)
-        for found in _that_do_not_fit(bodies[alike], lengths[alike], crcs[alike]):
+        for found in _mismatched_groups(bodies[alike], lengths[alike], crcs[alike]):
             yield rows[alike][found]
 
 
-def _that_do_not_fit(bodies: pa.BinaryArray, lengths: Positions, crcs: Crcs) -> Iterator[Positions]:
+def _mismatched_groups(bodies: pa.BinaryArray, lengths: Positions, crcs: Crcs) -> Iterator[Positions]:
     """Yield the numbers of the bodies whose sum does not have the CRC that follows from theirs."""
     width = max(int(lengths.max(initial=0)), 1)
     is_shorter = bool((lengths < width).any())
-    linear = crcs ^ _crcs_of_zeros()[lengths if is_shorter else width]
-    step = max(_BYTES_AT_ONCE // width, _ROWS_MIN) if is_shorter else max(len(bodies), 1)
+    linear = crcs ^ _zero_crcs()[lengths if is_shorter else width]
+    step = max(_SLICE_BYTES // width, _ROWS_MIN) if is_shorter else max(len(bodies), 1)
     for first in range(0, len(bodies), step):
         part = bodies.slice(first, step)
-        in_line = _rows_of(_padded(part, width) if is_shorter else part, width)
-        yield first + _unlike_their_sum(in_line, linear[first : first + step])
+        in_line = _as_rows(_pad_left(part, width) if is_shorter else part, width)
+        yield first + _mismatched_rows(in_line, linear[first : first + step])
 
 
-def _padded(bodies: pa.BinaryArray, width: int) -> pa.StringArray:
+def _pad_left(bodies: pa.BinaryArray, width: int) -> pa.StringArray:
     """Return bodies of one length, with zeros in front of those that were shorter."""
     as_text = pa.Array.from_buffers(
         pa.string(), len(bodies), bodies.buffers(), offset=bodies.offset
@@ -106,27 +106,27 @@ def _padded(bodies: pa.BinaryArray, width: int) -> pa.StringArray:
     return pc.ascii_lpad(as_text, width, "\0")
 
 
-def _rows_of(bodies: pa.Array, width: int) -> Bytes:
+def _as_rows(bodies: pa.Array, width: int) -> Bytes:
     first = int(offsets_of(bodies)[0])
     data = np.frombuffer(bodies.buffers()[2], np.uint8, len(bodies) * width, first)
     return data.reshape(-1, width)
 
 
-def _unlike_their_sum(in_line: Bytes, linear: Crcs) -> Positions:
+def _mismatched_rows(in_line: Bytes, linear: Crcs) -> Positions:
     count, width = in_line.shape
-    sums = max(min(_WIDE_ROW // width, count // _ROWS_MIN), 1)
+    sums = max(min(_COMBINED_BYTES_MAX // width, count // _ROWS_MIN), 1)
     whole = count - count % sums if count >= _ROWS_MIN else 0
     together = np.bitwise_xor.reduce(in_line[:whole].reshape(-1, sums * width), axis=0)
     found = np.fromiter(map(crc32, together.reshape(sums, width)), np.uint32, sums)
     needed = np.bitwise_xor.reduce(linear[:whole].reshape(-1, sums), axis=0)
-    differ = (found ^ _crcs_of_zeros()[width] ^ needed) & np.uint32(layout.BODY_CRC_MASK)
+    differ = (found ^ _zero_crcs()[width] ^ needed) & np.uint32(layout.BODY_CRC_MASK)
     fit = np.zeros(count, np.bool_)
     fit[:whole].reshape(-1, sums)[:] = differ == 0
     return np.flatnonzero(~fit)
 
 
 @cache
-def _crcs_of_zeros() -> Crcs:
+def _zero_crcs() -> Crcs:
     """Return the CRCs of so many zeros, by which a CRC is not linear."""
-    crcs = accumulate(repeat(b"\0", _LONG), lambda crc, zero: crc32(zero, crc), initial=0)
-    return np.fromiter(crcs, np.uint32, _LONG + 1)
+    crcs = accumulate(repeat(b"\0", _LONG_BYTES), lambda crc, zero: crc32(zero, crc), initial=0)
+    return np.fromiter(crcs, np.uint32, _LONG_BYTES + 1)

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.crc import Crcs, crcs_of_pieces, joined
+from rmq_spark.wire.chunk.crc import Crcs, crcs_of_slices, combine_crcs
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Positions, take_structures
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, EMPTY_CHECKSUM, PIECES_OF_BYTE
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
 
 _CHECKSUM = np.dtype(f"V{CHECKSUM_BYTES}")
-_PIECES_OF_BYTE = np.frombuffer(b"".join(PIECES_OF_BYTE), f"V{len(PIECES_OF_BYTE[0])}")
+_HEX_PIECES = np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")
 
 
 def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
@@ -33,10 +33,10 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
         return chunk
     last_bytes = chunk.data[chunk.ends - 1]
     unended = (chunk.properties_length > 0) & (last_bytes != ord(PROPERTY_SEPARATOR))
-    _refuse(chunk, unended, "properties that end with byte 2", last_bytes)
+    _reject(chunk, unended, "properties that end with byte 2", last_bytes)
     length_max = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES
     too_long = chunk.properties_length > length_max
-    _refuse(chunk, too_long, f"propertiesLength 0 to {length_max}", chunk.properties_length)
+    _reject(chunk, too_long, f"propertiesLength 0 to {length_max}", chunk.properties_length)
     sizes = chunk.sizes + CHECKSUM_BYTES
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
@@ -55,14 +55,14 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     )
     data = bytearray(memoryview(joined.buffers()[2] or b"")[:total])
     starts = np.cumsum(sizes) - sizes
-    _put(data, starts, sizes.astype(">i4").view("V4"))
+    _write_at(data, starts, sizes.astype(">i4").view("V4"))
     lengths_at = starts + (chunk.properties_at - chunk.starts) - layout.PROPERTIES_LENGTH_BYTES
     lengths = (chunk.properties_length + CHECKSUM_BYTES).astype(">i2")
-    _put(data, lengths_at, lengths.view("V2"))
+    _write_at(data, lengths_at, lengths.view("V2"))
     return RecordChunk(data, sizes)
 
 
-class Sealing:
+class ChecksumWriter:
     """The filling in of checksums of a chunk whose records have room for them and are writable.
 
     The CRCs of all bytes after the heads do not depend on a record's place and are computed at
@@ -74,30 +74,30 @@ class Sealing:
         self._chunk = chunk
         body_ends = chunk.body_at + chunk.body_length
         tail_bytes = chunk.ends - CHECKSUM_BYTES - body_ends
-        tail_crcs = crcs_of_pieces(
+        tail_crcs = crcs_of_slices(
             chunk.data, body_ends, tail_bytes
         )  # the topics and the properties
-        self._behind_head = joined(chunk.body_crcs, tail_crcs, tail_bytes)
-        self._behind_head_bytes = chunk.body_length + tail_bytes
+        self._tail_crcs = combine_crcs(chunk.body_crcs, tail_crcs, tail_bytes)
+        self._tail_bytes = chunk.body_length + tail_bytes
 
-    def seal(self, first: int = 0, end: int | None = None) -> None:
+    def write(self, first: int = 0, end: int | None = None) -> None:
         """Do so for the records from the first to before the end."""
         chunk = self._chunk
         rows = slice(first, len(chunk) if end is None else end)
         starts = chunk.starts[rows]
-        heads = crcs_of_pieces(chunk.data, starts, chunk.body_at[rows] - starts)
-        crcs = joined(heads, self._behind_head[rows], self._behind_head_bytes[rows])
-        _put(chunk.data, chunk.ends[rows] - CHECKSUM_BYTES, _pieces(crcs))
+        heads = crcs_of_slices(chunk.data, starts, chunk.body_at[rows] - starts)
+        crcs = combine_crcs(heads, self._tail_crcs[rows], self._tail_bytes[rows])
+        _write_at(chunk.data, chunk.ends[rows] - CHECKSUM_BYTES, _encode_checksums(crcs))
 
 
 def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
     """Return, per record, whether it ends with the checksum of the bytes before it."""
     found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _CHECKSUM)
-    intact: npt.NDArray[np.bool_] = found == _pieces(_crcs_before(chunk.data, chunk.ends))
+    intact: npt.NDArray[np.bool_] = found == _encode_checksums(_content_crcs(chunk.data, chunk.ends))
     return intact
 
 
-def _refuse(
+def _reject(
     chunk: RecordChunk, bad: npt.NDArray[np.bool_], needed: str, found: npt.NDArray[np.integer[Any]]
 ) -> None:
     if bad.any():
@@ -106,7 +106,7 @@ def _refuse(
         raise RecordError("chunk", at=at, needed=f"{needed} (record {row})", found=int(found[row]))
 
 
-def _crcs_before(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
+def _content_crcs(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
     """Return the CRCs one at a time, by zlib; slices of bytes are cheaper than views of them."""
     whole = data.tobytes()
     bounds = pairwise([0, *ends.tolist()])
@@ -114,16 +114,16 @@ def _crcs_before(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
     return np.fromiter(map(crc32, slices), np.uint32, len(ends))
 
 
-def _pieces(crcs: Crcs) -> npt.NDArray[np.void]:
-    """Return many checksums in the form in which `checksum_pieces` gives one."""
+def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:
+    """Return many checksums in the form in which `encode_checksum` gives one."""
     byte_by_byte = crcs.astype(">u4").view(np.uint8)
-    return _PIECES_OF_BYTE[byte_by_byte].view(_CHECKSUM)
+    return _HEX_PIECES[byte_by_byte].view(_CHECKSUM)
 
 
-def _put(
-    data: bytearray | npt.NDArray[np.uint8], places: Positions, values: npt.NDArray[np.void]
+def _write_at(
+    data: bytearray | npt.NDArray[np.uint8], positions: Positions, values: npt.NDArray[np.void]
 ) -> None:
     """Write values of one width at these places."""
     width = values.dtype.itemsize
     cells = np.ndarray((max(len(data) - width + 1, 0),), values.dtype, data, strides=(1,))
-    cells[places] = values
+    cells[positions] = values

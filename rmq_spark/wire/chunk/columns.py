@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import Positions, Widths, numbers, take_bytes, take_structures
+from rmq_spark.wire.chunk.gather import Positions, Widths, to_arrow, take_bytes, take_structures
 from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.chunk.properties import MAP_TYPE
 from rmq_spark.wire.hosts import decode_host
@@ -29,7 +29,7 @@ CHUNK_PLAIN_BYTES_MAX = 1 << 30
 _HEX_PAIRS = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
 
 
-class Column(NamedTuple):
+class ColumnSpec(NamedTuple):
     """The Arrow type of a column, and the function that builds it."""
 
     type: pa.DataType
@@ -43,10 +43,10 @@ def chunk_columns(chunk: RecordChunk, names: Iterable[str]) -> pa.RecordBatch:
     return pa.record_batch([column.build(chunk) for _, column in wanted], schema=schema)
 
 
-def _of_head(field: str) -> Callable[[RecordChunk], pa.Array]:
+def _head_column(field: str) -> Callable[[RecordChunk], pa.Array]:
     def build(chunk: RecordChunk) -> pa.Array:
         values = chunk.head[field]
-        return numbers(values.astype(values.dtype.newbyteorder("=")))
+        return to_arrow(values.astype(values.dtype.newbyteorder("=")))
 
     return build
 
@@ -67,11 +67,11 @@ def _body(chunk: RecordChunk) -> pa.Array:
 
 
 def _born_timestamp(chunk: RecordChunk) -> pa.Array:
-    return numbers(chunk.head["born_timestamp"].astype(np.int64)).view(TIMESTAMP)
+    return to_arrow(chunk.head["born_timestamp"].astype(np.int64)).view(TIMESTAMP)
 
 
 def _store_timestamp(chunk: RecordChunk) -> pa.Array:
-    return numbers(chunk.store_timestamp.astype(np.int64)).view(TIMESTAMP)
+    return to_arrow(chunk.store_timestamp.astype(np.int64)).view(TIMESTAMP)
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
@@ -106,33 +106,33 @@ def _message_id(chunk: RecordChunk) -> pa.Array:
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
-COLUMNS: Mapping[str, Column] = {
-    "topic": Column(pa.string(), lambda chunk: chunk.topics),
-    "queueId": Column(pa.int32(), _of_head("queue_id")),
-    "queueOffset": Column(pa.int64(), _of_head("queue_offset")),
-    "keys": Column(pa.string(), lambda chunk: chunk.properties.values(KEYS)),
-    "tags": Column(pa.string(), lambda chunk: chunk.properties.values(TAGS)),
-    "body": Column(pa.binary(), _body),
-    "bornTimestamp": Column(TIMESTAMP, _born_timestamp),
-    "storeTimestamp": Column(TIMESTAMP, _store_timestamp),
-    "msgId": Column(pa.string(), _message_id),
-    "offsetMsgId": Column(pa.string(), _offset_message_id),
-    "properties": Column(MAP_TYPE, lambda chunk: chunk.properties.maps()),
-    "flag": Column(pa.int32(), _of_head("flag")),
-    "sysFlag": Column(pa.int32(), _of_head("sys_flag")),
-    "bornHost": Column(
+COLUMNS: Mapping[str, ColumnSpec] = {
+    "topic": ColumnSpec(pa.string(), lambda chunk: chunk.topics),
+    "queueId": ColumnSpec(pa.int32(), _head_column("queue_id")),
+    "queueOffset": ColumnSpec(pa.int64(), _head_column("queue_offset")),
+    "keys": ColumnSpec(pa.string(), lambda chunk: chunk.properties.values(KEYS)),
+    "tags": ColumnSpec(pa.string(), lambda chunk: chunk.properties.values(TAGS)),
+    "body": ColumnSpec(pa.binary(), _body),
+    "bornTimestamp": ColumnSpec(TIMESTAMP, _born_timestamp),
+    "storeTimestamp": ColumnSpec(TIMESTAMP, _store_timestamp),
+    "msgId": ColumnSpec(pa.string(), _message_id),
+    "offsetMsgId": ColumnSpec(pa.string(), _offset_message_id),
+    "properties": ColumnSpec(MAP_TYPE, lambda chunk: chunk.properties.maps()),
+    "flag": ColumnSpec(pa.int32(), _head_column("flag")),
+    "sysFlag": ColumnSpec(pa.int32(), _head_column("sys_flag")),
+    "bornHost": ColumnSpec(
         pa.string(), lambda chunk: _hosts(chunk.buffer, chunk.born_host_at, chunk.born_host_bytes)
     ),
-    "storeHost": Column(
+    "storeHost": ColumnSpec(
         pa.string(), lambda chunk: _hosts(chunk.buffer, chunk.store_host_at, chunk.store_host_bytes)
     ),
-    "reconsumeTimes": Column(
-        pa.int32(), lambda chunk: numbers(chunk.tail["reconsume_times"].astype(np.int32))
+    "reconsumeTimes": ColumnSpec(
+        pa.int32(), lambda chunk: to_arrow(chunk.tail["reconsume_times"].astype(np.int32))
     ),
-    "commitLogOffset": Column(pa.int64(), _of_head("physical_offset")),
-    "preparedTransactionOffset": Column(
+    "commitLogOffset": ColumnSpec(pa.int64(), _head_column("physical_offset")),
+    "preparedTransactionOffset": ColumnSpec(
         pa.int64(),
-        lambda chunk: numbers(chunk.tail["prepared_transaction_offset"].astype(np.int64)),
+        lambda chunk: to_arrow(chunk.tail["prepared_transaction_offset"].astype(np.int64)),
     ),
 }
 

@@ -28,30 +28,30 @@ Crcs: TypeAlias = npt.NDArray[np.uint32]
 
 _POLYNOMIAL = 0xEDB88320
 _BYTES = np.arange(256, dtype=np.uint32)
-_ROWS_FEW = 32
-_ROWS_AT_ONCE = 32
+_SAMPLE_ROWS = 32
+_UNPACKED_ROWS = 32
 """The number of strings that are cut at a time, to be given to zlib."""
 
-_PLACES_MAX = 32
+_DIFFERING_MAX = 32
 """The most differing places; with more, or for few strings, a call of zlib each is faster."""
 
 
-def joined(before: Crcs, behind: Crcs, behind_bytes: npt.NDArray[np.integer[Any]]) -> Crcs:
+def combine_crcs(first: Crcs, second: Crcs, second_bytes: npt.NDArray[np.integer[Any]]) -> Crcs:
     """Return the CRCs of strings joined from two parts each, given the lengths of the second."""
-    crcs = before
-    longest = int(behind_bytes.max(initial=0))
-    shortest = int(behind_bytes.min(initial=longest))
+    crcs = first
+    longest = int(second_bytes.max(initial=0))
+    shortest = int(second_bytes.min(initial=longest))
     for bit in range(longest.bit_length()):
         step = 1 << bit
         if shortest == longest:
             if longest & step:
-                crcs = _moved(crcs, bit)
+                crcs = _append_zeros(crcs, bit)
         else:
-            crcs = np.where(behind_bytes & step, _moved(crcs, bit), crcs)
-    return crcs ^ behind
+            crcs = np.where(second_bytes & step, _append_zeros(crcs, bit), crcs)
+    return crcs ^ second
 
 
-def crcs_of_pieces(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
+def crcs_of_slices(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
     """Return the CRCs of pieces of one buffer; those of one length are computed together."""
     crcs = np.zeros(len(starts), np.uint32)
     by_length = np.argsort(lengths, kind="stable")
@@ -79,40 +79,40 @@ def crcs_of_strings(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
 
 def crcs_of_rows(strings: Bytes) -> Crcs:
     """Return the CRCs of strings of one length, at least one byte, which are rows of an array."""
-    if len(strings) > _ROWS_FEW and len(_differing(strings[:_ROWS_FEW])) <= _PLACES_MAX:
-        places = _differing(strings)
-        if len(places) <= _PLACES_MAX:
-            return _adapted(strings, places)
+    if len(strings) > _SAMPLE_ROWS and len(_differing_columns(strings[:_SAMPLE_ROWS])) <= _DIFFERING_MAX:
+        places = _differing_columns(strings)
+        if len(places) <= _DIFFERING_MAX:
+            return _crcs_by_difference(strings, places)
     return _one_by_one(strings)
 
 
-def _differing(strings: Bytes) -> list[int]:
+def _differing_columns(strings: Bytes) -> list[int]:
     """Return the places at which not all strings are as the first."""
     places: list[int] = np.flatnonzero((strings != strings[0]).any(axis=0)).tolist()
     return places
 
 
-def _adapted(strings: Bytes, places: list[int]) -> Crcs:
+def _crcs_by_difference(strings: Bytes, columns: list[int]) -> Crcs:
     """Return the CRC of the first string, adapted by what differs in each other one."""
     crcs = np.full(len(strings), crc32(strings[0].tobytes()), np.uint32)
     behind_last = strings.shape[1] - 1
-    for place in places:
-        crcs ^= _changes(behind_last - place)[strings[:, place] ^ strings[0, place]]
+    for place in columns:
+        crcs ^= _change_table(behind_last - place)[strings[:, place] ^ strings[0, place]]
     return crcs
 
 
 def _one_by_one(strings: Bytes) -> Crcs:
     count, width = strings.shape
     data = np.ascontiguousarray(strings).reshape(-1).data
-    whole = count - count % _ROWS_AT_ONCE
-    cut = Struct(f"{width}s" * _ROWS_AT_ONCE).iter_unpack(data[: whole * width])
+    whole = count - count % _UNPACKED_ROWS
+    cut = Struct(f"{width}s" * _UNPACKED_ROWS).iter_unpack(data[: whole * width])
     rest = (data[row * width : (row + 1) * width] for row in range(whole, count))
     return np.fromiter(map(crc32, chain(chain.from_iterable(cut), rest)), np.uint32, count)
 
 
-def _moved(crcs: Crcs, bit: int) -> Crcs:
+def _append_zeros(crcs: Crcs, bit: int) -> Crcs:
     """Return the part of the CRCs in those with 2 to the power of ``bit`` more bytes behind."""
-    low, second, third, high = _moves(bit)
+    low, second, third, high = _append_zeros_tables(bit)
     moved: Crcs = (
         low[crcs & 0xFF] ^ second[crcs >> 8 & 0xFF] ^ third[crcs >> 16 & 0xFF] ^ high[crcs >> 24]
     )
@@ -120,31 +120,31 @@ def _moved(crcs: Crcs, bit: int) -> Crcs:
 
 
 @cache
-def _moves(bit: int) -> tuple[Crcs, ...]:
+def _append_zeros_tables(bit: int) -> tuple[Crcs, ...]:
     """Return a table for each byte of a CRC, the lowest first."""
     tables = [_BYTES << np.uint32(shift) for shift in (0, 8, 16, 24)]
     if not bit:
-        return tuple(map(_moved_by_one, tables))
-    return tuple(_moved(_moved(table, bit - 1), bit - 1) for table in tables)
+        return tuple(map(_append_zero, tables))
+    return tuple(_append_zeros(_append_zeros(table, bit - 1), bit - 1) for table in tables)
 
 
 @cache
-def _changes(behind_bytes: int) -> Crcs:
-    """Return how each change of a byte changes the CRC, with ``behind_bytes`` bytes after it."""
-    crcs = _table()
-    for bit in range(behind_bytes.bit_length()):
-        if behind_bytes & 1 << bit:
-            crcs = _moved(crcs, bit)
+def _change_table(following_bytes: int) -> Crcs:
+    """Return how each change of a byte changes the CRC, with ``following_bytes`` bytes after it."""
+    crcs = _byte_table()
+    for bit in range(following_bytes.bit_length()):
+        if following_bytes & 1 << bit:
+            crcs = _append_zeros(crcs, bit)
     return crcs
 
 
-def _moved_by_one(crcs: Crcs) -> Crcs:
-    moved: Crcs = (crcs >> 8) ^ _table()[crcs & 0xFF]
+def _append_zero(crcs: Crcs) -> Crcs:
+    moved: Crcs = (crcs >> 8) ^ _byte_table()[crcs & 0xFF]
     return moved
 
 
 @cache
-def _table() -> Crcs:
+def _byte_table() -> Crcs:
     table = _BYTES
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(_POLYNOMIAL)

@@ -25,8 +25,8 @@ from rmq_spark.wire.chunk.gather import (
     Structures,
     Widths,
     as_text,
-    side_by_side,
-    structure,
+    pack_slices,
+    struct_dtype,
     take_bytes,
     take_structures,
 )
@@ -37,9 +37,9 @@ from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import record_size
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
-_HEAD = structure(layout.HEAD)
+_HEAD = struct_dtype(layout.HEAD)
 _STORE_TIMESTAMP = np.dtype(">i8")
-_TAIL = structure(layout.TAIL)
+_TAIL = struct_dtype(layout.TAIL)
 _HOST_V4 = f"V{layout.HOST_V4_BYTES}"
 
 # What is before the body if both hosts are IPv4; every record is at least as long.
@@ -73,11 +73,11 @@ class RecordChunk:
             raise RecordError(
                 "chunk", at=0, needed=f"at most {BUFFER_BYTES_MAX} bytes", found=len(self.data)
             )
-        given = np.array(_sizes_found(data), np.int64) if sizes is None else _integers(sizes)
+        given = np.array(_find_sizes(data), np.int64) if sizes is None else _size_array(sizes)
         self.sizes: Positions = given.astype(np.int64, copy=False)
         # None is larger than the data: so no sum of them can wrap around.
         no_size = (given < layout.RECORD_BYTES_MIN) | (given > len(self.data))
-        self._refuse(no_size, "totalSize of a record", given)
+        self._reject(no_size, "totalSize of a record", given)
         self.ends: Positions = np.cumsum(self.sizes)
         self.starts: Positions = self.ends - self.sizes
         total = int(self.ends[-1]) if len(self.ends) else 0
@@ -103,54 +103,54 @@ class RecordChunk:
         as the very large one that it is without a sign.
         """
         head = self.head
-        self._refuse(head["total_size"] != self.sizes, "totalSize", head["total_size"])
+        self._reject(head["total_size"] != self.sizes, "totalSize", head["total_size"])
         is_v1 = head["magic"] == layout.MAGIC_V1
         topic_length_bytes: Widths = layout.TOPIC_LENGTH_V1_BYTES
-        self._are_v1 = bool(is_v1.all())
-        if not self._are_v1:
-            self._refuse(~is_v1 & (head["magic"] != layout.MAGIC_V2), "magic", head["magic"])
+        self._is_all_v1 = bool(is_v1.all())
+        if not self._is_all_v1:
+            self._reject(~is_v1 & (head["magic"] != layout.MAGIC_V2), "magic", head["magic"])
             topic_length_bytes = np.where(is_v1, topic_length_bytes, layout.TOPIC_LENGTH_V2_BYTES)
         self.sys_flag = head["sys_flag"].astype(np.int32)
-        self.sys_flags_together = int(np.bitwise_or.reduce(self.sys_flag, initial=0))
+        self.sys_flags_union = int(np.bitwise_or.reduce(self.sys_flag, initial=0))
         self.born_host_bytes = self._host_bytes(MessageSysFlag.BORN_HOST_V6)
         self.store_host_bytes = self._host_bytes(MessageSysFlag.STORE_HOST_V6)
         hosts_bytes = self.born_host_bytes + self.store_host_bytes
         before_body = hosts_bytes + _BEFORE_BODY_WITHOUT_HOSTS
         self.body_at: Positions = self.starts + before_body
         room = self.sizes - (before_body + topic_length_bytes + layout.PROPERTIES_LENGTH_BYTES)
-        self._refuse(room < 0, "totalSize with these hosts", self.sizes)
+        self._reject(room < 0, "totalSize with these hosts", self.sizes)
         if not isinstance(hosts_bytes, int):
             self.tail = take_structures(self.data, self.body_at - layout.TAIL_BYTES, _TAIL)
             self.store_timestamp = take_structures(
                 self.data, self.store_timestamp_at, _STORE_TIMESTAMP
             )
         self.body_length: Positions = self.tail["body_length"].astype(np.int64)
-        self._refuse(_beyond(self.body_length, room), "bodyLength", self.body_length)
+        self._reject(_exceeds(self.body_length, room), "bodyLength", self.body_length)
         room -= self.body_length
         body_ends = self.body_at + self.body_length
         behind = self.ends - body_ends
-        self._behind, at = side_by_side(self.data, body_ends, behind)
-        self._behind_ends: Positions = at + behind
+        self._tail, at = pack_slices(self.data, body_ends, behind)
+        self._tail_ends: Positions = at + behind
         self.topic_at: Positions = body_ends + topic_length_bytes
-        self.topic_length: Positions = self._behind[at].astype(np.int64)
+        self.topic_length: Positions = self._tail[at].astype(np.int64)
         if not isinstance(topic_length_bytes, int):
-            wide = take_structures(self._behind, at[~is_v1], ">i2")
+            wide = take_structures(self._tail, at[~is_v1], ">i2")
             self.topic_length[~is_v1] = wide
-        self._refuse(_beyond(self.topic_length, room), "topicLength", self.topic_length)
+        self._reject(_exceeds(self.topic_length, room), "topicLength", self.topic_length)
         room -= self.topic_length
         self.properties_at: Positions = self.ends - room
         self.properties_length: Positions = take_structures(
-            self._behind, self._behind_ends - room - layout.PROPERTIES_LENGTH_BYTES, ">i2"
+            self._tail, self._tail_ends - room - layout.PROPERTIES_LENGTH_BYTES, ">i2"
         ).astype(np.int64)
-        self._refuse(self.properties_length != room, "propertiesLength", self.properties_length)
+        self._reject(self.properties_length != room, "propertiesLength", self.properties_length)
 
-    def stored_at(self, queue_offsets: Positions, timestamp: int) -> None:
+    def set_stored(self, queue_offsets: Positions, timestamp: int) -> None:
         """Note what was written into the records themselves when they got their place."""
         self.head["queue_offset"] = queue_offsets
         self.store_timestamp[:] = timestamp
 
     def _host_bytes(self, v6_flag: MessageSysFlag) -> Widths:
-        if not self.sys_flags_together & v6_flag.value:
+        if not self.sys_flags_union & v6_flag.value:
             return layout.HOST_V4_BYTES
         is_v6 = self.sys_flag & v6_flag.value
         return np.where(is_v6, layout.HOST_V6_BYTES, layout.HOST_V4_BYTES)
@@ -175,27 +175,27 @@ class RecordChunk:
         """The topic of each record, as text."""
         return as_text(take_bytes(self.buffer, self.topic_at, self.topic_length))
 
-    def are_of(self, topic: bytes) -> npt.NDArray[np.bool_]:
+    def has_topic(self, topic: bytes) -> npt.NDArray[np.bool_]:
         """Return which records are of a topic.
 
         Where what follows the bodies was put side by side, the topics are compared by words, each
         with its length in front.
         """
         part = bytes([len(topic) & 0xFF]) + topic
-        width = len(self._behind) // max(len(self), 1)
-        if self._behind is not self.data and self._are_v1 and len(part) <= width:
+        width = len(self._tail) // max(len(self), 1)
+        if self._tail is not self.data and self._is_all_v1 and len(part) <= width:
             words_bytes = -(-len(part) // _WORD.itemsize) * _WORD.itemsize
             expected = np.frombuffer(part.ljust(words_bytes, b"\0"), _WORD)
             masks = np.frombuffer((b"\xff" * len(part)).ljust(words_bytes, b"\0"), _WORD)
-            words = self._behind.view(_WORD).reshape(len(self), -1)
+            words = self._tail.view(_WORD).reshape(len(self), -1)
             differ = (words[:, 0] ^ expected[0]) & masks[0]
             for number in range(1, len(expected)):
                 differ |= (words[:, number] ^ expected[number]) & masks[number]
             are_same: npt.NDArray[np.bool_] = differ == 0
             return are_same
         are_of: npt.NDArray[np.bool_] = self.topic_length == len(topic)
-        at = self._behind_ends - self.properties_length - layout.PROPERTIES_LENGTH_BYTES
-        found = take_structures(self._behind, (at - len(topic))[are_of], np.dtype(f"S{len(topic)}"))
+        at = self._tail_ends - self.properties_length - layout.PROPERTIES_LENGTH_BYTES
+        found = take_structures(self._tail, (at - len(topic))[are_of], np.dtype(f"S{len(topic)}"))
         are_of[are_of] = found == topic
         return are_of
 
@@ -212,9 +212,9 @@ class RecordChunk:
     def check_crcs(self) -> None:
         """Refuse the first record whose body is not what was stored."""
         found = self.body_crcs & np.uint32(layout.BODY_CRC_MASK)
-        self._refuse(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
+        self._reject(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
 
-    def _refuse(
+    def _reject(
         self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.integer[Any]]
     ) -> None:
         if not bad.any():
@@ -229,16 +229,16 @@ class RecordChunk:
     def properties(self) -> PropertyColumns:
         """The messages' properties, scanned when the first is asked for."""
         lengths = self.properties_length - CHECKSUM_BYTES * self.has_checksum
-        starts = self._behind_ends - self.properties_length
-        return PropertyColumns(pa.py_buffer(self._behind), starts, lengths)
+        starts = self._tail_ends - self.properties_length
+        return PropertyColumns(pa.py_buffer(self._tail), starts, lengths)
 
     @cached_property
     def has_checksum(self) -> npt.NDArray[np.bool_]:
         """An array that tells which records end with a checksum, be it right or wrong."""
-        start = self._behind_ends - CHECKSUM_BYTES
-        last = take_structures(self._behind, np.maximum(start, 0), f"V{CHECKSUM_BYTES}")
+        start = self._tail_ends - CHECKSUM_BYTES
+        last = take_structures(self._tail, np.maximum(start, 0), f"V{CHECKSUM_BYTES}")
         separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
-        is_behind_one = self._behind[start - 1] == ord(PROPERTY_SEPARATOR)
+        is_behind_one = self._tail[start - 1] == ord(PROPERTY_SEPARATOR)
         is_behind_one &= self.properties_length > CHECKSUM_BYTES
         has_checksum: npt.NDArray[np.bool_] = is_behind_one
         if not (separates.all() and is_behind_one.all()):
@@ -247,7 +247,7 @@ class RecordChunk:
         return has_checksum
 
 
-def _beyond(lengths: Positions, room: Positions) -> npt.NDArray[np.bool_]:
+def _exceeds(lengths: Positions, room: Positions) -> npt.NDArray[np.bool_]:
     """Return which lengths are below 0, or above a room that is not."""
     is_beyond: npt.NDArray[np.bool_] = lengths.view(np.uint64) > room.view(np.uint64)
     return is_beyond
@@ -265,7 +265,7 @@ def readable_records(
         return RecordChunk(data, sizes), None
     except RecordError as error:
         fault = error
-    known = _sizes_before_fault(data) if sizes is None else _integers(sizes).tolist()
+    known = _sizes_before_fault(data) if sizes is None else _size_array(sizes).tolist()
     readable = RecordChunk(b"")
     low, high = 0, len(known) + 1
     while high - low > 1:
@@ -291,7 +291,7 @@ def _sizes_before_fault(data: Buffer) -> list[int]:
     return sizes
 
 
-def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
+def _size_array(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
     """Return the sizes that a peer gave as an array of integers, or raise RecordError."""
     try:
         given = np.asarray(sizes)
@@ -304,7 +304,7 @@ def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
     return given if len(given) else np.zeros(0, np.int64)
 
 
-def _sizes_found(data: Buffer) -> list[int]:
+def _find_sizes(data: Buffer) -> list[int]:
     """Follow the sizes from record to record: the one step that numpy cannot take."""
     sizes: list[int] = []
     add = sizes.append

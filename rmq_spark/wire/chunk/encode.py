@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.crc import crcs_of_strings
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, structure
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, struct_dtype
 from rmq_spark.wire.chunk.given import (
-    GivenColumns,
-    back_to_back,
-    fixed,
-    lengths_of_each,
+    InputColumns,
+    concatenate_rows,
+    to_binary,
+    value_lengths,
     property_strings,
 )
 from rmq_spark.wire.compression import compress_body
@@ -31,12 +31,12 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
 
-_HEAD = structure(layout.HEAD)
-_STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
-_TAIL = structure(layout.TAIL)
+_HEAD = struct_dtype(layout.HEAD)
+_STORE_TIMESTAMP = struct_dtype(layout.STORE_TIMESTAMP)
+_TAIL = struct_dtype(layout.TAIL)
 _NO_HOST = "0.0.0.0:0"
 _COMPRESSED = MessageSysFlag.COMPRESSED
-_MORE_FOR_V6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
+_V6_EXTRA_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
 _V6_BITS = MessageSysFlag.BORN_HOST_V6.value | MessageSysFlag.STORE_HOST_V6.value
 
 
@@ -52,19 +52,19 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 
     With ``has_checksums`` each record ends with an empty checksum, for the broker to fill in.
     """
-    given = GivenColumns(columns)
+    given = InputColumns(columns)
     bodies = _stored_bodies(given)
     body_lengths = lengths_of(bodies)
     topics, topic_lengths, is_v2 = _topics(given)
     checksum = (pa.scalar(EMPTY_CHECKSUM, pa.binary()),) if has_checksums else ()
     properties = property_strings(given, *checksum)
-    properties_lengths = lengths_of_each(properties, given.rows)
+    properties_lengths = value_lengths(properties, given.rows)
     born_hosts, born_is_v6 = _hosts(given, "bornHost")
     store_hosts, store_is_v6 = _hosts(given, "storeHost")
     _check_v6_bits(given, born_is_v6, store_is_v6)
     sizes = (
         layout.RECORD_BYTES_MIN
-        + _MORE_FOR_V6 * (born_is_v6.astype(np.int64) + store_is_v6)
+        + _V6_EXTRA_BYTES * (born_is_v6.astype(np.int64) + store_is_v6)
         + is_v2 * (layout.TOPIC_LENGTH_V2_BYTES - layout.TOPIC_LENGTH_V1_BYTES)
         + (body_lengths + topic_lengths + properties_lengths)
     )
@@ -92,23 +92,23 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     tail["body_length"] = body_lengths
 
     parts = (
-        fixed(head),
+        to_binary(head),
         born_hosts,
-        fixed(store_timestamps),
+        to_binary(store_timestamps),
         store_hosts,
-        fixed(tail),
+        to_binary(tail),
         bodies,
         topics,
-        fixed(properties_lengths.astype(">i2")),
+        to_binary(properties_lengths.astype(">i2")),
         properties,
     )
-    return EncodedChunk(back_to_back(parts, given.rows, total), sizes.astype(np.int32))
+    return EncodedChunk(concatenate_rows(parts, given.rows, total), sizes.astype(np.int32))
 
 
-def _stored_bodies(given: GivenColumns) -> pa.BinaryArray:
+def _stored_bodies(input_columns: InputColumns) -> pa.BinaryArray:
     """Return the bodies as the log holds them."""
-    bodies = given.array("body")
-    sys_flags = np.broadcast_to(np.asarray(given.numbers("sysFlag"), np.int32), given.rows)
+    bodies = input_columns.array("body")
+    sys_flags = np.broadcast_to(np.asarray(input_columns.numbers("sysFlag"), np.int32), input_columns.rows)
     compressed = np.flatnonzero(sys_flags & _COMPRESSED.value)
     if not len(compressed):
         return bodies
@@ -117,7 +117,7 @@ def _stored_bodies(given: GivenColumns) -> pa.BinaryArray:
         _compressed_body(row, bodies[row].as_py(), kind)
         for row, kind in zip(compressed.tolist(), kinds.tolist(), strict=True)
     ]
-    mask = np.zeros(given.rows, bool)
+    mask = np.zeros(input_columns.rows, bool)
     mask[compressed] = True
     return pc.replace_with_mask(bodies, pa.array(mask), pa.array(stored, pa.binary()))
 
@@ -146,9 +146,9 @@ def body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
     return crcs & layout.BODY_CRC_MASK
 
 
-def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
+def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
     """Return length and topic, the topic's length, and whether it needs the second magic."""
-    topics = given.array("topic").dictionary_encode()
+    topics = input_columns.array("topic").dictionary_encode()
     encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
     lengths = np.array([len(topic) for topic in encoded], np.int64)
     if lengths.max(initial=0) > layout.TOPIC_BYTES_MAX_V2:
@@ -172,28 +172,28 @@ def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
     return pa.array(sized, pa.binary()).take(topics.indices), lengths[of_row], is_v2[of_row]
 
 
-def _hosts(given: GivenColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
+def _hosts(input_columns: InputColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
     """Return address and port, and whether they are IPv6."""
-    value = _NO_HOST if given.get(name) is None else given.get(name)
-    texts = None if isinstance(value, str) else given.array(name).dictionary_encode()
+    value = _NO_HOST if input_columns.get(name) is None else input_columns.get(name)
+    texts = None if isinstance(value, str) else input_columns.array(name).dictionary_encode()
     distinct = [value] if texts is None else texts.dictionary.to_pylist()
     hosts = [parse_host(text) for text in distinct]
     encoded = [host.encode() for host in hosts]
     is_v6 = np.array([host.is_v6 for host in hosts], bool)
     if texts is None or len(hosts) == 1:
-        return pa.scalar(encoded[0], pa.binary()), np.broadcast_to(is_v6, given.rows)
+        return pa.scalar(encoded[0], pa.binary()), np.broadcast_to(is_v6, input_columns.rows)
     return pa.array(encoded, pa.binary()).take(texts.indices), is_v6[texts.indices.to_numpy()]
 
 
 def _check_v6_bits(
-    given: GivenColumns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
+    input_columns: InputColumns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
 ) -> None:
     """Refuse flags that contradict the hosts, which would make the record unreadable."""
     needed = (
         born_is_v6 * MessageSysFlag.BORN_HOST_V6.value
         | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
     )
-    found = np.broadcast_to(given.numbers("sysFlag"), given.rows)
+    found = np.broadcast_to(input_columns.numbers("sysFlag"), input_columns.rows)
     wrong = np.flatnonzero((found & _V6_BITS) != needed)
     if len(wrong):
         row = int(wrong[0])

@@ -28,12 +28,12 @@ Widths: TypeAlias = "int | Positions"
 BUFFER_BYTES_MAX = (1 << 31) - 1
 """The most bytes of a binary array: its offsets have 32 bits."""
 
-_KEEP_BLOCKS_BELOW = 16 << 20
+_MALLOC_THRESHOLD_BYTES = 16 << 20
 # Decoding a chunk makes and drops some thirty arrays of a few hundred kilobytes. glibc would give
 # their memory back to the kernel each time, and page faults would take as long as the work. It
 # stops doing so for blocks below the largest that it has seen freed; this one is never touched, so
 # it costs nothing.
-np.empty(_KEEP_BLOCKS_BELOW, np.uint8)
+np.empty(_MALLOC_THRESHOLD_BYTES, np.uint8)
 
 _VIEW = np.dtype([("length", "i4"), ("first_bytes", "V4"), ("buffer", "i4"), ("start", "i4")])
 """The type of an element of a `pa.binary_view` array; its first bytes serve comparisons only."""
@@ -43,15 +43,15 @@ _VIEW_BYTES_MIN = 13
 
 _CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
 
-_SIDE_BY_SIDE_MIN, _SIDE_BY_SIDE_MAX = 24, 192
+_PACKED_BYTES_MIN, _PACKED_BYTES_MAX = 24, 192
 """The room of a piece beside others, in bytes; longer ones are not worth it."""
 
-_KINDS = {"i": ">i4", "q": ">i8"}
+_DTYPES = {"i": ">i4", "q": ">i8"}
 
 
-def structure(layout: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
+def struct_dtype(layout: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
     """Return the numpy type of a part of `record_layout`."""
-    return np.dtype([(name, _KINDS[kind]) for name, kind in layout])
+    return np.dtype([(name, _DTYPES[kind]) for name, kind in layout])
 
 
 def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) -> Structures:
@@ -64,14 +64,14 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
     return structures
 
 
-def side_by_side(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
+def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
     """Return pieces with little between them, and where each starts: to be looked at many times.
 
     They must be in order. Long ones stay where they are.
     """
     longest = int(lengths.max(initial=0))
-    width = max(-(-longest // 8) * 8, _SIDE_BY_SIDE_MIN)
-    if not len(starts) or width > min(_SIDE_BY_SIDE_MAX, len(data)):
+    width = max(-(-longest // 8) * 8, _PACKED_BYTES_MIN)
+    if not len(starts) or width > min(_PACKED_BYTES_MAX, len(data)):
         return data, starts
     last = len(data) - width
     within = np.minimum(starts, last) if starts[-1] > last else starts
@@ -87,10 +87,10 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
     """Return the pieces in one new buffer; they must be in order and not overlap."""
     count = len(starts)
     shortest, longest = (
-        (lengths, lengths) if isinstance(lengths, int) else (_least(lengths), _most(lengths))
+        (lengths, lengths) if isinstance(lengths, int) else (_shortest(lengths), _longest(lengths))
     )
     if count and shortest == longest > 0:
-        return _of_one_width(buffer, starts, longest)
+        return _take_fixed_width(buffer, starts, longest)
     if count and _CAN_MAKE_VIEWS and shortest >= _VIEW_BYTES_MIN:
         views = np.zeros(count, _VIEW)
         views["length"], views["start"] = lengths, starts
@@ -103,10 +103,10 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
     pieces_and_gaps = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer]
     )
-    return pieces_and_gaps.take(numbers(np.arange(0, 2 * count, 2)))
+    return pieces_and_gaps.take(to_arrow(np.arange(0, 2 * count, 2)))
 
 
-def _of_one_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.BinaryArray:
+def _take_fixed_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.BinaryArray:
     pieces = take_structures(np.frombuffer(buffer, np.uint8), starts, f"V{width}")
     offsets = np.arange(len(starts) + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(
@@ -114,15 +114,15 @@ def _of_one_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.Binary
     )
 
 
-def _least(lengths: Positions) -> int:
+def _shortest(lengths: Positions) -> int:
     return int(lengths.min(initial=BUFFER_BYTES_MAX))
 
 
-def _most(lengths: Positions) -> int:
+def _longest(lengths: Positions) -> int:
     return int(lengths.max(initial=0))
 
 
-def numbers(values: npt.NDArray[Any]) -> pa.Array:
+def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
     """Return numbers that lie together as an Arrow array, of the same memory.
 
     `pa.array` would first load pandas, where that is installed: a third of a second in each process

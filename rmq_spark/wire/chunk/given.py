@@ -20,21 +20,21 @@ from rmq_spark.wire.chunk.gather import lengths_of
 from rmq_spark.wire.chunk.properties import encode_maps, encode_named
 from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS
 
-_TAKEN = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
-_MANY = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
+_ACCEPTED_COLUMNS = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
+_SEQUENCE_TYPES = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
 
 
-class GivenColumns:
+class InputColumns:
     """The columns that a caller gave, checked; each becomes an array when it is asked for."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        unknown = sorted(set(columns) - _TAKEN)
+        unknown = sorted(set(columns) - _ACCEPTED_COLUMNS)
         if unknown:
             raise RecordError(
-                "chunk", at="columns", needed=f"only {', '.join(sorted(_TAKEN))}", found=unknown
+                "chunk", at="columns", needed=f"only {', '.join(sorted(_ACCEPTED_COLUMNS))}", found=unknown
             )
         self._columns = columns
-        self.rows = _rows_of(columns.get("body"))
+        self.rows = _row_count(columns.get("body"))
 
     def get(self, name: str) -> Any:
         """Return a column as it was given: an array, one value, or None."""
@@ -78,8 +78,8 @@ class GivenColumns:
         )
 
 
-def _rows_of(bodies: Any) -> int:
-    if not isinstance(bodies, _MANY) or (isinstance(bodies, np.ndarray) and bodies.ndim != 1):
+def _row_count(bodies: Any) -> int:
+    if not isinstance(bodies, _SEQUENCE_TYPES) or (isinstance(bodies, np.ndarray) and bodies.ndim != 1):
         raise RecordError(
             "chunk", at="column body", needed="one body for each message", found=bodies
         )
@@ -91,24 +91,24 @@ def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
         return values.cast(kind)
-    if isinstance(values, _MANY):
+    if isinstance(values, _SEQUENCE_TYPES):
         return pa.array(values, kind)
     return pa.repeat(pa.scalar(values, kind), rows)
 
 
-def property_strings(given: GivenColumns, *more: Any) -> Any:
+def property_strings(input_columns: InputColumns, *more: Any) -> Any:
     """Join KEYS, TAGS, the rest and additions, in this order; one value if all are equal."""
     parts = []
     for column, name in (("keys", KEYS), ("tags", TAGS)):
-        values = given.optional(column)
+        values = input_columns.optional(column)
         if values is not None:
             parts.append(encode_named(name, values))
-    maps = given.optional("properties")
+    maps = input_columns.optional("properties")
     if maps is not None:
         reserved = tuple(
             name
             for column, name in (("keys", KEYS), ("tags", TAGS))
-            if given.get(column) is not None
+            if input_columns.get(column) is not None
         )
         parts.append(encode_maps(maps, reserved=reserved))
     nothing = pa.scalar(b"", pa.binary())
@@ -117,7 +117,7 @@ def property_strings(given: GivenColumns, *more: Any) -> Any:
         return parts[0]
     properties = pc.binary_join_element_wise(*parts, nothing)
     lengths = lengths_of(properties)
-    if given.rows and lengths.max() > PROPERTIES_BYTES_MAX:
+    if input_columns.rows and lengths.max() > PROPERTIES_BYTES_MAX:
         row = int(lengths.argmax())
         raise RecordError(
             "chunk",
@@ -128,14 +128,14 @@ def property_strings(given: GivenColumns, *more: Any) -> Any:
     return properties
 
 
-def lengths_of_each(values: Any, rows: int) -> npt.NDArray[np.int64]:
+def value_lengths(values: Any, rows: int) -> npt.NDArray[np.int64]:
     """Return the length of each row's value, or of the one value of all rows."""
     if isinstance(values, pa.Scalar):
         return np.full(rows, len(values.as_py()), np.int64)
     return lengths_of(values)
 
 
-def fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
+def to_binary(structures: npt.NDArray[Any]) -> pa.BinaryArray:
     """Return structures of one width as binary values of the same bytes."""
     width = structures.dtype.itemsize
     values = pa.Array.from_buffers(
@@ -144,7 +144,7 @@ def fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
     return values.cast(pa.binary())
 
 
-def back_to_back(parts: Sequence[Any], rows: int, total: int) -> pa.Buffer:
+def concatenate_rows(parts: Sequence[Any], rows: int, total: int) -> pa.Buffer:
     """Join the parts of each row, and all rows, to one buffer of ``total`` bytes."""
     if not rows:
         return pa.py_buffer(b"")

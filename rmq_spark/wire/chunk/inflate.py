@@ -44,7 +44,7 @@ def plain_bodies(
     Raises:
         CodecMissing: A module is not installed that some of the bodies need.
     """
-    if not chunk.sys_flags_together & _COMPRESSED:
+    if not chunk.sys_flags_union & _COMPRESSED:
         yield BodySlice(0, chunk.stored_bodies, {})
         return
     compressed = np.flatnonzero(chunk.sys_flag & _COMPRESSED)
@@ -63,13 +63,13 @@ def plain_bodies(
             problems[row] = error
         held += len(plain[row] or b"")
         if held >= slice_bytes:
-            yield _slice(chunk, first, row + 1, plain, problems)
+            yield _body_slice(chunk, first, row + 1, plain, problems)
             first, held, plain, problems = row + 1, 0, {}, {}
     if first < len(chunk):
-        yield _slice(chunk, first, len(chunk), plain, problems)
+        yield _body_slice(chunk, first, len(chunk), plain, problems)
 
 
-def _slice(
+def _body_slice(
     chunk: RecordChunk,
     first: int,
     end: int,

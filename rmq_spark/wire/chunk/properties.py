@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.gather import Positions, as_text, offsets_of, take_bytes
-from rmq_spark.wire.chunk.property_pieces import LONG_BYTES, Found, PropertyPieces
+from rmq_spark.wire.chunk.property_pieces import LONG_BYTES, ValueRanges, PropertyPieces
 from rmq_spark.wire.chunk.property_scan import PropertyScan
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
@@ -50,7 +50,7 @@ class PropertyColumns:
         return PropertyScan(self._buffer, self._starts, self._lengths)
 
     @cached_property
-    def _scan_of_long(self) -> PropertyScan:
+    def _long_scan(self) -> PropertyScan:
         return PropertyScan(self._buffer, self._starts[self._is_long], self._lengths[self._is_long])
 
     def values(self, name: str) -> pa.StringArray:
@@ -60,7 +60,7 @@ class PropertyColumns:
         found = self._pieces.find((name + NAME_VALUE_SEPARATOR).encode())
         values = _texts(self._buffer, found)
         if self._is_long.any():
-            of_long = self._scan_of_long.values(name)
+            of_long = self._long_scan.values(name)
             values = pc.replace_with_mask(values, pa.array(self._is_long), of_long)
         return values
 
@@ -69,21 +69,21 @@ class PropertyColumns:
         return self._scan.maps()
 
 
-def _texts(buffer: pa.Buffer, found: Found) -> pa.StringArray:
+def _texts(buffer: pa.Buffer, found: ValueRanges) -> pa.StringArray:
     """Return the values that were found, null where there is none."""
     rows = len(found.starts)
-    if not found.is_there.any():
+    if not found.is_present.any():
         return pa.nulls(rows, pa.string())
     texts = as_text(take_bytes(buffer, found.starts, found.lengths))
-    if found.is_there.all():
+    if found.is_present.all():
         return texts
-    validity = pa.py_buffer(np.packbits(found.is_there, bitorder="little"))
+    validity = pa.py_buffer(np.packbits(found.is_present, bitorder="little"))
     return pa.Array.from_buffers(pa.string(), rows, [validity, *texts.buffers()[1:]])
 
 
 def encode_named(name: str, values: pa.Array) -> pa.BinaryArray:
     """Return one property with a value for each message; an empty string for null."""
-    _check(values, has_null=False)
+    _check_texts(values, has_null=False)
     pieces = pc.binary_join_element_wise(
         pa.scalar((name + NAME_VALUE_SEPARATOR).encode()),
         values.cast(pa.binary()),
@@ -100,10 +100,10 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
     offsets = offsets_of(maps)
     names = maps.keys[offsets[0] : offsets[-1]]
     values = maps.items[offsets[0] : offsets[-1]]
-    _check(names, has_null=True)
-    _check(values, has_null=True)
-    _refuse_holding(NAME_VALUE_SEPARATOR, "a name without \\x01", names)
-    _refuse(
+    _check_texts(names, has_null=True)
+    _check_texts(values, has_null=True)
+    _reject_separator(NAME_VALUE_SEPARATOR, "a name without \\x01", names)
+    _reject(
         pc.is_in(names, pa.array(reserved, pa.string())), f"{', '.join(reserved)} only once", names
     )
     pieces = pc.binary_join_element_wise(
@@ -124,15 +124,15 @@ def lengths_of_maps(maps: pa.MapArray) -> Positions:
     return of_each
 
 
-def _check(texts: pa.Array, *, has_null: bool) -> None:
+def _check_texts(texts: pa.Array, *, has_null: bool) -> None:
     """Refuse what would be read back as something else, as `encode_properties` does."""
-    _refuse(pc.equal(pc.binary_length(texts), 0), "text that is not empty", texts)
-    _refuse_holding(PROPERTY_SEPARATOR, "text without \\x02", texts)
+    _reject(pc.equal(pc.binary_length(texts), 0), "text that is not empty", texts)
+    _reject_separator(PROPERTY_SEPARATOR, "text without \\x02", texts)
     if has_null:
-        _refuse(pc.is_null(texts), "text", texts)
+        _reject(pc.is_null(texts), "text", texts)
 
 
-def are_without(separator: str, texts: pa.StringArray) -> bool:
+def has_no_separator(separator: str, texts: pa.StringArray) -> bool:
     """Return whether no text has this byte: nearly always, and at the speed of memory."""
     offsets = offsets_of(texts)
     data = texts.buffers()[2]
@@ -141,12 +141,12 @@ def are_without(separator: str, texts: pa.StringArray) -> bool:
     return ord(separator) not in np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
-def _refuse_holding(separator: str, needed: str, texts: pa.StringArray) -> None:
-    if not are_without(separator, texts):  # what lies behind a null may have it as well
-        _refuse(pc.match_substring(texts, separator), needed, texts)
+def _reject_separator(separator: str, needed: str, texts: pa.StringArray) -> None:
+    if not has_no_separator(separator, texts):  # what lies behind a null may have it as well
+        _reject(pc.match_substring(texts, separator), needed, texts)
 
 
-def _refuse(bad: pa.BooleanArray, needed: str, texts: pa.Array) -> None:
+def _reject(bad: pa.BooleanArray, needed: str, texts: pa.Array) -> None:
     first = pc.index(bad, True).as_py()
     if first >= 0:
         raise RecordError(

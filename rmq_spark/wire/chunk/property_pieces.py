@@ -34,21 +34,21 @@ _WINDOW: Final = 64
 _WORD: Final = np.dtype("<u8")
 _ONE: Final = np.uint64(1)
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
-_LOWEST: Final = np.array([(1 << bits) - 1 for bits in range(_WINDOW + 1)], _WORD)
+_LOW_BIT_MASKS: Final = np.array([(1 << bits) - 1 for bits in range(_WINDOW + 1)], _WORD)
 """Numbers whose lowest bits are set, by how many."""
 
-_EXPONENT_AT: Final = np.uint64(52)
-_EXPONENT_OF_ONE: Final = 1023
+_EXPONENT_SHIFT: Final = np.uint64(52)
+_EXPONENT_BIAS: Final = 1023
 
 Words = npt.NDArray[np.uint64]
 
 
-class Found(NamedTuple):
-    """Places of the values of one name; an empty one where ``is_there`` is false."""
+class ValueRanges(NamedTuple):
+    """Places of the values of one name; an empty one where ``is_present`` is false."""
 
     starts: Positions
     lengths: Positions
-    is_there: npt.NDArray[np.bool_]
+    is_present: npt.NDArray[np.bool_]
 
 
 class _Pieces(NamedTuple):
@@ -70,12 +70,12 @@ class PropertyPieces:
         self._starts = starts
         self._lengths = lengths
 
-    def find(self, name: bytes) -> Found:
+    def find(self, name: bytes) -> ValueRanges:
         r"""Return where the values are of a name that is given with the \x01 behind it."""
         starts = ends = self._starts
         head = name[: _WORD.itemsize]
         wanted = np.uint64(int.from_bytes(head, "little"))
-        mask = _LOWEST[8 * len(head)]
+        mask = _LOW_BIT_MASKS[8 * len(head)]
         for pieces in self._pieces:
             is_it = (pieces.words & mask) == wanted
             if not is_it.any():
@@ -91,7 +91,7 @@ class PropertyPieces:
             starts, ends = starts.copy(), ends.copy()
             starts[rows], ends[rows] = values[is_it], pieces.ends[is_it]
         lengths = ends - starts
-        return Found(starts, lengths, lengths > 0)
+        return ValueRanges(starts, lengths, lengths > 0)
 
     @cached_property
     def _pieces(self) -> list[_Pieces]:
@@ -100,40 +100,40 @@ class PropertyPieces:
         begins = self._starts.copy()  # where the next piece of each row does
         ends = self._starts + self._lengths
         for window in range(0, int(self._lengths.max(initial=0)), _WINDOW):
-            rows = _those(self._lengths > window)
+            rows = _selected_rows(self._lengths > window)
             at = self._starts[rows] + window
             bits = self._separators(at, self._lengths[rows] - window)
             while bits.any():
-                separated = _those(bits != 0)
-                rows, at, bits = _narrowed(rows, separated), at[separated], bits[separated]
+                separated = _selected_rows(bits != 0)
+                rows, at, bits = _narrow_rows(rows, separated), at[separated], bits[separated]
                 stops = at + _lowest_bit(bits)
-                found.append(self._of(rows, begins[rows].copy(), stops))
+                found.append(self._create_pieces(rows, begins[rows].copy(), stops))
                 begins[rows] = stops + 1
                 bits = bits & (bits - _ONE)
         is_unended = begins < ends
         if is_unended.any():
-            rows = _those(is_unended)
-            found.append(self._of(rows, begins[rows], ends[rows]))
+            rows = _selected_rows(is_unended)
+            found.append(self._create_pieces(rows, begins[rows], ends[rows]))
         return found
 
-    def _of(self, rows: Positions | slice, starts: Positions, ends: Positions) -> _Pieces:
+    def _create_pieces(self, rows: Positions | slice, starts: Positions, ends: Positions) -> _Pieces:
         return _Pieces(None if isinstance(rows, slice) else rows, starts, ends, self._words(starts))
 
     def _separators(self, starts: Positions, lengths: Positions) -> Words:
         """Return the separators of a window as bits, the first byte's lowest."""
-        windows, late, back = self._overlapping(starts, f"V{_WINDOW}")
+        windows, late, back = self._take_within(starts, f"V{_WINDOW}")
         is_one = windows.view(np.uint8) == _SEPARATOR
         bits = np.packbits(is_one, bitorder="little").view(_WORD)
         bits[late:] >>= back.astype(_WORD)
-        return bits & _LOWEST[np.minimum(lengths, _WINDOW)]
+        return bits & _LOW_BIT_MASKS[np.minimum(lengths, _WINDOW)]
 
     def _words(self, starts: Positions) -> Words:
         """Return the first eight bytes at these places, with zeros behind the last byte."""
-        words, late, back = self._overlapping(starts, _WORD)
+        words, late, back = self._take_within(starts, _WORD)
         words[late:] >>= (8 * back).astype(_WORD)
         return words
 
-    def _overlapping(
+    def _take_within(
         self, starts: Positions, dtype: np.dtype[Any] | str
     ) -> tuple[Structures, int, Positions]:
         """Return what starts at these places, within the data.
@@ -147,13 +147,13 @@ class PropertyPieces:
         return take_structures(self._data, within, dtype), late, back
 
 
-def _those(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
+def _selected_rows(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
     """Return the rows of which this is true; where it is of all, what takes them uncopied."""
     return slice(None) if is_one.all() else np.flatnonzero(is_one)
 
 
-def _narrowed(rows: Positions | slice, those: Positions | slice) -> Positions | slice:
-    return those if isinstance(rows, slice) else rows[those]
+def _narrow_rows(rows: Positions | slice, selected: Positions | slice) -> Positions | slice:
+    return selected if isinstance(rows, slice) else rows[selected]
 
 
 def _lowest_bit(bits: Words) -> Positions:
@@ -164,6 +164,6 @@ def _lowest_bit(bits: Words) -> Positions:
     if (bits == bits[0]).all():  # strings of one make
         bits = bits[:1]
     lowest = bits & (~bits + _ONE)
-    exponents = lowest.astype(np.float64).view(_WORD) >> _EXPONENT_AT
-    places: Positions = exponents.astype(np.int64) - _EXPONENT_OF_ONE
+    exponents = lowest.astype(np.float64).view(_WORD) >> _EXPONENT_SHIFT
+    places: Positions = exponents.astype(np.int64) - _EXPONENT_BIAS
     return places

@@ -16,16 +16,16 @@ from rmq_spark.wire.chunk.gather import (
     Bytes,
     Positions,
     as_text,
-    numbers,
+    to_arrow,
     offsets_of,
     take_bytes,
     take_structures,
 )
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
-_NAME_ENDS = ord(NAME_VALUE_SEPARATOR)
-_PIECE_ENDS = ord(PROPERTY_SEPARATOR)
-_WORD = np.dtype("<u4")
+_NAME_END = ord(NAME_VALUE_SEPARATOR)
+_PIECE_END = ord(PROPERTY_SEPARATOR)
+_WORD_32 = np.dtype("<u4")
 
 
 class PropertyScan:
@@ -43,7 +43,7 @@ class PropertyScan:
 
     @cached_property
     def _separators(self) -> Positions:
-        separates = self._text == _PIECE_ENDS
+        separates = self._text == _PIECE_END
         separates[self._row_starts] = True
         return np.flatnonzero(separates)
 
@@ -62,12 +62,12 @@ class PropertyScan:
     @cached_property
     def _first_words(self) -> npt.NDArray[np.uint32]:
         """The first four bytes of each piece and what follows it, with zeros after the text."""
-        last = len(self._text) - _WORD.itemsize
+        last = len(self._text) - _WORD_32.itemsize
         if last < 0:
-            return np.zeros(len(self._piece_starts), _WORD)
-        words = take_structures(self._text, np.minimum(self._piece_starts, last), _WORD)
+            return np.zeros(len(self._piece_starts), _WORD_32)
+        words = take_structures(self._text, np.minimum(self._piece_starts, last), _WORD_32)
         late = int(np.searchsorted(self._piece_starts, last, "right"))
-        words[late:] = words[late:] >> (8 * (self._piece_starts[late:] - last)).astype(_WORD)
+        words[late:] = words[late:] >> (8 * (self._piece_starts[late:] - last)).astype(_WORD_32)
         return words
 
     def values(self, name: str) -> pa.StringArray:
@@ -77,14 +77,14 @@ class PropertyScan:
         pattern = (name + NAME_VALUE_SEPARATOR).encode()
         if pattern not in self._bytes:  # which says so at the speed of memory
             return pa.nulls(self._rows, pa.string())
-        word = int.from_bytes(pattern[: _WORD.itemsize], "little")
+        word = int.from_bytes(pattern[: _WORD_32.itemsize], "little")
         words = self._first_words
-        if len(pattern) < _WORD.itemsize:
+        if len(pattern) < _WORD_32.itemsize:
             words = words & np.uint32((1 << 8 * len(pattern)) - 1)
         pieces = np.flatnonzero(words == word)
         value_starts = self._piece_starts[pieces] + len(pattern)
         pieces = pieces[value_starts < self._piece_ends[pieces]]
-        for at in range(_WORD.itemsize, len(pattern)):
+        for at in range(_WORD_32.itemsize, len(pattern)):
             pieces = pieces[self._text[self._piece_starts[pieces] + at] == pattern[at]]
         rows = self._row_of(pieces)
         last_of_row = np.append(rows[1:] != rows[:-1], True) if len(rows) else np.zeros(0, bool)
@@ -101,7 +101,7 @@ class PropertyScan:
 
     def maps(self) -> pa.MapArray:
         """Return all properties of each message."""
-        name_ends = np.flatnonzero(self._text == _NAME_ENDS)
+        name_ends = np.flatnonzero(self._text == _NAME_END)
         first = np.searchsorted(name_ends, self._piece_starts)
         splits = np.append(name_ends, len(self._text))[first]
         is_property = (splits > self._piece_starts) & (splits < self._piece_ends - 1)
@@ -113,12 +113,12 @@ class PropertyScan:
         kept = _last_of_each_name(rows, names)
         if len(kept) < len(pieces):
             rows, pieces, splits = rows[kept], pieces[kept], splits[kept]
-            names = names.take(numbers(kept))
+            names = names.take(to_arrow(kept))
         values = as_text(
             take_bytes(self._buffer, splits + 1, self._piece_ends[pieces] - splits - 1)
         )
         offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=self._rows))))
-        return pa.MapArray.from_arrays(numbers(offsets.astype(np.int32)), names, values)
+        return pa.MapArray.from_arrays(to_arrow(offsets.astype(np.int32)), names, values)
 
     def _row_of(self, pieces: Positions) -> Positions:
         return np.searchsorted(self._row_starts, self._piece_starts[pieces], "left") - 1

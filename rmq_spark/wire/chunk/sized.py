@@ -33,7 +33,7 @@ def encode_sizes(sizes: Sequence[int] | npt.NDArray[Any]) -> bytes:
     return _COUNT.pack(len(sizes)) + np.asarray(sizes).astype(">i4").tobytes()
 
 
-def decode_sized(data: Buffer) -> tuple[array[int], memoryview]:
+def decode_sized_chunk(data: Buffer) -> tuple[array[int], memoryview]:
     """Return the sizes and the records; `RecordChunk` checks that they fit each other."""
     view = memoryview(data)
     if len(view) < _COUNT.size:

@@ -23,10 +23,10 @@ class Exchange(NamedTuple):
 
 _BNAME = {"broker_name": "bname"}
 
-_sent = HeaderCodec(send.SendMessageResponseHeader, send.SENT_KEYS)
+_send_response = HeaderCodec(send.SendMessageResponseHeader, send.SENT_KEYS)
 _send_v2 = HeaderCodec(send.SendMessageRequestHeader, send.V2_KEYS)
 _pull = HeaderCodec(pull.PullMessageRequestHeader, _BNAME)
-_pulled = HeaderCodec(pull.PullMessageResponseHeader)
+_pull_response = HeaderCodec(pull.PullMessageResponseHeader)
 _offset = HeaderCodec(offsets.OffsetResponseHeader)
 _group = HeaderCodec(groups.ConsumerGroupRequestHeader)
 _extensions = HeaderCodec(ExtensionsHeader)
@@ -35,10 +35,10 @@ _batch = HeaderCodec(staging.BatchRequestHeader)
 MEMBER_HEADERS: Mapping[int, Exchange] = {
     # sending
     RequestCode.SEND_MESSAGE: Exchange(
-        HeaderCodec(send.SendMessageRequestHeader, send.LONG_KEYS), _sent
+        HeaderCodec(send.SendMessageRequestHeader, send.LONG_KEYS), _send_response
     ),
-    RequestCode.SEND_MESSAGE_V2: Exchange(_send_v2, _sent),
-    RequestCode.SEND_BATCH_MESSAGE: Exchange(_send_v2, _sent),
+    RequestCode.SEND_MESSAGE_V2: Exchange(_send_v2, _send_response),
+    RequestCode.SEND_BATCH_MESSAGE: Exchange(_send_v2, _send_response),
     RequestCode.END_TRANSACTION: Exchange(HeaderCodec(send.EndTransactionRequestHeader, _BNAME)),
     RequestCode.CHECK_TRANSACTION_STATE: Exchange(
         HeaderCodec(send.CheckTransactionStateRequestHeader, _BNAME)
@@ -47,8 +47,8 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
         HeaderCodec(send.ConsumerSendMsgBackRequestHeader, _BNAME)
     ),
     # pulling
-    RequestCode.PULL_MESSAGE: Exchange(_pull, _pulled),
-    RequestCode.LITE_PULL_MESSAGE: Exchange(_pull, _pulled),
+    RequestCode.PULL_MESSAGE: Exchange(_pull, _pull_response),
+    RequestCode.LITE_PULL_MESSAGE: Exchange(_pull, _pull_response),
     # offsets
     RequestCode.QUERY_CONSUMER_OFFSET: Exchange(
         HeaderCodec(offsets.QueryConsumerOffsetRequestHeader, _BNAME), _offset
@@ -79,8 +79,8 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: Exchange(HeaderCodec(routes.GetRouteInfoRequestHeader)),
     # ours
     RequestCode.EXTENSIONS: Exchange(_extensions, _extensions),
-    RequestCode.PULL_CHUNK: Exchange(_pull, _pulled),
-    RequestCode.PULL_PLACES: Exchange(_pull, _pulled),
+    RequestCode.PULL_CHUNK: Exchange(_pull, _pull_response),
+    RequestCode.PULL_PLACES: Exchange(_pull, _pull_response),
     RequestCode.APPEND_CHUNK: Exchange(
         HeaderCodec(send.AppendChunkRequestHeader), HeaderCodec(send.AppendChunkResponseHeader)
     ),

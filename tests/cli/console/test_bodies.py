@@ -9,7 +9,7 @@ from html import unescape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.cli.console.bodies import SHOWN_BYTES, preview, view
+from rmq_spark.cli.console.bodies import SHOWN_BYTES_MAX, preview_body, render_body
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -19,7 +19,7 @@ DOCUMENTS = st.recursive(
 
 
 def text_of(body):
-    return unescape(re.sub(r"<[^>]*>", "", view(body).element.markup))
+    return unescape(re.sub(r"<[^>]*>", "", render_body(body).element.markup))
 
 
 def test_json_is_laid_out_with_its_own_digits_and_names():
@@ -28,8 +28,8 @@ def test_json_is_laid_out_with_its_own_digits_and_names():
         '{\n  "id": 12345678901234567890.10,\n  "id": [],\n  "a": [\n    1,\n    {\n'
         '      "b": "}\\""\n    }\n  ],\n  "c": {}\n}'
     )
-    assert view(body).kind == "JSON"
-    assert '<span class="json-key">&quot;id&quot;</span>' in view(body).element.markup
+    assert render_body(body).kind == "JSON"
+    assert '<span class="json-key">&quot;id&quot;</span>' in render_body(body).element.markup
 
 
 @given(st.lists(DOCUMENTS) | st.dictionaries(st.text(), DOCUMENTS))
@@ -40,27 +40,27 @@ def test_what_is_shown_of_json_is_the_same_json(document):
 
 def test_text_is_shown_as_it_is_and_other_bytes_in_hex():
     assert text_of(b"two\nlines <b>") == "two\nlines <b>"
-    assert view(b"[1, 2").kind == "text"
-    assert view(b"\xff\xfe").kind == "bytes"
+    assert render_body(b"[1, 2").kind == "text"
+    assert render_body(b"\xff\xfe").kind == "bytes"
     assert text_of(b"\x00A\xff").split() == ["00000000", "00", "41", "ff", ".A."]
 
 
 def test_a_large_body_is_cut_and_says_so():
     for body in (b"x" * 3_000_000, json.dumps(["y" * 400_000]).encode(), bytes(3_000_000)):
-        made = view(body)
+        made = render_body(body)
         assert made.shown_bytes
-        assert len(made.element.markup) < 2 * SHOWN_BYTES
-    wide = "\N{EURO SIGN}".encode() * SHOWN_BYTES  # cut in the middle of a character
-    assert view(wide).kind == "text"
-    assert view(b"short").shown_bytes is None
+        assert len(made.element.markup) < 2 * SHOWN_BYTES_MAX
+    wide = "\N{EURO SIGN}".encode() * SHOWN_BYTES_MAX  # cut in the middle of a character
+    assert render_body(wide).kind == "text"
+    assert render_body(b"short").shown_bytes is None
 
 
 def test_json_as_deep_as_it_can_be_is_shown_as_something():
-    assert view(b"[" * 100_000 + b"]" * 100_000).kind in ("JSON", "text")
+    assert render_body(b"[" * 100_000 + b"]" * 100_000).kind in ("JSON", "text")
 
 
 def test_a_preview_is_one_line_and_short():
-    assert preview(b"a\n  b") == "a b"
-    assert preview(b"\xff\x00") == "ff 00"
-    assert len(preview(b"x" * 10_000)) < 200
-    assert preview("\N{EURO SIGN}".encode() * 10_000).startswith("\N{EURO SIGN}")
+    assert preview_body(b"a\n  b") == "a b"
+    assert preview_body(b"\xff\x00") == "ff 00"
+    assert len(preview_body(b"x" * 10_000)) < 200
+    assert preview_body("\N{EURO SIGN}".encode() * 10_000).startswith("\N{EURO SIGN}")

@@ -212,7 +212,7 @@ class Walker:
         self.page.wait_for_selector(f"text={shows}")
         self.steps.read()
 
-    def arrived(self):
+    def record_arrival(self):
         check_told(self.steps, "console.md", self._title)
 
 
@@ -230,7 +230,7 @@ def test_a_stuck_message_is_found_and_skipped(page, cluster):
     assert cluster.stored_offset(stage.group, stage.topic) == 2
     walker.click("text=Move 1 queue", "goes on there")
     assert cluster.stored_offset(stage.group, stage.topic) == 3
-    walker.arrived()
+    walker.record_arrival()
 
 
 def test_two_clicks_change_once_and_show_what_was_done(page, cluster):
@@ -276,7 +276,7 @@ def test_a_group_is_rewound_to_a_time(page, cluster):
     page.click("main button")
     walker.click("text=Move 2 queues", "goes on there")
     assert [cluster.stored_offset(stage.group, stage.topic, each) for each in (0, 1)] == [0, 0]
-    walker.arrived()
+    walker.record_arrival()
 
 
 def test_the_topic_that_fills_the_disk_is_found(page, cluster):
@@ -293,7 +293,7 @@ def test_the_topic_that_fills_the_disk_is_found(page, cluster):
         "name => refresh().then(() => document.querySelector('tbody tr').innerText.includes(name))",
         arg=great,
     )
-    walker.arrived()
+    walker.record_arrival()
 
 
 def test_a_broker_was_killed_and_nothing_is_lost(open_page, tmp_path):
@@ -315,7 +315,7 @@ def test_a_broker_was_killed_and_nothing_is_lost(open_page, tmp_path):
             walker.click("text=Queues >> nth=-1", "First")
             walker.press("g", "g", leads="**/groups")
             walker.click("a[href='/groups/billing']", "Dead letters")
-            walker.arrived()
+            walker.record_arrival()
 
 
 def test_dead_letters_are_ticked_and_sent_once_more(page, cluster, run):

@@ -38,7 +38,7 @@ def test_a_part_is_drawn_on_a_scale_that_ends_at_the_whole():
     points = [Point(0, 0.2), Point(5, 0.2)]
     heights = {
         full: float(
-            re.search(r'class="line" d="M0.0,([\d.]+)', chart("x", points, str, full=full).markup)[
+            re.search(r'class="line" d="M0.0,([\d.]+)', chart("x", points, str, scale_max=full).markup)[
                 1
             ]
         )

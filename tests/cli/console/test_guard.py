@@ -8,7 +8,7 @@ from rmq_spark.cli.console.guard import (
     SESSION_SECONDS,
     SESSIONS_MAX,
     Guard,
-    Refused,
+    PageError,
     form_fields,
     is_loopback,
 )
@@ -30,7 +30,7 @@ def clock():
 @pytest.fixture
 def guard(clock):
     return Guard(
-        token="sesame", reads_are_open=True, writes=True, names=["cockpit.lan"],
+        token="sesame", has_public_reads=True, is_writable=True, host_names=["cockpit.lan"],
         now=lambda: clock[0],
     )  # fmt: skip
 
@@ -55,13 +55,13 @@ def test_this_machine_by_its_names_and_addresses_is_answered(guard, host):
     "host", ["evil.com:5559", "localhost.evil.com", "", "[", "127.0.0.1.nip.io"]
 )
 def test_a_name_of_others_that_leads_here_gets_nothing(guard, host):
-    with pytest.raises(Refused, match="does not answer for the host") as refused:
+    with pytest.raises(PageError, match="does not answer for the host") as refused:
         guard.check_host(request(host=host))
     assert "--allow-host" in refused.value.remedy
 
 
 def test_a_session_begins_with_the_token_and_ends_in_time(guard, clock):
-    with pytest.raises(Refused, match="not the token"):
+    with pytest.raises(PageError, match="not the token"):
         guard.sign_in(request(), "another")
     session, cookie = signed_in(guard)
     assert guard.check_form(request([("csrf", session.csrf)]), session) == session
@@ -78,8 +78,8 @@ def test_a_session_that_is_signed_out_is_over(guard):
 
 
 def test_a_console_without_a_token_begins_no_session():
-    with pytest.raises(Refused, match="not the token"):
-        Guard(token=None, reads_are_open=True, writes=False).sign_in(request(), "")
+    with pytest.raises(PageError, match="not the token"):
+        Guard(token=None, has_public_reads=True, is_writable=False).sign_in(request(), "")
 
 
 def test_another_console_on_this_machine_has_another_cookie(guard):
@@ -101,9 +101,9 @@ def test_another_console_on_this_machine_has_another_cookie(guard):
 def test_a_form_of_another_site_is_refused(guard, headers):
     session, _ = signed_in(guard)
     form = [("csrf", session.csrf)]
-    with pytest.raises(Refused, match="another site"):
+    with pytest.raises(PageError, match="another site"):
         guard.check_form(request(form, **headers), session)
-    with pytest.raises(Refused, match="another site"):
+    with pytest.raises(PageError, match="another site"):
         guard.sign_in(request(**headers), "sesame")
     ours = {"origin": f"http://{HOST}", "sec_fetch_site": "same-origin"}
     guard.check_form(request(form, **ours), session)
@@ -112,22 +112,22 @@ def test_a_form_of_another_site_is_refused(guard, headers):
 def test_a_form_needs_a_session_and_that_sessions_mark(guard):
     session, _ = signed_in(guard)
     other, _ = signed_in(guard)
-    with pytest.raises(Refused, match="not signed in"):
+    with pytest.raises(PageError, match="not signed in"):
         guard.check_form(request([("csrf", session.csrf)]), None)
     for csrf in ("", other.csrf, "\N{EURO SIGN}"):
-        with pytest.raises(Refused, match="not of your session"):
+        with pytest.raises(PageError, match="not of your session"):
             guard.check_form(request([("csrf", csrf)]), session)
 
 
 def test_a_form_is_carried_out_once(guard):
     session, _ = signed_in(guard)
     form = form_fields(session)
-    guard.check_first(request(form))
-    with pytest.raises(Refused, match="sent before"):
-        guard.check_first(request(form))
-    with pytest.raises(Refused, match="sent before"):
-        guard.check_first(request())
-    guard.check_first(request(form_fields(session)))
+    guard.check_not_resubmitted(request(form))
+    with pytest.raises(PageError, match="sent before"):
+        guard.check_not_resubmitted(request(form))
+    with pytest.raises(PageError, match="sent before"):
+        guard.check_not_resubmitted(request())
+    guard.check_not_resubmitted(request(form_fields(session)))
 
 
 def test_there_are_only_so_many_sessions_and_the_oldest_go(guard):
@@ -138,9 +138,9 @@ def test_there_are_only_so_many_sessions_and_the_oldest_go(guard):
 
 
 def test_writes_are_off_unless_they_are_on(guard):
-    guard.check_writes()
-    with pytest.raises(Refused, match="only reads") as refused:
-        Guard(token="t", reads_are_open=True, writes=False).check_writes()
+    guard.check_writable()
+    with pytest.raises(PageError, match="only reads") as refused:
+        Guard(token="t", has_public_reads=True, is_writable=False).check_writable()
     assert "--writes" in refused.value.remedy
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rmq_spark.cli.console.history import (
-    KEPT_SECONDS,
+    WATCH_EXPIRY_SECONDS,
     POINTS_MAX,
     WATCHES_MAX,
     History,
     Point,
-    rates_of,
+    per_second,
 )
 from rmq_spark.client.errors import RequestTimeout
 
@@ -52,7 +52,7 @@ def test_what_nobody_asks_for_is_looked_at_no_more(history, clock):
         return {}
 
     history.watch(("b",), probe, {})
-    clock.now += KEPT_SECONDS
+    clock.now += WATCH_EXPIRY_SECONDS
     history.look()
     clock.now += 1
     history.look()
@@ -93,12 +93,12 @@ def test_it_looks_by_itself_until_it_is_stopped():
     history.watch(("b",), lambda: seen.append(1) or {}, {})
     history.start()
     while not seen:
-        history._is_over.wait(0.001)
+        history._stop_event.wait(0.001)
     history.stop()
     assert not history._thread.is_alive()
 
 
 def test_rates_are_counted_between_looks():
     counts = [Point(0, 10), Point(2, 30), Point(4, 5)]  # a topic that was made again
-    assert rates_of(counts) == [(2, 10.0), (4, 0.0)]
-    assert rates_of(counts[:1]) == []
+    assert per_second(counts) == [(2, 10.0), (4, 0.0)]
+    assert per_second(counts[:1]) == []

@@ -34,7 +34,7 @@ class Read(HTMLParser):
 def test_an_element_has_its_classes_its_attributes_and_its_children():
     made = el("a.name.wide", "orders", 3, None, [el("b", "!")], href="/topics", data_live=True)
     assert made.markup == '<a class="name wide" href="/topics" data-live>orders3<b>!</b></a>'
-    assert el("input", for_="x", hidden=False, value=None).markup == '<input for="x">'
+    assert el("input", for_="x", hidden_fields=False, value=None).markup == '<input for="x">'
 
 
 @given(st.text())

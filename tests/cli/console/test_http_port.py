@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import pytest
 
-from rmq_spark.cli.console.http_port import HttpPort, Response, redirect
+from rmq_spark.cli.console.http_port import ConsoleServer, Response, redirect
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -26,7 +26,7 @@ def port():
             repr((request.method, request.segments, request.query, request.form)).encode(),
         )
 
-    with HttpPort("127.0.0.1", 0, answer) as server:
+    with ConsoleServer("127.0.0.1", 0, answer) as server:
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()
         yield server.server_address[1]

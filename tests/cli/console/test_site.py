@@ -283,7 +283,7 @@ def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
         "--profile": ("--profile", "here"),
         "environment": (),
     }[start]
-    command = click.command()(connection.connected(lambda access: access))
+    command = click.command()(connection.connection_options(lambda access: access))
     access = command.main([*options], standalone_mode=False)  # NAMESRV_ADDR is the cluster's
     checkpoint = str(tmp_path / "it's a query")
     shown, sentences = [], []
@@ -301,7 +301,7 @@ def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
     class Parsed(Exception):
         """The end of a command once its connection is known."""
 
-    def parsed(given, profile, real=connection._access):
+    def parsed(given, profile, real=connection._resolve_access):
         raise Parsed(real(given, profile).name_servers)
 
     monkeypatch.setattr(connection, "_access", parsed)
@@ -326,8 +326,8 @@ def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
 
 
 def test_a_command_without_the_credentials_of_the_console_says_so(cluster, stage):
-    access = connection.Access(
-        {"namesrv": cluster.name_server}, ("--namesrv", cluster.name_server), needs_keys=True
+    access = connection.ClusterAccess(
+        {"namesrv": cluster.name_server}, ("--namesrv", cluster.name_server), needs_credentials=True
     )
     with served(cluster.name_server, access=access) as browser:
         text = browser.read(f"/groups/{stage.group}/seek?to=start").text

@@ -8,7 +8,7 @@ import pytest
 from breadth import spread
 
 from rmq_spark.cli.demo import command
-from rmq_spark.cli.demo.view import Batch, Figures
+from rmq_spark.cli.demo.view import DemoBatch, DemoFigures
 from rmq_spark.cli.main import main
 
 
@@ -105,13 +105,13 @@ def test_a_picture_that_cannot_be_saved_is_told(tmp_path, capfd):
 
 
 def test_a_backlog_is_seen_to_go_when_nothing_more_is_sent():
-    figures, shown = Figures(1.0, sent=3), []
+    figures, shown = DemoFigures(1.0, sent=3), []
 
     def show():
-        figures.batches.append(Batch(1, 0.0, 0.1, 0.1, 0.1))
+        figures.batches.append(DemoBatch(1, 0.0, 0.1, 0.1, 0.1))
         shown.append(figures.read)
 
     reader = SimpleNamespace(finish=lambda: None, fault=lambda: None)
-    parts = command._Parts("", SimpleNamespace(fault=None), reader, figures, None)
+    parts = command._DemoParts("", SimpleNamespace(fault=None), reader, figures, None)
     command._wait_until_read(parts, show)
     assert shown == [1, 2, 3]

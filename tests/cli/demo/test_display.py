@@ -2,21 +2,21 @@ import sys
 
 from terminals import written_to_a_terminal
 
-from rmq_spark.cli.demo.display import Lines, save_picture
-from rmq_spark.cli.demo.view import Batch, Figures, screen, summary
+from rmq_spark.cli.demo.display import LineDisplay, save_picture
+from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, screen_lines, summary
 
 
 def figures():
-    batches = [Batch(1_000, 101.0 + at, 0.5, 0.3, 0.4) for at in range(2)]
-    return Figures(30, 100.0, 2_500, batches)
+    batches = [DemoBatch(1_000, 101.0 + at, 0.5, 0.3, 0.4) for at in range(2)]
+    return DemoFigures(30, 100.0, 2_500, batches)
 
 
 def test_a_file_gets_each_batch_and_each_note_once(capsys):
-    display, shown = Lines(), figures()
-    with display.waiting("it starts"):
+    display, shown = LineDisplay(), figures()
+    with display.show_status("it starts"):
         pass
     display.show(shown, "demo", 102.0)
-    shown.note("it is slower now")
+    shown.set_note("it is slower now")
     display.show(shown, "demo", 103.0)
     display.show(shown, "demo", 104.0)
     display.end(["all was read"])
@@ -32,7 +32,7 @@ def test_a_file_gets_each_batch_and_each_note_once(capsys):
 
 def test_a_picture_shows_the_panel_and_the_summary_and_loads_nothing(tmp_path):
     shown = figures()
-    save_picture(tmp_path / "demo.svg", screen(shown, 104.0), "demo-orders", summary(shown))
+    save_picture(tmp_path / "demo.svg", screen_lines(shown, 104.0), "demo-orders", summary(shown))
     drawn = (tmp_path / "demo.svg").read_text(encoding="utf-8").replace("&#160;", " ")
     assert "demo-orders" in drawn
     assert "2,500" in drawn

@@ -1,43 +1,43 @@
 import pytest
 
-from rmq_spark.cli.demo.pace import Pace
+from rmq_spark.cli.demo.pace import AdaptiveRate
 
 
 def test_whoever_keeps_up_is_sent_what_was_asked_for():
-    pace = Pace(1_000, 0.0)
+    pace = AdaptiveRate(1_000, 0.0)
     for second in range(1, 60):
-        assert not pace.look(second, 1_000 * second, max(1_000 * second - 2_500, 0))
-    assert pace.rate == pace.asked == 1_000
+        assert not pace.adjust(second, 1_000 * second, max(1_000 * second - 2_500, 0))
+    assert pace.rate == pace.requested == 1_000
 
 
 def test_a_rate_that_this_machine_does_not_send_is_lowered_to_what_it_does():
-    pace = Pace(1_000, 0.0)
-    assert not pace.look(3.0, 2_400, 2_400)
-    assert pace.look(6.0, 3_600, 3_600)
+    pace = AdaptiveRate(1_000, 0.0)
+    assert not pace.adjust(3.0, 2_400, 2_400)
+    assert pace.adjust(6.0, 3_600, 3_600)
     assert pace.rate == 400
-    assert not pace.look(9.0, 4_800, 4_800)
+    assert not pace.adjust(9.0, 4_800, 4_800)
 
 
 def test_a_backlog_that_grows_lowers_the_rate_below_what_is_read():
-    pace = Pace(1_000, 0.0)
-    assert not pace.look(2.9, 2_900, 0)  # a batch may take so long
-    assert not pace.look(3.0, 3_000, 1_500)
-    assert pace.look(6.0, 6_000, 2_700)
+    pace = AdaptiveRate(1_000, 0.0)
+    assert not pace.adjust(2.9, 2_900, 0)  # a batch may take so long
+    assert not pace.adjust(3.0, 3_000, 1_500)
+    assert pace.adjust(6.0, 6_000, 2_700)
     assert pace.rate == 280  # seven tenths of 400 a second
-    assert pace.asked == 1_000
+    assert pace.requested == 1_000
 
 
 def test_a_backlog_that_shrinks_is_left_alone():
-    pace = Pace(1_000, 0.0)
-    assert pace.look(4.0, 8_000, 1_000)
-    assert not pace.look(8.0, 9_000, 2_500)
-    assert not pace.look(12.0, 9_700, 5_000)
+    pace = AdaptiveRate(1_000, 0.0)
+    assert pace.adjust(4.0, 8_000, 1_000)
+    assert not pace.adjust(8.0, 9_000, 2_500)
+    assert not pace.adjust(12.0, 9_700, 5_000)
     assert pace.rate == 250
 
 
 @pytest.mark.parametrize(("rate", "lowest"), [(50_000, 200), (300, 200), (100, 100), (1, 1)])
 def test_something_is_sent_even_if_nothing_is_read(rate, lowest):
-    pace = Pace(rate, 0.0)
+    pace = AdaptiveRate(rate, 0.0)
     for second in range(10, 300, 10):
-        pace.look(second, rate * 100 * second, 0)
+        pace.adjust(second, rate * 100 * second, 0)
     assert pace.rate == lowest

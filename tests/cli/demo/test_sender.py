@@ -1,13 +1,13 @@
 import pytest
 
-from rmq_spark.cli.demo.sender import Sender
+from rmq_spark.cli.demo.sender import DemoSender
 
 
 @pytest.mark.parametrize("by_table", [True, False])
 def test_it_sends_until_it_is_stopped_and_counts_what_is_stored(
     rocketpoll_broker, rocketpoll_topic, by_table
 ):
-    with Sender(rocketpoll_broker.address, rocketpoll_topic, 10, by_table=by_table) as sender:
+    with DemoSender(rocketpoll_broker.address, rocketpoll_topic, 10, by_table=by_table) as sender:
         sender.send(7)
         sender.start(10_000)
         rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 100)
@@ -21,7 +21,7 @@ def test_it_sends_until_it_is_stopped_and_counts_what_is_stored(
 
 
 def test_a_rate_that_is_lowered_holds_from_then_on(rocketpoll_broker, rocketpoll_topic):
-    with Sender(rocketpoll_broker.address, rocketpoll_topic, 10, by_table=False) as sender:
+    with DemoSender(rocketpoll_broker.address, rocketpoll_topic, 10, by_table=False) as sender:
         sender.start(10_000)
         rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 100)
         sender.per_second = 0
@@ -31,7 +31,7 @@ def test_a_rate_that_is_lowered_holds_from_then_on(rocketpoll_broker, rocketpoll
 
 @pytest.mark.parametrize("by_table", [True, False])
 def test_what_stops_it_can_be_asked_for(by_table):
-    with Sender("127.0.0.1:1", "T", 10, by_table=by_table) as sender:
+    with DemoSender("127.0.0.1:1", "T", 10, by_table=by_table) as sender:
         with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
             sender.send(1)
         sender.start(1_000)

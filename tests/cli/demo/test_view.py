@@ -1,14 +1,14 @@
-from rmq_spark.cli.demo.view import Batch, Figures, line, screen, summary
+from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, batch_line, screen_lines, summary
 
 
 def batch(at, rows=1_000, **more):
-    return Batch(
+    return DemoBatch(
         **{"seconds": 0.5, "latency_p50": 0.3, "latency_p95": 0.4, **more}, rows=rows, ended_at=at
     )
 
 
 def test_before_the_first_batch_there_is_nothing_to_tell_but_what_was_sent():
-    lines = screen(Figures(30, 100.0, sent=5_000), 103.0)
+    lines = screen_lines(DemoFigures(30, 100.0, sent=5_000), 103.0)
     assert lines[0].split() == ["time", "3", "s", "of", "30"]
     assert lines[1].split() == ["sent", "5,000"]
     assert lines[-1].split()[:2] == ["behind", "5,000"]
@@ -16,7 +16,7 @@ def test_before_the_first_batch_there_is_nothing_to_tell_but_what_was_sent():
 
 def test_a_screen_tells_rate_backlog_and_latency():
     batches = [batch(101.0), batch(102.0, 2_000), batch(103.0, 4_000, latency_p95=1.25)]
-    text = "\n".join(screen(Figures(30, 100.0, 8_000, batches), 104.0))
+    text = "\n".join(screen_lines(DemoFigures(30, 100.0, 8_000, batches), 104.0))
     assert "7,000   3,000 rows/s ▂▄█" in text
     assert "1,000   messages, sent and not read yet" in text
     assert "300 ms   p50, 1.25 s p95, from send to here ███" in text
@@ -24,24 +24,24 @@ def test_a_screen_tells_rate_backlog_and_latency():
 
 
 def test_time_stands_still_at_the_end():
-    assert screen(Figures(30, 100.0), 500.0)[0].split()[1] == "30"
+    assert screen_lines(DemoFigures(30, 100.0), 500.0)[0].split()[1] == "30"
 
 
 def test_of_several_notes_the_last_one_stays():
-    figures = Figures(30, 100.0)
-    figures.note("slow")
-    figures.note("slower")
-    assert screen(figures, 101.0)[4:] == ["slower"]
+    figures = DemoFigures(30, 100.0)
+    figures.set_note("slow")
+    figures.set_note("slower")
+    assert screen_lines(figures, 101.0)[4:] == ["slower"]
 
 
 def test_a_warm_up_does_not_count():
-    figures = Figures(30, sent=9, batches=[batch(99.0)])
-    figures.begin(100.0)
+    figures = DemoFigures(30, sent=9, batches=[batch(99.0)])
+    figures.reset(100.0)
     assert (figures.started_at, figures.sent, figures.read) == (100.0, 0, 0)
 
 
 def test_the_summary_says_whether_all_was_read():
-    figures = Figures(30, 100.0, 3_000, [batch(101.0), batch(102.0, 2_000)])
+    figures = DemoFigures(30, 100.0, 3_000, [batch(101.0), batch(102.0, 2_000)])
     lines = summary(figures)
     assert lines[0] == "sent 3,000 messages, read 3,000 rows in 2 batches: every one of them once"
     assert lines[1] == (
@@ -49,8 +49,8 @@ def test_the_summary_says_whether_all_was_read():
     )
     figures.sent = 3_001
     assert "NOT the same number" in summary(figures)[0]
-    assert summary(Figures(1, sent=7)) == ["sent 7 messages; no batch has ended"]
+    assert summary(DemoFigures(1, sent=7)) == ["sent 7 messages; no batch has ended"]
 
 
 def test_a_batch_in_one_line():
-    assert line(batch(1.0), 3) == "batch 3: 1,000 rows in 0.50 s, latency p50 300 ms, p95 400 ms"
+    assert batch_line(batch(1.0), 3) == "batch 3: 1,000 rows in 0.50 s, latency p50 300 ms, p95 400 ms"

@@ -34,8 +34,8 @@ def nobody():
 
 def test_what_is_there_is_found(broker):
     findings = check_cluster(broker.address, "orders")
-    assert [each.what for each in findings if each.is_good] == ["name server", "topic", "brokers"]
-    assert findings[-1].found.endswith(": 2 queues, 1 message ever sent")
+    assert [each.subject for each in findings if each.is_ok] == ["name server", "topic", "brokers"]
+    assert findings[-1].detail.endswith(": 2 queues, 1 message ever sent")
 
 
 def test_what_was_not_named_is_not_asked(broker, monkeypatch):
@@ -49,20 +49,20 @@ def test_what_was_not_named_is_not_asked(broker, monkeypatch):
 
 def test_a_topic_that_is_not_there_is_named(broker):
     fault = check_cluster(broker.address, "oders")[-1]
-    assert not fault.is_good
-    assert "oders" in fault.found
+    assert not fault.is_ok
+    assert "oders" in fault.detail
 
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:port"])
 def test_an_address_that_is_none_is_said_to_be_none(address):
     [fault] = check_cluster(address, "orders")
-    assert fault.found.startswith("option namesrvAddr: needed host:port")
+    assert fault.detail.startswith("option namesrvAddr: needed host:port")
     assert fault.remedy is not None
 
 
 def test_an_address_at_which_nobody_listens_is_said_to_be_one(nobody):
     [fault] = check_cluster(nobody, "orders")
-    assert nobody in fault.found
+    assert nobody in fault.detail
     assert fault.remedy is not None
 
 
@@ -71,9 +71,9 @@ def test_a_broker_that_tells_an_address_that_cannot_be_reached_is_found_out(tmp_
         broker.create_topic("orders")
     with EmbeddedBroker(tmp_path / "store", brokerIP1="127.0.0.9") as broker:
         name_server, topic, brokers = check_cluster(broker.address, "orders")
-    assert name_server.is_good
-    assert topic.is_good
-    assert "127.0.0.9" in brokers.found
+    assert name_server.is_ok
+    assert topic.is_ok
+    assert "127.0.0.9" in brokers.detail
     assert "brokerIP1" in brokers.remedy
 
 
@@ -85,12 +85,12 @@ def test_brokers_under_tls_are_asked_with_the_options_that_a_read_needs(tmp_path
         under_tls(broker.port) as terminator,
     ):
         options = {"tls": "true", "tlsCaFile": certificate("ca.pem")}
-        assert all(each.is_good for each in check_cluster(terminator.address, "orders", options))
+        assert all(each.is_ok for each in check_cluster(terminator.address, "orders", options))
         of_reads = {**options, "consumerGroup": "billing", "STARTINGOFFSETS": "earliest"}
-        assert all(each.is_good for each in check_cluster(terminator.address, "orders", of_reads))
+        assert all(each.is_ok for each in check_cluster(terminator.address, "orders", of_reads))
         [fault] = check_cluster(terminator.address, "orders")
-        assert "does it want TLS" in fault.found
+        assert "does it want TLS" in fault.detail
         assert "--option tls=true" in fault.remedy
         [fault] = check_cluster(terminator.address, "orders", {**options, "tlsCaFile": "/nowhere"})
-        assert fault.found.startswith("option tlsCaFile: /nowhere cannot be read: No such file")
+        assert fault.detail.startswith("option tlsCaFile: /nowhere cannot be read: No such file")
         assert fault.remedy == "correct that --option"

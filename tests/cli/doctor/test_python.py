@@ -32,7 +32,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 def faults_with(monkeypatch, python):
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
-    return {each.what: each for each in check_worker_python() if not each.is_good}
+    return {each.subject: each for each in check_worker_python() if not each.is_ok}
 
 
 def test_the_one_that_runs_the_tests_is_good(monkeypatch):
@@ -43,16 +43,16 @@ def test_without_the_variable_it_is_python3_of_path(monkeypatch, tmp_path):
     python = bare_python(tmp_path / "other")
     monkeypatch.setenv("PATH", str(Path(python).parent), prepend=os.pathsep)
     first, *_ = check_worker_python()
-    assert str(tmp_path / "other" / "bin" / "python3") in first.found
-    assert "PYSPARK_PYTHON is not set: python3 of PATH" in first.found
+    assert str(tmp_path / "other" / "bin" / "python3") in first.detail
+    assert "PYSPARK_PYTHON is not set: python3 of PATH" in first.detail
 
 
 def test_one_without_anything_lacks_packages_and_the_format(monkeypatch, tmp_path):
     python = bare_python(tmp_path / "bare")
     faults = faults_with(monkeypatch, python)
-    assert faults["its packages"].found == f"{python} has no numpy, pyarrow, orjson"
+    assert faults["its packages"].detail == f"{python} has no numpy, pyarrow, orjson"
     assert f"{python} -m pip install numpy pyarrow orjson" in faults["its packages"].remedy
-    assert "does not find the format" in faults["the format"].found
+    assert "does not find the format" in faults["the format"].detail
     assert faults["the format"].remedy == f"export PYSPARK_PYTHON={sys.executable}"
 
 
@@ -60,7 +60,7 @@ def test_one_without_pyarrow_is_told_from_one_that_has_it(monkeypatch, tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     faults = faults_with(monkeypatch, bare_python(tmp_path / "some", "numpy", "orjson"))
     assert list(faults) == ["its packages"]
-    assert faults["its packages"].found.endswith("has no pyarrow")
+    assert faults["its packages"].detail.endswith("has no pyarrow")
 
 
 def test_one_with_a_clone_on_its_path_is_good(monkeypatch, tmp_path):
@@ -76,7 +76,7 @@ def test_an_editable_install_that_spark_does_not_see_is_recognised(monkeypatch, 
     )
     faults = faults_with(monkeypatch, python)
     assert list(faults) == ["the format"]
-    assert "does not list it, as Spark does" in faults["the format"].found
+    assert "does not list it, as Spark does" in faults["the format"].detail
     assert "-m pip install -e DIRECTORY without" in faults["the format"].remedy
 
 
@@ -84,7 +84,7 @@ def test_another_release_of_rocketpoll_is_named(monkeypatch, tmp_path):
     (tmp_path / "pyspark_rocketpoll.py").touch()
     (tmp_path / "rmq_spark.py").write_text("__version__ = '0.0.1'\n", encoding="utf-8")
     faults = faults_with(monkeypatch, bare_python(tmp_path / "old", *PACKAGES))
-    assert "has rocketpoll 0.0.1, this Python" in faults["the format"].found
+    assert "has rocketpoll 0.0.1, this Python" in faults["the format"].detail
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_one_that_cannot_be_run_or_is_too_old_is_said_to_be_so(monkeypatch, tmp_
     python.write_text(text, encoding="utf-8")
     python.chmod(0o755)
     faults = faults_with(monkeypatch, python)
-    assert said in faults["worker Python"].found
+    assert said in faults["worker Python"].detail
 
 
 def test_one_that_is_not_there_is_said_not_to_be(monkeypatch, tmp_path):
     faults = faults_with(monkeypatch, tmp_path / "python9")
-    assert faults["worker Python"].found.endswith("python9 is not there (by PYSPARK_PYTHON)")
+    assert faults["worker Python"].detail.endswith("python9 is not there (by PYSPARK_PYTHON)")

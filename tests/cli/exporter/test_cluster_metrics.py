@@ -36,7 +36,7 @@ def test_lag_and_offsets_have_the_names_and_labels_of_rocketmq_5(cluster, admin,
     metrics = ClusterMetrics(admin, 15)
 
     def look():
-        metrics.look()
+        metrics.refresh()
         return samples_of(metrics.text.decode())
 
     def all_samples():
@@ -56,7 +56,7 @@ def test_lag_and_offsets_have_the_names_and_labels_of_rocketmq_5(cluster, admin,
     assert samples("rocketpoll_broker_up", **node) == 1
     assert samples("rocketpoll_messages_out_per_second", **node) is not None
     assert samples("rocketpoll_exporter_last_success_timestamp_seconds") > 1_700_000_000
-    assert metrics.why_not_ready is None
+    assert metrics.not_ready_reason is None
 
 
 def test_members_and_dead_letters_of_a_group_are_counted(cluster, admin):
@@ -67,7 +67,7 @@ def test_members_and_dead_letters_of_a_group_are_counted(cluster, admin):
     )
     wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
     metrics = ClusterMetrics(admin, 15)
-    metrics.look()
+    metrics.refresh()
     samples = samples_of(metrics.text.decode())
     assert samples("rocketmq_consumer_connections", consumer_group=group) == 1
     assert samples("rocketmq_send_to_dlq_messages_total", consumer_group=group) == 1
@@ -77,25 +77,25 @@ def test_a_cluster_that_is_away_shows_no_old_figures_and_is_logged_once(caplog):
     caplog.set_level(logging.WARNING)
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         metrics = ClusterMetrics(admin, 15)
-        metrics.look()
+        metrics.refresh()
         broker.stop()
-        metrics.look()
-        metrics.look()
+        metrics.refresh()
+        metrics.refresh()
         samples = samples_of(metrics.text.decode())
         assert samples("rocketmq_messages_in_total") is None
         assert samples("rocketpoll_exporter_collect_seconds") is not None
-        assert metrics.why_not_ready.startswith("the name servers do not tell")
+        assert metrics.not_ready_reason.startswith("the name servers do not tell")
         told = [each for each in caplog.records if each.name.endswith("cluster_metrics")]
         assert len(told) == 1
 
 
 def test_it_is_read_again_and_again_until_it_is_stopped(admin, monkeypatch):
     metrics, looks = ClusterMetrics(admin, 0.01), queue.Queue()
-    look = metrics.look
+    look = metrics.refresh
     monkeypatch.setattr(metrics, "look", lambda: looks.put(look()))
     metrics.start()
     for _ in range(2):
         looks.get(timeout=20)
-    assert metrics.why_not_ready is None
+    assert metrics.not_ready_reason is None
     metrics.stop()
     assert not metrics._thread.is_alive()

@@ -11,14 +11,14 @@ from http import HTTPStatus
 import pytest
 
 from rmq_spark.cli.exporter import http_server
-from rmq_spark.cli.exporter.http_server import HttpServer
+from rmq_spark.cli.exporter.http_server import MetricsServer
 from rmq_spark.cli.shell.http_server import CLIENTS_MAX
 
 
 @pytest.fixture
 def port():
     answers = {"/metrics": lambda: (HTTPStatus.OK, b"a 1\n")}
-    with HttpServer("127.0.0.1", 0, answers) as server:
+    with MetricsServer("127.0.0.1", 0, answers) as server:
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()
         yield server.server_address[1]
@@ -45,7 +45,7 @@ def test_nobody_is_asked_for_the_name_of_this_machine(monkeypatch):
     """Where no name server answers, that takes half a minute."""
     asked_for = []
     monkeypatch.setattr(socket, "getfqdn", asked_for.append)
-    with HttpServer("0.0.0.0", 0, {}) as server:  # noqa: S104  # for a moment
+    with MetricsServer("0.0.0.0", 0, {}) as server:  # noqa: S104  # for a moment
         assert server.url == f"http://0.0.0.0:{server.server_port}"
     assert asked_for == []
 
@@ -67,6 +67,6 @@ def test_clients_beyond_the_limit_are_turned_away_until_others_have_gone(port):
 
 
 def test_a_client_that_says_nothing_is_disconnected(port, monkeypatch):
-    monkeypatch.setattr(http_server._Handler, "timeout", 0.05)
+    monkeypatch.setattr(http_server._MetricsHandler, "timeout", 0.05)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
         assert silent.recv(1) == b""

@@ -300,7 +300,7 @@ def test_a_queue_that_comes_while_a_group_is_reset_is_stored_as_well_as_told(
 ):
     class WhileItGrows(Admin):
         def _store(self, *arguments):
-            stored = super()._store(*arguments)
+            stored = super()._store_offsets(*arguments)
             self.create_topic("T", 3)
             return stored
 

@@ -8,7 +8,7 @@ from source_parts import schema_of as spark_schema_of
 
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.reads.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, schema_of
+from rmq_spark.client.admin.reads.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, build_schema
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.errors import ClientError, MessageRejected, ProtocolError, RouteNotFound
@@ -41,7 +41,7 @@ def producer(admin):
 def way(request, monkeypatch):
     """Ours answers in megabytes; a RocketMQ broker knows nothing of that."""
     if request.param == "as RocketMQ":
-        monkeypatch.setattr(BrokerApi, "takes_chunks", lambda *_: False)
+        monkeypatch.setattr(BrokerApi, "supports_chunks", lambda *_: False)
 
 
 def consumed(admin):
@@ -129,13 +129,13 @@ def test_columns_have_the_names_the_order_and_the_types_of_the_spark_source():
     assert tuple(spark_schema.DDL_TYPES) == COLUMN_NAMES
     assert spark_schema.DEFAULT_COLUMNS == DEFAULT_COLUMNS
     of_spark = spark_schema.arrow_schema_of(spark_schema_of(spark_schema.ddl_of(COLUMN_NAMES)))
-    assert schema_of(COLUMN_NAMES).equals(of_spark)
+    assert build_schema(COLUMN_NAMES).equals(of_spark)
 
 
 def test_an_empty_topic_is_a_table_without_rows(admin):
     table = admin.read_table("T")
     assert table.num_rows == 0
-    assert table.schema.equals(schema_of(DEFAULT_COLUMNS))
+    assert table.schema.equals(build_schema(DEFAULT_COLUMNS))
     assert admin.read_table("T", columns=["tags", "topic"]).column_names == ["tags", "topic"]
 
 

@@ -9,8 +9,8 @@ from console_stage import with_topics
 
 from rmq_spark.client import Admin
 from rmq_spark.client.admin import broker_report
-from rmq_spark.client.admin.broker_report import read_broker
-from rmq_spark.client.api.admin_api import AdminCalls
+from rmq_spark.client.admin.broker_report import read_broker_report
+from rmq_spark.client.api.admin_api import AdminApi
 from rmq_spark.client.errors import BrokerRefused, ClientError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -33,7 +33,7 @@ def report():
         admin.create_group("G")
         (queue, *_), offsets = sorted(admin.topic_offsets("T")), admin.topic_offsets("T")
         admin.set_offset("G", queue, 1)
-        yield read_broker(admin, broker.address), offsets
+        yield read_broker_report(admin, broker.address), offsets
 
 
 def test_a_topic_is_the_sum_of_its_queues(report):
@@ -61,15 +61,15 @@ def test_times_are_asked_for_of_so_many_queues_and_of_small_groups_first(monkeyp
             for queue, held in admin.topic_offsets(topic).items():
                 admin.set_offset(f"G-{topic}", queue, held.max_offset - 1)
         monkeypatch.setattr(broker_report, "ROWS_MAX", 9)
-        found = {each.group: each for each in read_broker(admin, broker.address).groups}
+        found = {each.group: each for each in read_broker_report(admin, broker.address).groups}
         assert found["G-Narrow"].messages == 2
         assert found["G-Narrow"].last_timestamp_ms > 1_700_000_000_000
         assert found["G-Wide"].messages == 8
         assert found["G-Wide"].last_timestamp_ms == 0
         monkeypatch.setattr(broker_report, "ROWS_MAX", 10)
-        found = {each.group: each for each in read_broker(admin, broker.address).groups}
+        found = {each.group: each for each in read_broker_report(admin, broker.address).groups}
         assert all(each.last_timestamp_ms for each in found.values())
-        untimed = read_broker(admin, broker.address, with_times=False).groups
+        untimed = read_broker_report(admin, broker.address, with_times=False).groups
         assert not any(each.last_timestamp_ms for each in untimed)
 
 
@@ -79,7 +79,7 @@ def test_a_group_of_more_queues_than_one_answer_tells_of_is_told_of(tmp_path):
         broker.send("topic-00000", *"abc")
         for number in range(3):
             admin.set_offset("group-00000", MessageQueue(f"topic-{number:05}", "broker-a", 0), 0)
-        groups = read_broker(admin, broker.address).groups
+        groups = read_broker_report(admin, broker.address).groups
     assert [(each.topic, each.messages) for each in groups] == [
         ("topic-00000", 3),
         ("topic-00001", 0),
@@ -101,8 +101,8 @@ def test_a_broker_that_has_no_figures_yet_is_told_of_without_them(monkeypatch):
 
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         broker.send("T", "one")
-        monkeypatch.setattr(AdminCalls, "runtime_info", refused)
-        read = read_broker(admin, broker.address)
+        monkeypatch.setattr(AdminApi, "runtime_info", refused)
+        read = read_broker_report(admin, broker.address)
     assert read.runtime == {}
     assert "T" in {each.topic for each in read.topics}
 
@@ -112,4 +112,4 @@ def test_a_broker_that_is_away_is_an_error():
         with socket.create_server(("127.0.0.1", 0)) as other:
             nobody_there = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ClientError):
-            read_broker(admin, nobody_there)
+            read_broker_report(admin, nobody_there)

@@ -7,7 +7,7 @@ from damaged_logs import changed_bytes
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
-from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId
+from rmq_spark.client.manifest import CommittedSpan, CommitManifest, ManifestId
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import RecordError
@@ -35,10 +35,10 @@ class Sink:
         return [CommittedSpan(*span, int(crcs.sum()) & 0xFFFF_FFFF, 1) for span in spans]
 
     def commit(self, batch, spans, bytes_max=100_000):
-        manifest = Manifest("T", ManifestId("q", "", batch), tuple(spans))
-        early, last = manifest.messages(bytes_max)
+        manifest = CommitManifest("T", ManifestId("q", "", batch), tuple(spans))
+        early, last = manifest.encode_parts(bytes_max)
         parts = [self.send(body) for body in early]
-        return self.send(manifest.last_message(last, parts))
+        return self.send(manifest.encode_final_message(last, parts))
 
     def send(self, body):
         return self._producer.send(Message("T_COMMITS", body)).queue_offset

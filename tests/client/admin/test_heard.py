@@ -8,8 +8,8 @@ from name_servers import JoiningNameServer
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.group_offsets import LATEST_MS
-from rmq_spark.client.admin.reset_confirmation import ROUNDS_MAX, until_heard
-from rmq_spark.client.api.admin_api import AdminCalls
+from rmq_spark.client.admin.reset_confirmation import ROUNDS_MAX, confirm_members
+from rmq_spark.client.api.admin_api import AdminApi
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
@@ -63,14 +63,14 @@ def member(admin, running_broker):
 
 def asking(monkeypatch, answer):
     """Have members answer the question how they do by a function, which gets what really asks."""
-    real = AdminCalls.consumer_running_info
+    real = AdminApi.consumer_running_info
     asked = []
 
     def ask(calls, address, group, client_id):
         asked.append(client_id)
         return answer(lambda: real(calls, address, group, client_id))
 
-    monkeypatch.setattr(AdminCalls, "consumer_running_info", ask)
+    monkeypatch.setattr(AdminApi, "consumer_running_info", ask)
     return asked
 
 
@@ -186,15 +186,15 @@ def test_who_leaves_without_an_answer_is_not_waited_for(admin, member, move, mon
 def test_nothing_is_moved_for_a_member_of_java_that_pulls(
     admin, member, move, monkeypatch, language, consume_type, configs, is_deaf
 ):
-    real = AdminCalls.consumer_connection
+    real = AdminApi.consumer_connection
 
     def connection(*arguments):
         found = real(*arguments)
         of_it = tuple(replace(each, language=language) for each in found.connection_set)
         return replace(found, consume_type=consume_type, connection_set=of_it)
 
-    monkeypatch.setattr(AdminCalls, "consumer_connection", connection)
-    monkeypatch.setattr(AdminCalls, "broker_config", lambda *_: configs)
+    monkeypatch.setattr(AdminApi, "consumer_connection", connection)
+    monkeypatch.setattr(AdminApi, "broker_config", lambda *_: configs)
     instance, consumer = member
     if is_deaf:
         with pytest.raises(NotSupported, match="pull consumers of Java ignore") as found:
@@ -231,7 +231,7 @@ class Told:
         return self._answers(client_id)
 
     def tell(self):
-        for _ in until_heard(self, "b:1", "G"):
+        for _ in confirm_members(self, "b:1", "G"):
             self.tellings += 1
 
 

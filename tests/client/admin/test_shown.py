@@ -10,12 +10,12 @@ from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.reads.table_display import (
     CHARACTERS_MAX,
     ROWS_MAX,
-    Lags,
-    Messages,
-    html_of,
-    text_of,
+    LagTable,
+    MessageTable,
+    format_html,
+    format_text,
 )
-from rmq_spark.client.message import received
+from rmq_spark.client.message import to_message
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 
@@ -24,7 +24,7 @@ SCRIPT = "<script>alert('1 & 2')</script>"
 
 def message(body=b"one"):
     stored = StoredMessage("orders", body, queue_offset=7, store_timestamp=1_769_860_800_123)
-    return received(decode_record(encode_record(stored)), "broker-a")
+    return to_message(decode_record(encode_record(stored)), "broker-a")
 
 
 class Page(HTMLParser):
@@ -45,23 +45,23 @@ class Page(HTMLParser):
 
 
 def test_messages_are_shown_in_columns():
-    assert repr(Messages([message(), message(b"zwei")])) == (
+    assert repr(MessageTable([message(), message(b"zwei")])) == (
         "2 messages of orders\n"
         "queue  offset  tags  keys  stored (UTC)             body\n"
         "0      7                   2026-01-31 12:00:00.123  one\n"
         "0      7                   2026-01-31 12:00:00.123  zwei"
     )
-    page = Page(Messages([message()])._repr_html_())
+    page = Page(MessageTable([message()])._repr_html_())
     assert page.texts[0] == "1 message of orders"
     assert page.texts[-1] == "one"
 
 
 def test_of_many_messages_the_first_are_shown_and_of_long_bodies_the_beginning():
-    shown = repr(Messages([message(b"x" * 10_000_000)] * 1_020))
+    shown = repr(MessageTable([message(b"x" * 10_000_000)] * 1_020))
     assert shown.startswith("1,020 messages of orders\n")
     assert shown.endswith(f"  {'x' * CHARACTERS_MAX}...\nand 1,000 more")
     assert shown.count("\n") == ROWS_MAX + 2
-    assert len(Messages([message(b"x" * 10_000_000)] * 1_020)._repr_html_()) < 10_000
+    assert len(MessageTable([message(b"x" * 10_000_000)] * 1_020)._repr_html_()) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -75,35 +75,35 @@ def test_of_many_messages_the_first_are_shown_and_of_long_bodies_the_beginning()
     ],
 )
 def test_a_body_is_its_text_or_else_its_bytes_and_never_more_than_a_line(body, shown):
-    assert repr(Messages([message(body)])).endswith(f"  {shown}")
+    assert repr(MessageTable([message(body)])).endswith(f"  {shown}")
 
 
 def test_what_others_have_written_is_escaped():
-    page = Page(Messages([message(SCRIPT.encode())])._repr_html_())
+    page = Page(MessageTable([message(SCRIPT.encode())])._repr_html_())
     assert "script" not in page.tags
     assert page.texts[-1] == SCRIPT
-    assert "script" not in Page(html_of(SCRIPT, [SCRIPT], [[SCRIPT]], 1)).tags
+    assert "script" not in Page(format_html(SCRIPT, [SCRIPT], [[SCRIPT]], 1)).tags
 
 
 def test_lists_of_messages_are_lists_still():
     one = message()
-    messages = Messages([one])
+    messages = MessageTable([one])
     assert messages == [one]
     assert isinstance(messages, list)
     assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301  # our own
-    assert repr(Messages()) == "0 messages"
-    assert Messages()._repr_html_() == "<div>0 messages</div>"
+    assert repr(MessageTable()) == "0 messages"
+    assert MessageTable()._repr_html_() == "<div>0 messages</div>"
 
 
 def test_a_time_that_no_calendar_has_is_a_number():
     stored = StoredMessage("orders", b"x", store_timestamp=(1 << 63) - 1)
     assert f"{(1 << 63) - 1} ms" in repr(
-        Messages([received(decode_record(encode_record(stored)), "b")])
+        MessageTable([to_message(decode_record(encode_record(stored)), "b")])
     )
 
 
 def test_lag_is_shown_by_queue_and_in_all():
-    lags = Lags([Lag(MessageQueue("orders", "broker-a", n), 10, n or None, 0) for n in range(2)])
+    lags = LagTable([Lag(MessageQueue("orders", "broker-a", n), 10, n or None, 0) for n in range(2)])
     assert repr(lags) == (
         "19 messages behind, in 2 queues\n"
         "queue              committed  end  behind\n"
@@ -117,5 +117,5 @@ def test_lag_is_shown_by_queue_and_in_all():
 
 
 def test_without_rows_there_is_no_table():
-    assert text_of("nothing", ["a"], [], 0) == "nothing"
-    assert html_of("nothing", ["a"], [], 0) == "<div>nothing</div>"
+    assert format_text("nothing", ["a"], [], 0) == "nothing"
+    assert format_html("nothing", ["a"], [], 0) == "<div>nothing</div>"

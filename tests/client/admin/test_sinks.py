@@ -6,7 +6,7 @@ import pytest
 from staged_rows import commit_batch
 
 from rmq_spark.client import Admin
-from rmq_spark.client.admin.sinks import broker_sinks, forget_sink
+from rmq_spark.client.admin.sinks import broker_sinks, remove_sink
 from rocketpoll import EmbeddedBroker
 
 
@@ -35,8 +35,8 @@ def test_each_sink_is_told_with_its_last_batch_and_those_of_a_topic_alone(admin)
 
 def test_a_sink_that_is_forgotten_may_begin_anew(admin):
     commit(admin, "bills", 5)
-    assert forget_sink(admin, "bills") == ["broker-a"]
+    assert remove_sink(admin, "bills") == ["broker-a"]
     assert broker_sinks(admin) == []
-    assert forget_sink(admin, "bills") == []
+    assert remove_sink(admin, "bills") == []
     commit(admin, "bills", 0)
     assert [each.state.batch_id for each in broker_sinks(admin)] == [0]

@@ -7,7 +7,7 @@ import pytest
 from async_stories import names_of_threads, steps, told_in_a_loop, until
 from python_programs import python_program
 
-from rmq_spark.client.aio.calls import CALLS_MAX, Turns, ending, in_thread
+from rmq_spark.client.aio.calls import CALLS_MAX, CallQueue, stop_in_thread, call_in_thread
 from rmq_spark.client.aio.loop_bridge import LoopBridge
 
 
@@ -17,13 +17,13 @@ def here():
 
 @told_in_a_loop
 async def test_a_call_is_made_in_a_thread_and_its_result_or_error_awaited():
-    assert await in_thread(here(), threading.get_ident) != threading.get_ident()
+    assert await call_in_thread(here(), threading.get_ident) != threading.get_ident()
     for error in (KeyError("no"), SystemExit(3)):
 
         def fail(error=error):
             raise error
 
-        future = in_thread(here(), fail)
+        future = call_in_thread(here(), fail)
         await asyncio.wait([future])
         assert future.exception() is error
 
@@ -34,23 +34,23 @@ async def test_an_error_that_no_coroutine_may_raise_is_told_by_another():
         raise StopIteration
 
     with pytest.raises(RuntimeError, match="StopIteration"):
-        await in_thread(here(), stop)
+        await call_in_thread(here(), stop)
 
 
 @told_in_a_loop
 async def test_so_many_calls_are_made_at_once_and_a_thousand_need_no_more_threads():
     together = threading.Barrier(CALLS_MAX)
     bridge = here()
-    await asyncio.gather(*[in_thread(bridge, together.wait) for _ in range(CALLS_MAX)])
-    await asyncio.gather(*[in_thread(bridge, lambda: None) for _ in range(1_000)])
+    await asyncio.gather(*[call_in_thread(bridge, together.wait) for _ in range(CALLS_MAX)])
+    await asyncio.gather(*[call_in_thread(bridge, lambda: None) for _ in range(1_000)])
     assert len(names_of_threads("rocketpoll calls")) == CALLS_MAX
 
 
 @told_in_a_loop
 async def test_an_end_waits_for_no_calls():
-    go_on, bridge, turns = threading.Event(), here(), Turns(are_ends=True)
-    calls = [in_thread(bridge, lambda: go_on.wait(60)) for _ in range(2 * CALLS_MAX)]
-    assert await ending(bridge, lambda: "ended") == "ended"
+    go_on, bridge, turns = threading.Event(), here(), CallQueue(is_stop=True)
+    calls = [call_in_thread(bridge, lambda: go_on.wait(60)) for _ in range(2 * CALLS_MAX)]
+    assert await stop_in_thread(bridge, lambda: "ended") == "ended"
     assert await turns.call(bridge, lambda: "in its turn") == "in its turn"
     assert not any(call.done() for call in calls)
     go_on.set()
@@ -59,7 +59,7 @@ async def test_an_end_waits_for_no_calls():
 
 @told_in_a_loop
 async def test_calls_in_turns_are_made_one_at_a_time_and_in_order():
-    turns, bridge, made, inside = Turns(), here(), [], []
+    turns, bridge, made, inside = CallQueue(), here(), [], []
 
     def call(number):
         inside.append(number)
@@ -73,7 +73,7 @@ async def test_calls_in_turns_are_made_one_at_a_time_and_in_order():
 
 @told_in_a_loop
 async def test_a_call_that_is_cancelled_before_its_turn_is_not_made_and_one_under_way_goes_on():
-    turns, bridge, made = Turns(), here(), []
+    turns, bridge, made = CallQueue(), here(), []
     begun, go_on = threading.Event(), threading.Event()
 
     def slow():

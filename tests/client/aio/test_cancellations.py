@@ -95,7 +95,7 @@ TAKING = {
 }
 
 
-@pytest.mark.parametrize("is_there", [True, False], ids=["is-there", "comes"])
+@pytest.mark.parametrize("is_present", [True, False], ids=["is-there", "comes"])
 @pytest.mark.parametrize("how", TAKING)
 @told_in_a_loop
 async def test_a_wait_for_messages(broker, queue, group, how, is_there):
@@ -114,7 +114,7 @@ async def test_a_wait_for_messages(broker, queue, group, how, is_there):
             return body, sending
 
         async def take(_):
-            consumer._let_others_run_at = 0.0  # it is the others' turn, if only for a step
+            consumer._yield_at = 0.0  # it is the others' turn, if only for a step
             found = await TAKING[how](consumer)
             messages = found if isinstance(found, list) else [found]
             got.extend(message.body.decode() for message in messages)

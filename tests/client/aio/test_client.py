@@ -16,7 +16,7 @@ from cancellations import Belongings
 from conforming_clients import bodies_of
 from python_programs import python_program
 
-from rmq_spark.client.aio.client import LOOK_AT_LOOP_MS
+from rmq_spark.client.aio.client import LOOP_CHECK_MS
 from rmq_spark.client.instance.instance import ClientInstance
 from rocketpoll import ClientInstance as PublicInstance
 from rocketpoll import Message, MessageQueue, aio
@@ -32,9 +32,9 @@ async def test_a_client_is_shared_and_lives_from_its_first_user_to_its_last(brok
         assert await taken(one, 1) == ["one"]
         await producer.send(Message(topic, b"two"))
         assert await taken(one, 1) == ["two"]
-        assert client.instance().connections.agreed_addresses() == (broker.address,)
+        assert client.instance().connections.connected_addresses() == (broker.address,)
     assert client.instance().is_shut_down
-    await until("no threads", lambda: client.crew.thread_count == 0)
+    await until("no threads", lambda: client.threads.thread_count == 0)
     with pytest.raises(ClientShutDown):
         await aio.Producer(group, client).start()
 
@@ -61,7 +61,7 @@ async def test_a_hundred_consumers_of_a_client_share_its_threads(broker, topic):
         assert found == [["one"]] * 100
         ours = names_of_threads("rocketpoll")
         assert len(ours) - before < 30, ours
-        assert client.crew.thread_count <= 1 + 8 + 4
+        assert client.threads.thread_count <= 1 + 8 + 4
         await asyncio.gather(*[consumer.close() for consumer in consumers])
 
 
@@ -179,7 +179,7 @@ def test_a_loop_that_is_closed_without_a_word_gives_up_what_it_had(broker, topic
         wait_until("the group is left", lambda: not asked.api.consumer_ids(broker.address, group))
     said = f"the event loop was closed before the consumer {group!r}: what it had is given up"
     assert said in caplog.messages
-    assert LOOK_AT_LOOP_MS == 1_000
+    assert LOOP_CHECK_MS == 1_000
 
 
 def beats_for(broker):
@@ -232,7 +232,7 @@ async def test_a_loop_that_stands_still_for_longer_than_all_timeouts_costs_nothi
         asked = asyncio.create_task(consumer.poll(500))
         sends = [asyncio.create_task(producer.send(Message(topic, b"1"))) for _ in range(2)]
         await steps(1)  # one is under way, the other waits for room
-        assert producer._line.count == 1
+        assert producer._waiter_queue.count == 1
         over = asyncio.get_running_loop().time() + 0.7
         wait_until("the end of all timeouts", lambda: time.monotonic() > over)  # no step of it
         assert {result.queue.topic for result in await asyncio.gather(*sends)} == {topic}

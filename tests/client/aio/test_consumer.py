@@ -12,7 +12,7 @@ from breadth import count
 from rmq_spark.client import observing
 from rmq_spark.client.aio import loop_bridge
 from rmq_spark.client.concurrency import deferred_wakeups as turns
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rocketpoll import EmbeddedBroker, LitePullSettings, Message, MessageQueue, aio
 from rocketpoll.errors import (
     ClientShutDown,
@@ -74,10 +74,10 @@ class Watching:
     def __init__(self):
         self.bodies = []
 
-    def sending(self, _):
+    def on_send(self, _):
         return None
 
-    def taken(self, _, messages):
+    def on_poll(self, _, messages):
         self.bodies += bodies_of(messages)
 
 
@@ -235,7 +235,7 @@ async def test_a_queue_listener_that_awaits_is_cancelled_by_close(broker, queue,
     consumer = aio.Consumer(group, broker.address, FIRST, message_queue_listener=listen)
     async with consumer:
         await consumer.subscribe(queue.topic)
-        await until("its call", lambda: consumer._listening)
+        await until("its call", lambda: consumer._listener_tasks)
     await until("its end", lambda: ended)
 
 
@@ -243,7 +243,7 @@ async def test_a_queue_listener_that_awaits_is_cancelled_by_close(broker, queue,
 async def test_consumers_that_a_read_has_messages_for_are_woken_together(
     broker, queue, group, monkeypatch
 ):
-    monkeypatch.setattr(loop_bridge, "PUT_OFF_SECONDS", 60.0)
+    monkeypatch.setattr(loop_bridge, "DEFER_SECONDS_MAX", 60.0)
     wakes, loop = [], asyncio.get_running_loop()
     wake = loop.call_soon_threadsafe
 
@@ -259,7 +259,7 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
         looks = []
         for consumer in consumers:
             await stack.enter_async_context(consumer)
-            held = consumer._now()
+            held = consumer._get_started()
             monkeypatch.setattr(held, "take", lambda _, one=consumer: looks.append(one))
         waiting = [asyncio.create_task(consumer.poll(20_000)) for consumer in consumers]
         await steps(3)
@@ -332,7 +332,7 @@ async def test_a_message_that_comes_as_its_waiter_is_cancelled_is_there_for_the_
             waiting = asyncio.create_task(anext(consumer))
             await steps(3)
             broker.send(queue.topic, f"{number}")
-            consumer._has_arrived()  # it is woken, and cancelled before it can look
+            consumer._on_arrival()  # it is woken, and cancelled before it can look
             await steps(1 + number % 3)
             waiting.cancel()
             await asyncio.wait([waiting])
@@ -386,10 +386,10 @@ async def test_a_task_that_always_finds_messages_lets_the_others_run(broker, que
 
         beside = asyncio.create_task(other())
         await steps(1)
-        consumer._let_others_run_at = before = 0.0
+        consumer._yield_at = before = 0.0
         await taken(consumer, 1)
         assert turns >= 2
-        assert consumer._let_others_run_at > before
+        assert consumer._yield_at > before
         beside.cancel()
 
 
@@ -400,7 +400,7 @@ async def test_a_commit_that_waits_its_turn_does_not_undo_where_an_operator_move
 ):
     broker.send(queue.topic, *numbers(3))
     waits, may_go_on = threading.Event(), threading.Event()
-    min_offset = GroupBrokers.min_offset
+    min_offset = GroupBrokerClient.min_offset
 
     def of_a_broker_that_is_slow(*arguments):
         waits.set()
@@ -414,7 +414,7 @@ async def test_a_commit_that_waits_its_turn_does_not_undo_where_an_operator_move
         await consumer.subscribe(queue.topic)
         assert await taken(consumer, 3) == numbers(3)
         with monkeypatch.context() as patched:
-            patched.setattr(GroupBrokers, "min_offset", of_a_broker_that_is_slow)
+            patched.setattr(GroupBrokerClient, "min_offset", of_a_broker_that_is_slow)
             seeking = asyncio.create_task(consumer.seek_to_begin(queue))
             await until("a call that is under way", waits.is_set)
             committing = asyncio.create_task(consumer.commit({queue: 3} if is_given else None))
@@ -438,7 +438,7 @@ async def test_a_loop_that_is_blocked_loses_nothing_and_stays_in_its_group(broke
         await consumer.subscribe(queue.topic)
         await until("the queue", lambda: consumer.assignment() == {queue})
         broker.send(queue.topic, *numbers(100))
-        held = consumer._now()
+        held = consumer._get_started()
         while held.cached_messages < 10:  # no step of the loop: it is blocked
             held._rebalance_service.do_rebalance()
         assert held.cached_messages <= 15  # the limit, and one pull

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from async_stories import steps, told_in_a_loop, until
 
-from rmq_spark.client.aio.loop_bridge import PUT_OFF_SECONDS, LoopBridge, Promise, Wakes
+from rmq_spark.client.aio.loop_bridge import DEFER_SECONDS_MAX, LoopBridge, LoopPromise, WakeEvent
 from rmq_spark.client.concurrency import deferred_wakeups
 
 
@@ -68,7 +68,7 @@ async def test_a_thread_that_has_more_to_hand_over_wakes_the_loop_behind_the_las
     def hand_over():
         deferred_wakeups.begin()
         for number in range(100):
-            bridge.post_with_others(lambda number=number: seen.append(number))
+            bridge.post_deferred(lambda number=number: seen.append(number))
         woken.append(loop.woken)
         deferred_wakeups.end()
         woken.append(loop.woken)
@@ -86,10 +86,10 @@ async def test_a_thread_that_takes_long_to_hand_over_all_wakes_the_loop_before()
     loop, now = CountingLoop(asyncio.get_running_loop()), 0.0
     bridge, seen = LoopBridge(loop, lambda: now), []
     deferred_wakeups.begin()
-    bridge.post_with_others(lambda: seen.append("first"))
+    bridge.post_deferred(lambda: seen.append("first"))
     assert loop.woken == 0
-    now = PUT_OFF_SECONDS
-    bridge.post_with_others(lambda: seen.append("second"))
+    now = DEFER_SECONDS_MAX
+    bridge.post_deferred(lambda: seen.append("second"))
     assert loop.woken == 1
     deferred_wakeups.end()
     assert loop.woken == 1
@@ -102,7 +102,7 @@ async def test_what_others_do_not_follow_wakes_the_loop_at_once():
     loop = CountingLoop(asyncio.get_running_loop())
     bridge, seen = LoopBridge(loop, lambda: 0.0), []
     deferred_wakeups.begin()
-    bridge.post_with_others(lambda: seen.append("first"))
+    bridge.post_deferred(lambda: seen.append("first"))
     bridge.post(lambda: seen.append("second"))
     assert loop.woken == 1
     deferred_wakeups.end()
@@ -136,7 +136,7 @@ def test_what_is_posted_to_a_closed_loop_is_dropped():
 @told_in_a_loop
 async def test_a_promise_is_kept_or_fails_and_says_so_in_the_loop():
     bridge, told = LoopBridge(asyncio.get_running_loop()), []
-    kept, broken = (Promise(bridge, lambda: told.append(1)) for _ in range(2))
+    kept, broken = (LoopPromise(bridge, lambda: told.append(1)) for _ in range(2))
     await asyncio.to_thread(kept.set_result, 42)
     await asyncio.to_thread(broken.set_exception, KeyError("no"))
     assert await kept.future == 42
@@ -148,7 +148,7 @@ async def test_a_promise_is_kept_or_fails_and_says_so_in_the_loop():
 @told_in_a_loop
 async def test_the_result_of_a_promise_that_nobody_waits_for_is_dropped_and_said_all_the_same():
     bridge, told = LoopBridge(asyncio.get_running_loop()), []
-    promise, failing = (Promise(bridge, lambda: told.append(1)) for _ in range(2))
+    promise, failing = (LoopPromise(bridge, lambda: told.append(1)) for _ in range(2))
     promise.future.cancel()
     failing.future.cancel()
     assert promise.cancelled()
@@ -161,7 +161,7 @@ async def test_the_result_of_a_promise_that_nobody_waits_for_is_dropped_and_said
 
 @told_in_a_loop
 async def test_those_that_wait_are_woken_together_or_by_the_clock():
-    wakes, woken = Wakes(asyncio.get_running_loop()), []
+    wakes, woken = WakeEvent(asyncio.get_running_loop()), []
 
     async def wait(name, seconds=None):
         await wakes.wait(seconds)
@@ -196,14 +196,14 @@ class TimedLoop:
     def go_on_to(self, now):
         """Move the clock, and call what is due."""
         self.now = now
-        while due := [each for each in self.timers if each.when <= now and not each.is_over]:
+        while due := [each for each in self.timers if each.age <= now and not each.is_over]:
             due[0].is_over = True
             due[0].call()
 
 
 class Timer:
     def __init__(self, when, call):
-        self.when, self.call, self.is_over = when, call, False
+        self.age, self.call, self.is_over = when, call, False
 
     def cancel(self):
         self.is_over = True
@@ -212,14 +212,14 @@ class Timer:
 @told_in_a_loop
 async def test_waits_that_are_woken_early_share_a_timer():
     loop = TimedLoop()
-    wakes = Wakes(loop)
+    wakes = WakeEvent(loop)
     for number in range(100):
         loop.now = number / 1000
         waiting = asyncio.create_task(wakes.wait(1.0))
         await steps(1)
         wakes.wake_all()
         await waiting
-    assert [timer.when for timer in loop.timers] == [1.0]
+    assert [timer.age for timer in loop.timers] == [1.0]
     waiting = asyncio.create_task(wakes.wait(1.0))  # until 1.099
     await steps(1)
     loop.go_on_to(1.0)
@@ -234,7 +234,7 @@ async def test_waits_that_are_woken_early_share_a_timer():
 @told_in_a_loop
 async def test_each_waits_for_its_own_time_whatever_those_of_others_are():
     loop, woken = TimedLoop(), []
-    wakes = Wakes(loop)
+    wakes = WakeEvent(loop)
 
     async def wait(seconds):
         await wakes.wait(seconds)
@@ -249,16 +249,16 @@ async def test_each_waits_for_its_own_time_whatever_those_of_others_are():
         await steps(2)
         assert woken == expected
     assert not tasks[None].done()
-    wakes.end()
+    wakes.close()
     await tasks[None]
 
 
 @told_in_a_loop
 async def test_behind_the_end_there_is_no_timer():
     loop = TimedLoop()
-    wakes = Wakes(loop)
+    wakes = WakeEvent(loop)
     waiting = asyncio.create_task(wakes.wait(60))
     await steps(1)
-    wakes.end()
+    wakes.close()
     await waiting
     assert [timer.is_over for timer in loop.timers] == [True]

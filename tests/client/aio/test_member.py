@@ -12,7 +12,7 @@ from async_stories import FIRST, steps, told_in_a_loop, until
 
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
 from rmq_spark.client.aio.calls import CALLS_MAX
-from rmq_spark.client.aio.member import threaded
+from rmq_spark.client.aio.member import run_in_thread
 from rmq_spark.client.instance.instance import ClientInstance
 from rocketpoll import aio
 from rocketpoll.errors import ClientShutDown
@@ -144,7 +144,7 @@ async def test_a_start_that_fails_leaves_nothing_behind(broker, make):
             await member.start()
         with pytest.raises(ClientShutDown):
             await member.start()
-    await until("no threads", lambda: client.crew.thread_count == 0)
+    await until("no threads", lambda: client.threads.thread_count == 0)
 
 
 @told_in_a_loop
@@ -155,7 +155,7 @@ async def test_one_that_was_started_cannot_be_pickled(broker, make):
 
 
 def test_a_coroutine_that_stands_for_a_method_has_its_name_and_its_text():
-    topics = threaded(ThreadedAdmin.topics)
+    topics = run_in_thread(ThreadedAdmin.topics)
     assert topics.__name__ == "topics"
     assert topics.__doc__ == ThreadedAdmin.topics.__doc__
     assert inspect.iscoroutinefunction(topics)

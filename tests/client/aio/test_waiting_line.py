@@ -6,25 +6,25 @@ import asyncio
 
 from async_stories import steps, told_in_a_loop
 
-from rmq_spark.client.aio.producer import WaitingLine
+from rmq_spark.client.aio.producer import WaiterQueue
 
 
 class Room:
     """So much room, and those who have taken some of it."""
 
     def __init__(self, size):
-        self.left, self.came = size, []
-        self.line = WaitingLine(asyncio.get_running_loop())
+        self.left, self.observe = size, []
+        self.line = WaiterQueue(asyncio.get_running_loop())
 
     async def enter(self, name, size, seconds=60):
-        with self.line.place() as place:
+        with self.line.new_waiter() as place:
             while not (place.is_first and size <= self.left):
                 before = asyncio.get_running_loop().time()
                 await place.wait(seconds)
                 if asyncio.get_running_loop().time() - before >= seconds:
                     return
         self.left -= size
-        self.came.append(name)
+        self.observe.append(name)
 
     def leave(self, size):
         self.left += size
@@ -46,13 +46,13 @@ async def test_a_large_one_is_not_overtaken_by_small_ones_however_many_come():
         await steps(3)
     room.begin("much later", 1)
     await steps(3)
-    assert room.came == ["first", "small"]
+    assert room.observe == ["first", "small"]
     room.leave(1)
     await steps(3)
-    assert room.came == ["first", "small", "large"]
+    assert room.observe == ["first", "small", "large"]
     room.leave(2)
     await steps(5)
-    assert room.came[3:] == ["later"]
+    assert room.observe[3:] == ["later"]
     assert room.line.count == 2
 
 
@@ -65,7 +65,7 @@ async def test_who_leaves_the_line_lets_the_next_one_look():
     room.leave(1)
     large.cancel()  # it is woken, and cannot look any more
     await small
-    assert room.came == ["first", "small"]
+    assert room.observe == ["first", "small"]
     await room.enter("in vain", 1, seconds=0.001)
     assert room.line.count == 0
     room.line.wake_first()  # nobody waits
@@ -73,10 +73,10 @@ async def test_who_leaves_the_line_lets_the_next_one_look():
 
 @told_in_a_loop
 async def test_all_are_woken_as_the_end_comes():
-    line, woken = WaitingLine(asyncio.get_running_loop()), []
+    line, woken = WaiterQueue(asyncio.get_running_loop()), []
 
     async def wait(name):
-        with line.place() as place:
+        with line.new_waiter() as place:
             await place.wait(60)
             woken.append(name)
 

@@ -7,7 +7,7 @@ from broker_kinds import wait_until
 from conforming_clients import messages, numbers
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.broker_report import read_broker
+from rmq_spark.client.admin.broker_report import read_broker_report
 from rmq_spark.client.errors import BrokerRefused
 
 
@@ -27,7 +27,7 @@ def filled(cluster, clients):
 
         def report():
             try:
-                return read_broker(admin, cluster.address)
+                return read_broker_report(admin, cluster.address)
             except BrokerRefused:  # a RocketMQ broker in its first second
                 return None
 
@@ -52,6 +52,6 @@ def test_members_that_are_online_are_counted(cluster, clients):
     clients.lite(group, topic)
     with Admin(cluster.name_server) as admin:
         connection = wait_until(
-            "the member", lambda: read_broker(admin, cluster.address).members.get(group)
+            "the member", lambda: read_broker_report(admin, cluster.address).members.get(group)
         )
         assert len(connection.connection_set) == 1

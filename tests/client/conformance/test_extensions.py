@@ -24,7 +24,7 @@ def test_a_broker_is_asked_once_and_spoken_to_as_it_understands(cluster, is_ours
     else:
         assert agreement.extensions == frozenset()
         assert agreement.serialize_type is SerializeType.ROCKETMQ
-    assert cluster.api.takes_chunks(cluster.address) is is_ours
+    assert cluster.api.supports_chunks(cluster.address) is is_ours
 
 
 def test_a_client_without_extensions_agrees_on_none_with_any_broker(cluster):
@@ -62,4 +62,4 @@ def test_a_request_of_ours_that_a_broker_does_not_know_is_refused_and_the_connec
     with pytest.raises(NotSupported):
         answer.result(10)
     assert instance.api.max_offset(cluster.address, cluster.queue(topic)) == 0
-    assert is_ours is cluster.api.takes_chunks(cluster.address)
+    assert is_ours is cluster.api.supports_chunks(cluster.address)

@@ -13,7 +13,7 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Listener, bodies_of, numbers
 
-from rmq_spark.client.consumer.queues.queue_identity import DOUBT_MS
+from rmq_spark.client.consumer.queues.queue_identity import UNVERIFIED_MS_MAX
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.bodies.clients import MessageModel
 
@@ -68,7 +68,7 @@ def check(cluster, clients, kind, count):
     cluster.send(topic, *numbers(OLD), queues=1)
     member, new = Member(kind, clients, group, topic), numbers(count, 100)
     wait_until("the old ones", lambda: set(numbers(OLD)) <= set(member.had()))
-    held_until = time.monotonic() + 2 * DOUBT_MS / 1_000
+    held_until = time.monotonic() + 2 * UNVERIFIED_MS_MAX / 1_000
     wait_until("a pull that is held for a while", lambda: time.monotonic() > held_until)
     cluster.api.admin.delete_topic(cluster.address, topic)
     cluster.topic(1, topic)

@@ -1,7 +1,7 @@
 import pytest
 
 from rmq_spark.client.errors import NotFound, ProtocolError
-from rmq_spark.client.transport.typed_requests import Calls, body_of, checked, command_of, header_of
+from rmq_spark.client.transport.typed_requests import TypedRequests, response_body, check_response, build_request, response_header
 from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -18,7 +18,7 @@ def answered(answer):
         asked.append((address, command, timeout_ms))
         return answer
 
-    return Calls(ask, 3_000), asked
+    return TypedRequests(ask, 3_000), asked
 
 
 def test_a_call_is_a_typed_header_out_and_a_typed_header_in():
@@ -31,9 +31,9 @@ def test_a_call_is_a_typed_header_out_and_a_typed_header_in():
 
 def test_a_body_may_be_a_body_class_or_bytes():
     assert (
-        command_of(34, None, TopicList(topic_list=frozenset({"T"}))).body == b'{"topicList":["T"]}'
+        build_request(34, None, TopicList(topic_list=frozenset({"T"}))).body == b'{"topicList":["T"]}'
     )
-    assert command_of(320, None, b"x").body == b"x"
+    assert build_request(320, None, b"x").body == b"x"
 
 
 def test_a_code_that_is_not_expected_is_a_refusal():
@@ -41,14 +41,14 @@ def test_a_code_that_is_not_expected_is_a_refusal():
     with pytest.raises(NotFound, match="none"):
         calls.call("h:1", MAX_OFFSET, HEADER)
     assert calls.call("h:1", MAX_OFFSET, HEADER, accepted={22}, timeout_ms=1).remark == "none"
-    assert checked("h:1", MAX_OFFSET, RemotingCommand(0)).code == 0
+    assert check_response("h:1", MAX_OFFSET, RemotingCommand(0)).code == 0
 
 
 def test_an_answer_without_what_it_must_have_is_no_answer_of_a_broker():
     with pytest.raises(ProtocolError, match=r"extFields\.offset"):
-        header_of("h:1", MAX_OFFSET, RemotingCommand(0))
+        response_header("h:1", MAX_OFFSET, RemotingCommand(0))
     with pytest.raises(ProtocolError):
-        body_of("h:1", TopicList, RemotingCommand(0, body=b"<html>"))
+        response_body("h:1", TopicList, RemotingCommand(0, body=b"<html>"))
 
 
 def test_no_body_is_a_body_with_nothing_in_it():
@@ -58,6 +58,6 @@ def test_no_body_is_a_body_with_nothing_in_it():
 
 def test_asking_for_a_header_that_does_not_exist_is_a_mistake_of_ours():
     with pytest.raises(TypeError):
-        command_of(RequestCode.HEART_BEAT, HEADER)
+        build_request(RequestCode.HEART_BEAT, HEADER)
     with pytest.raises(TypeError):
-        header_of("h:1", RequestCode.HEART_BEAT, RemotingCommand(0))
+        response_header("h:1", RequestCode.HEART_BEAT, RemotingCommand(0))

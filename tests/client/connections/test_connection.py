@@ -12,8 +12,8 @@ from rmq_spark.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from rmq_spark.client.transport.connection import Connection, parse_address
-from rmq_spark.client.transport.pending_requests import STRAYS_MAX, Answer
+from rmq_spark.client.transport.connection import RemotingConnection, parse_address
+from rmq_spark.client.transport.pending_requests import UNSOLICITED_MAX, ResponseFuture
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.command import RemotingCommand
 
@@ -31,7 +31,7 @@ def connect(reads_itself):
     made = []
 
     def connect(address, **settings):
-        made.append(Connection.connect(address, reads_itself=reads_itself, **settings))
+        made.append(RemotingConnection.connect(address, reads_itself=reads_itself, **settings))
         return made[-1]
 
     yield connect
@@ -97,7 +97,7 @@ def test_what_is_given_up_before_it_gathers_is_not_kept(connect, monkeypatch):
 
         monkeypatch.setattr(connection._writer, "gather", late)
         monkeypatch.setattr(connection._writer, "withdraw", withdrawn.append)
-        answer = Answer(connection, 105, 10, connection.clock(), lambda command: command)
+        answer = ResponseFuture(connection, 105, 10, connection.clock(), lambda command: command)
         connection.ask(answer, ASK, may_gather=True)
         assert withdrawn == [answer.opaque] * 2  # as it was forgotten, and behind that
 
@@ -157,7 +157,7 @@ class Clock:
 
 def connection_of(server, clock, *, reads_itself):
     sock = socket.create_connection(parse_address(server.address))
-    return Connection(sock, server.address, reads_itself=reads_itself, clock=clock)
+    return RemotingConnection(sock, server.address, reads_itself=reads_itself, clock=clock)
 
 
 def test_a_server_that_is_silent_for_a_second_costs_the_timeout_and_its_connection(reads_itself):
@@ -167,13 +167,13 @@ def test_a_server_that_is_silent_for_a_second_costs_the_timeout_and_its_connecti
         held = connection.request_async(ASK, 60 * SECOND)
         asked = connection.request_async(ASK, SECOND)
         clock.now += 1.0
-        connection._sweep()
+        connection._expire_overdue()
         error = asked.exception(0)
         assert isinstance(error, RequestTimeout)
         assert (error.request_code, error.timeout_ms) == (105, 1_000)
         # It has said nothing at all since: whoever else waits for it is told, too.
         assert connection.is_closed
-        assert connection.fell_silent
+        assert connection.is_silent
         with pytest.raises(ConnectionClosed, match="silent for 1000 ms"):
             held.result(5)
 
@@ -187,7 +187,7 @@ def test_one_that_had_little_time_costs_nobody_else_the_connection(reads_itself)
             assert not connection.is_closed
             hurried = connection.request_async(ASK, 250)
             clock.now += 0.25
-            connection._sweep()
+            connection._expire_overdue()
             assert isinstance(hurried.exception(0), RequestTimeout)
         assert connection.is_closed
         with pytest.raises(ConnectionClosed, match="silent"):
@@ -210,9 +210,9 @@ def test_silence_counts_from_an_answer_to_another_on(reads_itself, answers_after
         clock.now += answers_after
         connection.request(ASK, SECOND)
         clock.now += 3 - answers_after
-        connection._sweep()
+        connection._expire_overdue()
         assert isinstance(asked.exception(0), RequestTimeout)
-        assert connection.fell_silent == connection.is_closed == falls_silent
+        assert connection.is_silent == connection.is_closed == falls_silent
         connection.close()
 
 
@@ -289,7 +289,7 @@ def test_garbage_is_an_error_at_once_for_all_that_wait(connect, garbage):
 def test_a_limit_holds_for_answers(reads_itself):
     with FakeServer(answering(lambda request: request.respond(0, body=bytes(2_000)))) as server:
         sock = socket.create_connection(parse_address(server.address))
-        connection = Connection(
+        connection = RemotingConnection(
             sock, server.address, reads_itself=reads_itself, frame_bytes_max=1_000
         )
         with pytest.raises(ProtocolError, match="frame length"):
@@ -329,13 +329,13 @@ def test_an_answer_to_another_request_is_not_taken_for_ours(connect):
 
 @pytest.mark.parametrize("reads_itself", [False], indirect=True)
 def test_an_answer_whose_reader_is_held_up_is_a_timeout_of_ours(connect, monkeypatch):
-    go_on, answered = threading.Event(), Answer.answered
+    go_on, answered = threading.Event(), ResponseFuture.on_response
 
     def held_up(answer, command):  # as by a slow handler of the log
         go_on.wait(30)
         answered(answer, command)
 
-    monkeypatch.setattr(Answer, "answered", held_up)
+    monkeypatch.setattr(ResponseFuture, "answered", held_up)
     monkeypatch.setattr("rmq_spark.client.transport.connection.TICK_SECONDS", 0.05)
     with FakeServer(answering(echo)) as server:
         connection = connect(server.address)
@@ -349,7 +349,7 @@ def test_an_answer_whose_reader_is_held_up_is_a_timeout_of_ours(connect, monkeyp
 def test_a_flood_of_answers_that_nobody_asked_for_ends_the_connection(connect):
     def story(peer):
         request = peer.receive()
-        for stray in range(STRAYS_MAX + 1):
+        for stray in range(UNSOLICITED_MAX + 1):
             peer.send(echo(request)._replace(opaque=1_000_000 + stray))
         peer.receive()
 
@@ -420,7 +420,7 @@ def test_what_a_broker_asks_is_answered_whatever_happens(connect, on_request, co
 def test_closing_wakes_all_that_wait():
     with FakeServer(silent) as server:
         told = []
-        connection = Connection.connect(server.address, on_closed=told.append)
+        connection = RemotingConnection.connect(server.address, on_closed=told.append)
         futures = [connection.request_async(ASK, 60 * SECOND) for _ in range(3)]
         connection.close("we are done")
         connection.close("again")
@@ -453,7 +453,7 @@ def test_a_future_that_was_cancelled_disturbs_nobody(connect):
 
 def test_a_future_that_nobody_waits_for_learns_of_its_timeout_all_the_same():
     with FakeServer(silent) as server:
-        future = Connection.connect(server.address).request_async(ASK, 1)
+        future = RemotingConnection.connect(server.address).request_async(ASK, 1)
         assert isinstance(future.exception(10), (RequestTimeout, ConnectionClosed))
 
 
@@ -462,7 +462,7 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
         peer.send(echo(peer.receive()))
 
     with FakeServer(story) as server:
-        connection = Connection.connect(server.address, reads_itself=True)
+        connection = RemotingConnection.connect(server.address, reads_itself=True)
         connection.request(ASK, SECOND)
         server._threads[0].join(10)
         with pytest.raises(ConnectionClosed, match="the broker has closed it"):
@@ -473,7 +473,7 @@ def test_nobody_there_is_an_error_that_says_where():
     with FakeServer(silent) as server:
         address = server.address
     with pytest.raises(ConnectionFailed, match=f"cannot connect to {address}: Connection refused"):
-        Connection.connect(address)
+        RemotingConnection.connect(address)
 
 
 @pytest.mark.parametrize(
@@ -488,7 +488,7 @@ def test_what_is_no_address_is_refused(address):
 @pytest.mark.parametrize("host", ["broker..example", "x" * 64 + ".example", "."])
 def test_a_host_that_cannot_be_looked_up_is_refused(host):
     with pytest.raises(ConnectionFailed, match="cannot be a host's name"):
-        Connection.connect(f"{host}:9876")
+        RemotingConnection.connect(f"{host}:9876")
 
 
 def test_addresses_of_both_kinds_are_read():

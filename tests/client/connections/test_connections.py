@@ -14,8 +14,8 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport import connection_pool
-from rmq_spark.client.transport.connection import Connection
-from rmq_spark.client.transport.remoting_client import Connections, Credentials
+from rmq_spark.client.transport.connection import RemotingConnection
+from rmq_spark.client.transport.remoting_client import RemotingClient, Credentials
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -73,13 +73,13 @@ def test_a_connection_that_the_broker_has_ended_meanwhile_is_made_again_and_cost
             peer.send(heard(peer.receive()))
 
     heard = Heard()
-    connections = Connections(reads_itself=reads_itself)
+    connections = RemotingClient(reads_itself=reads_itself)
     with FakeServer(story) as server:
         for _ in range(3):
             assert connections.request(server.address, ASK).remark == "yes"
             server._threads[-1].join(10)
             if not reads_itself:  # its thread notices a moment later
-                wait_until("an end", lambda: connections._lines.there(server.address) is None)
+                wait_until("an end", lambda: connections._pool.get(server.address) is None)
         assert len(server.peers) == 3
         connections.shutdown()
 
@@ -110,17 +110,17 @@ def test_a_broker_is_ready_while_it_is_connected_and_agreed_with(connections):
 
 
 def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connections, monkeypatch):
-    go_on, real = threading.Event(), Connection.connect
+    go_on, real = threading.Event(), RemotingConnection.connect
 
     def connect(*arguments, **more):
         assert go_on.wait(10)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(Connection, "connect", connect)
+    monkeypatch.setattr(RemotingConnection, "connect", connect)
     with FakeServer(answering(Heard())) as server:
         with pytest.raises(ConnectionFailed, match="no answer within 20 ms"):
-            connections.reach(server.address, 20)
-        waits = threading.Thread(target=connections.reach, args=(server.address, 10_000))
+            connections.connect(server.address, 20)
+        waits = threading.Thread(target=connections.connect, args=(server.address, 10_000))
         waits.start()
         go_on.set()
         waits.join(10)
@@ -131,7 +131,7 @@ def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connection
 def test_where_connecting_takes_long_is_known_for_those_who_have_a_choice(monkeypatch):
     monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(connection_pool, "LOOK_AGAIN_SECONDS", 0.0)
-    connections = Connections(connect_timeout_ms=100)
+    connections = RemotingClient(connect_timeout_ms=100)
     is_back = threading.Event()
 
     def story(peer):
@@ -144,7 +144,7 @@ def test_where_connecting_takes_long_is_known_for_those_who_have_a_choice(monkey
     with FakeServer(story) as server:
         assert not connections.is_silent(server.address)
         with pytest.raises(ConnectionClosed):
-            connections.reach(server.address, 10_000)
+            connections.connect(server.address, 10_000)
         assert connections.silent_addresses == (server.address,)
         is_back.set()
         # Who asks has it looked at again, and waits for nothing.
@@ -170,7 +170,7 @@ def test_where_nobody_listens_is_tried_again_at_once(connections):
         address = server.address
     for _ in range(3):
         with pytest.raises(ConnectionFailed):
-            connections.reach(address, 10_000)
+            connections.connect(address, 10_000)
     assert connections.silent_addresses == ()
 
 
@@ -214,7 +214,7 @@ def test_our_broker_agrees_on_everything_and_says_which_hosts_records_must_have(
 
 
 def test_a_client_that_wants_no_extensions_asks_for_none(running_broker):
-    connections = Connections(extensions=frozenset())
+    connections = RemotingClient(extensions=frozenset())
     agreement = connections.agreement(running_broker.address)
     assert (agreement.serialize_type, agreement.extensions) == (SerializeType.ROCKETMQ, frozenset())
     assert connections.request(running_broker.address, RemotingCommand(28)).code == 0
@@ -241,7 +241,7 @@ def test_many_threads_that_need_the_same_connection_make_one(connections):
 def test_every_request_is_signed_as_the_peer_checks_it(version):
     heard = Heard(version)
     credentials = Credentials("RocketMQ", "12345678", "token")
-    connections = Connections(credentials=credentials)
+    connections = RemotingClient(credentials=credentials)
     with FakeServer(answering(heard)) as server:
         connections.request(server.address, ASK._replace(body=b"b"))
         connections.shutdown()
@@ -249,7 +249,7 @@ def test_every_request_is_signed_as_the_peer_checks_it(version):
     assert heard.codes == [29_000, 28]
     for request in heard.requests:
         assert request.ext_fields["AccessKey"] == "RocketMQ"
-        signed = sign(request.ext_fields, request.body, "12345678", without=without)
+        signed = sign(request.ext_fields, request.body, "12345678", excluded=without)
         assert request.ext_fields[SIGNATURE] == signed
 
 
@@ -315,7 +315,7 @@ def test_nothing_is_asked_after_the_end_and_whoever_waits_then_is_told(connectio
 
 def test_the_owner_is_told_which_address_has_gone():
     gone = []
-    connections = Connections(on_closed=gone.append)
+    connections = RemotingClient(on_closed=gone.append)
     with FakeServer(silent) as server:
         with pytest.raises(RequestTimeout):
             connections.request(server.address, ASK, 1_100, is_broker=False)

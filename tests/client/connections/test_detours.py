@@ -6,7 +6,7 @@ from rmq_spark.client.errors import MessageRejected, SendFailed
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.transport.address_overrides import NO_DETOURS, Detours
+from rmq_spark.client.transport.address_overrides import NO_ADDRESS_OVERRIDES, AddressOverrides
 from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rocketpoll import EmbeddedBroker
@@ -16,10 +16,10 @@ B = BrokerData(broker_name="b", broker_addrs={1: "10.0.0.3:1"})
 
 
 def reached(instead):
-    detours = Detours(instead)
+    detours = AddressOverrides(instead)
     brokers = {"a": A, "b": B}
-    route = detours.route(TopicRouteData(broker_datas=(A, B)))
-    cluster = detours.cluster(ClusterInfo(broker_addr_table=brokers))
+    route = detours.apply_to_route(TopicRouteData(broker_datas=(A, B)))
+    cluster = detours.apply_to_cluster(ClusterInfo(broker_addr_table=brokers))
     found = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
     assert {
         name: broker.broker_addrs for name, broker in cluster.broker_addr_table.items()
@@ -29,7 +29,7 @@ def reached(instead):
 
 def test_without_detours_nothing_is_changed():
     route = TopicRouteData(broker_datas=(A,))
-    assert NO_DETOURS.route(route) is route
+    assert NO_ADDRESS_OVERRIDES.apply_to_route(route) is route
     assert reached({"elsewhere": "x:1"}) == {"a": A.broker_addrs, "b": B.broker_addrs}
 
 

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from rmq_spark.client.transport.response_reader import fresh_memory
+from rmq_spark.client.transport.response_reader import uninitialized_buffer
 
 _LOADED = """
 import sys
@@ -15,7 +15,7 @@ assert "numpy" not in sys.modules
 
 @pytest.mark.parametrize("size", [1, 9, 8 << 20])
 def test_every_byte_can_be_written(size):
-    memory = fresh_memory(size)
+    memory = uninitialized_buffer(size)
     assert (len(memory), memory.format, memory.readonly) == (size, "B", False)
     memory[:] = b"\x05" * size
     assert bytes(memory) == b"\x05" * size
@@ -27,4 +27,4 @@ def test_numpy_is_not_loaded_for_that():
 
 def test_where_numpy_is_still_loading_it_is_not_waited_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy", object())
-    assert bytes(fresh_memory(3)) == bytes(3)
+    assert bytes(uninitialized_buffer(3)) == bytes(3)

@@ -7,7 +7,7 @@ from broker_kinds import wait_until
 
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed, RequestTimeout
 from rmq_spark.client.transport import connection_pool as lines_module
-from rmq_spark.client.transport.connection_pool import Agreement, Line, Lines
+from rmq_spark.client.transport.connection_pool import Agreement, NegotiatedConnection, ConnectionPool
 
 A = "a:1"
 
@@ -36,12 +36,12 @@ class Wires:
 
 class Wire(SimpleNamespace):
     def __init__(self, address, on_closed, wires):
-        super().__init__(address=address, is_closed=False, fell_silent=False, is_forgotten=False)
+        super().__init__(address=address, is_closed=False, is_silent=False, is_forgotten=False)
         self._on_closed, self._wires = on_closed, wires
 
     __hash__ = object.__hash__
 
-    def notice_end(self):
+    def detect_close(self):
         pass
 
     def close(self, why):
@@ -53,7 +53,7 @@ class Wire(SimpleNamespace):
     def join(self, _):
         """It has no threads."""
 
-    def forked(self):
+    def after_fork(self):
         self.is_forgotten = True
 
 
@@ -74,7 +74,7 @@ def ready():
 
 @pytest.fixture
 def lines(wires, ready, ended):
-    lines = Lines(wires.connect, wires.agree, ready.append, ended.append, seconds_max=10)
+    lines = ConnectionPool(wires.connect, wires.agree, ready.append, ended.append, wait_seconds_max=10)
     yield lines
     wires.go_on.set()
     lines.shutdown()
@@ -136,7 +136,7 @@ def test_all_who_wait_hear_of_a_failure_and_the_next_one_tries_again(lines, wire
     wires.go_on.set()
     found = join()
     assert any(isinstance(each, ConnectionFailed) for each in found)
-    assert all(isinstance(each, (ConnectionFailed, Line)) for each in found)
+    assert all(isinstance(each, (ConnectionFailed, NegotiatedConnection)) for each in found)
     assert lines.line(A).connection.address == A
 
 
@@ -189,7 +189,7 @@ def test_a_broker_that_refuses_at_once_is_not_silent(lines, wires):
 
 def test_a_connection_that_fell_silent_makes_its_broker_silent(lines):
     wire = lines.line(A).connection
-    wire.fell_silent = True
+    wire.is_silent = True
     wire.close("it has been silent")
     assert lines.silent_addresses == (A,)
 
@@ -256,7 +256,7 @@ def test_without_a_thread_to_dial_it_fails_and_the_next_one_tries_again(lines, m
 def test_in_a_child_process_nothing_is_there_and_nothing_is_said_to_the_peer(lines, wires):
     wire = lines.line(A).connection
     lines._lock.acquire()  # by a thread that is not there any more
-    lines._forked()
+    lines._after_fork()
     assert wire.is_forgotten
     assert wires.closed == []
     assert lines.line(A).connection is not wire

@@ -13,7 +13,7 @@ from fake_servers import FakeServer, answering, silent
 from memory_faults import MemoryFault
 
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
-from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.wire.command import RemotingCommand
 
 READING = ("connections/connection.py", "connections/waiters.py", "wire/framing.py")
@@ -55,14 +55,14 @@ def assert_all_are_told(files, work, usually):
 @pytest.fixture
 def read_on(monkeypatch):
     """The work of a thread that reads, for the test to do: connections begin none."""
-    read_on = Connection._read_on
-    monkeypatch.setattr(Connection, "_read_on", lambda _: None)
+    read_on = RemotingConnection._run
+    monkeypatch.setattr(RemotingConnection, "_read_on", lambda _: None)
     return read_on
 
 
 def test_a_reader_that_lacks_memory_anywhere_leaves_nobody_waiting(read_on):
     def ask(fault):
-        connection = Connection.connect(server.address)
+        connection = RemotingConnection.connect(server.address)
         answers = [connection.request_async(ASK, MINUTE_MS) for _ in range(REQUESTS)]
         with fault:
             read_on(connection)
@@ -78,9 +78,9 @@ def test_a_reader_that_lacks_memory_when_time_is_over_leaves_nobody_waiting(read
     """It is the one who notices, for those who do not wait at the moment."""
 
     def wait_in_vain(fault):
-        connection = Connection.connect(server.address)
+        connection = RemotingConnection.connect(server.address)
         answers = [connection.request_async(ASK, MINUTE_MS) for _ in range(REQUESTS)]
-        connection._waiters.due_at, late = 0.0, connection.clock() + MINUTE_MS / 1000
+        connection._pending.next_deadline, late = 0.0, connection.clock() + MINUTE_MS / 1000
         connection.clock = lambda: late
         connection._read_once = lambda _: None
         with fault:
@@ -95,10 +95,10 @@ def test_a_reader_that_lacks_memory_when_time_is_over_leaves_nobody_waiting(read
 
 def test_a_writer_that_lacks_memory_anywhere_leaves_nobody_waiting():
     def gather(fault):
-        connection = Connection.connect(server.address)
+        connection = RemotingConnection.connect(server.address)
         connection._writer._thread = threading.current_thread()  # who writes, and begins no other
         answers = [
-            connection.request_async(ASK, MINUTE_MS, may_gather=True) for _ in range(REQUESTS)
+            connection.request_async(ASK, MINUTE_MS, may_batch=True) for _ in range(REQUESTS)
         ]
         told = threading.Semaphore(0)
         for each in answers:
@@ -112,7 +112,7 @@ def test_a_writer_that_lacks_memory_anywhere_leaves_nobody_waiting():
         ender = threading.Thread(target=end_it)
         ender.start()
         with fault:
-            connection._writer._write_on()
+            connection._writer._run()
         outcomes = [outcome(each) for each in answers]
         connection.close()
         ender.join()

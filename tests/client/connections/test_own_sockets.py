@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from rmq_spark.client.transport.sockets import OwnSockets
+from rmq_spark.client.transport.sockets import SocketRegistry
 
 PATIENCE_S = 10
 
@@ -54,8 +54,8 @@ def forked(action):
 
 
 def test_a_connected_socket_is_closed_in_a_child_and_its_peer_notices_nothing(listener):
-    sockets = OwnSockets()
-    sock = sockets.connected(*listener.getsockname(), 5)
+    sockets = SocketRegistry()
+    sock = sockets.connect(*listener.getsockname(), 5)
     descriptor = sock.fileno()
     peer, _ = listener.accept()
     with closing(sock), closing(peer):
@@ -74,29 +74,29 @@ def test_one_that_was_closed_keeps_no_other_open_in_a_child(listener, monkeypatc
         real(descriptor)
 
     monkeypatch.setattr(os, "close", close)
-    sockets = OwnSockets()
+    sockets = SocketRegistry()
     address = listener.getsockname()
-    known = [sockets.connected(*address, PATIENCE_S) for _ in range(20)]
+    known = [sockets.connect(*address, PATIENCE_S) for _ in range(20)]
     for sock in known[::2]:
         sock.close()
     left = [sock.fileno() for sock in known[1::2]]
-    assert forked(lambda: not any(map(is_open, left)) and not sockets._known)
+    assert forked(lambda: not any(map(is_open, left)) and not sockets._sockets)
     for sock in known:
         sock.close()
 
 
 def test_one_that_another_thread_is_dialling_with_is_closed_as_well(full_listener):
-    sockets = OwnSockets()
+    sockets = SocketRegistry()
 
     def dial():
         with suppress(OSError):
-            sockets.connected(*full_listener.getsockname(), PATIENCE_S).close()
+            sockets.connect(*full_listener.getsockname(), PATIENCE_S).close()
 
     thread = threading.Thread(target=dial)
     thread.start()
-    while not sockets._known:
+    while not sockets._sockets:
         assert thread.is_alive()
-    (dialled,) = sockets._known
+    (dialled,) = sockets._sockets
     descriptor = dialled.fileno()
     assert forked(lambda: not is_open(descriptor))
     assert is_open(descriptor)
@@ -110,10 +110,10 @@ def test_a_host_that_refuses_is_the_error_of_its_last_address(listener):
     port = listener.getsockname()[1]
     listener.close()
     with pytest.raises(ConnectionRefusedError):
-        OwnSockets().connected("127.0.0.1", port, 5)
+        SocketRegistry().connect("127.0.0.1", port, 5)
 
 
 def test_sockets_that_nobody_has_are_forgotten(listener):
-    sockets = OwnSockets()
-    sockets.connected(*listener.getsockname(), 5).close()
-    assert not sockets._known
+    sockets = SocketRegistry()
+    sockets.connect(*listener.getsockname(), 5).close()
+    assert not sockets._sockets

@@ -2,7 +2,7 @@ import socket
 
 from fake_servers import FakeServer, silent
 
-from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.connection import RemotingConnection
 
 
 def test_a_peer_that_is_silent_is_asked_before_a_nat_has_forgotten_the_way():
@@ -13,7 +13,7 @@ def test_a_peer_that_is_silent_is_asked_before_a_nat_has_forgotten_the_way():
         "TCP_USER_TIMEOUT": 60_000,
     }
     with FakeServer(silent) as server:
-        connection = Connection.connect(server.address)
+        connection = RemotingConnection.connect(server.address)
         sock = connection._socket
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         there = {name: value for name, value in options.items() if hasattr(socket, name)}

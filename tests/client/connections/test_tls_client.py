@@ -19,9 +19,9 @@ from rmq_spark.client.errors import (
     TlsRejected,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.transport.connection import Connection
-from rmq_spark.client.transport.remoting_client import Connections
-from rmq_spark.client.transport.tls.client import TlsClient, TlsSocket, context_of
+from rmq_spark.client.transport.connection import RemotingConnection
+from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.client.transport.tls.client import TlsClient, TlsSocket, ssl_context
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.wire.command import RemotingCommand
 
@@ -33,7 +33,7 @@ CLIENT = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certifica
 def answer_of(server, settings, **more):
     """What a server says to a client with these settings, or raises."""
     tls = settings and TlsClient(settings)
-    connection = Connection.connect(server.address, tls=tls, **more)
+    connection = RemotingConnection.connect(server.address, tls=tls, **more)
     try:
         return connection.request(ASK, 10 * SECOND).remark
     finally:
@@ -220,7 +220,7 @@ CERTIFICATE = {"cert_file": certificate("client.crt")}
 )
 def test_settings_that_cannot_work_are_refused_before_anybody_is_asked(given, setting, says):
     with pytest.raises(TlsRejected, match=says) as raised:
-        Connections(tls=TlsSettings.of_files(**given))
+        RemotingClient(tls=TlsSettings.of_files(**given))
     assert raised.value.setting == setting
     assert "wrong" not in str(raised.value)
     assert len(str(raised.value)) < 400
@@ -232,7 +232,7 @@ def test_a_file_that_was_damaged_is_refused(tmp_path, setting, name):
     lines[1] = lines[1][:10]
     (tmp_path / name).write_text("\n".join(lines), encoding="ascii")
     with pytest.raises(TlsRejected, match="that can be read") as raised:
-        context_of(TlsSettings.of_files(**{setting: str(tmp_path / name)}))
+        ssl_context(TlsSettings.of_files(**{setting: str(tmp_path / name)}))
     assert raised.value.setting == setting
 
 
@@ -252,7 +252,7 @@ def test_a_locked_key_is_opened_and_leaves_nothing_behind(tmp_path, monkeypatch)
 def test_no_room_for_the_key_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(TlsRejected, match="the directory for temporary files"):
-        context_of(CLIENT)
+        ssl_context(CLIENT)
 
 
 def test_an_instance_is_not_made_with_settings_that_cannot_work():

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from rmq_spark.client.transport.tls.client import NO_TLS_THERE, why_tls_ended, why_tls_failed
+from rmq_spark.client.transport.tls.client import NO_TLS_AT_PEER, explain_tls_error, explain_handshake_error
 
 
 class Said(ssl.SSLError):
@@ -31,18 +31,18 @@ class Said(ssl.SSLError):
         ("UNSUPPORTED_PROTOCOL", "TLS 1.2 is the least here"),
         ("WRONG_VERSION_NUMBER", "does not speak TLS"),
         ("RECORD_LAYER_FAILURE", "does not speak TLS"),
-        ("UNEXPECTED_EOF_WHILE_READING", NO_TLS_THERE),
+        ("UNEXPECTED_EOF_WHILE_READING", NO_TLS_AT_PEER),
     ],
 )
 def test_a_reason_is_explained_and_named(reason, says):
-    said = why_tls_failed(Said(reason))
+    said = explain_handshake_error(Said(reason))
     assert says in said
     assert said.endswith(f"({reason})")
 
 
 def test_a_reason_that_is_not_known_is_passed_on():
-    assert "SOMETHING_NEW" in why_tls_failed(Said("SOMETHING_NEW"))
-    assert why_tls_failed(OSError(5, "Input/output error")) == "Input/output error"
+    assert "SOMETHING_NEW" in explain_handshake_error(Said("SOMETHING_NEW"))
+    assert explain_handshake_error(OSError(5, "Input/output error")) == "Input/output error"
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_reason_that_is_not_known_is_passed_on():
     ids=["end of file", "closed", "reset"],
 )
 def test_an_end_without_a_word_is_what_one_without_tls_does(error):
-    assert why_tls_failed(error) == NO_TLS_THERE
+    assert explain_handshake_error(error) == NO_TLS_AT_PEER
 
 
 @pytest.mark.parametrize("reason", ["DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "RECORD_LAYER_FAILURE"])
 def test_behind_the_handshake_bytes_that_do_not_fit_were_changed(reason):
-    said = why_tls_ended(Said(reason))
+    said = explain_tls_error(Said(reason))
     assert said == f"what came was changed on its way, or did not come from the broker ({reason})"
 
 
 def test_a_client_that_is_refused_behind_the_handshake_is_told_why():
-    assert "takes only clients that it knows" in why_tls_ended(
+    assert "takes only clients that it knows" in explain_tls_error(
         Said("TLSV13_ALERT_CERTIFICATE_REQUIRED")
     )

@@ -46,7 +46,7 @@ def test_a_block_that_is_no_text_is_none(tmp_path):
 def test_a_key_may_stand_in_the_certificates_file():
     settings = TlsSettings.of_files(cert_file=certificate("client.pem"))
     assert settings.key is None
-    assert settings.certificate.has("PRIVATE KEY")
+    assert settings.certificate.has_block("PRIVATE KEY")
 
 
 @pytest.mark.parametrize(

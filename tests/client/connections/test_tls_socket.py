@@ -11,7 +11,7 @@ from fake_servers import FakeServer, answering, silent
 from tls_parts import TRUSTING, server_context
 
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
-from rmq_spark.client.transport.connection import Connection
+from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.tls.client import TlsClient
 from rmq_spark.wire.command import RemotingCommand
 
@@ -25,7 +25,7 @@ def connect(request):
 
     def connect(address, **settings):
         tls = TlsClient(TRUSTING)
-        made.append(Connection.connect(address, reads_itself=request.param, tls=tls, **settings))
+        made.append(RemotingConnection.connect(address, reads_itself=request.param, tls=tls, **settings))
         return made[-1]
 
     yield connect
@@ -115,7 +115,7 @@ def test_both_sides_say_megabytes_at_once_and_neither_waits_for_the_other():
 
     done = threading.Event()
     with serving(story) as server:
-        connection = Connection.connect(server.address, tls=TlsClient(TRUSTING))
+        connection = RemotingConnection.connect(server.address, tls=TlsClient(TRUSTING))
         answers = [connection.request_async(ASK, 60 * SECOND) for _ in range(count)]
         for _ in range(count):
             connection.send_one_way(ASK._replace(body=each), 60 * SECOND)
@@ -211,7 +211,7 @@ def test_closing_wakes_all_that_wait_and_tells_the_server():
         ended.append("in order")  # a cut would have been an error
 
     with serving(story) as server:
-        connection = Connection.connect(server.address, tls=TlsClient(TRUSTING))
+        connection = RemotingConnection.connect(server.address, tls=TlsClient(TRUSTING))
         futures = [connection.request_async(ASK, 60 * SECOND) for _ in range(3)]
         connection.close("we are done")
         connection.close("again")
@@ -231,7 +231,7 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
             say_goodbye(peer)
 
     with serving(story) as server:
-        connection = Connection.connect(server.address, reads_itself=True, tls=TlsClient(TRUSTING))
+        connection = RemotingConnection.connect(server.address, reads_itself=True, tls=TlsClient(TRUSTING))
         connection.request(ASK, 10 * SECOND)
         server._threads[0].join(10)
         with pytest.raises(ConnectionClosed, match="the broker has closed it"):
@@ -240,10 +240,10 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
 
 def test_a_gathering_writer_writes_records_whole():
     with serving(answering(echo)) as server:
-        connection = Connection.connect(server.address, tls=TlsClient(TRUSTING))
+        connection = RemotingConnection.connect(server.address, tls=TlsClient(TRUSTING))
         bodies = [bytes([number % 251]) * (number * 7 % 3_000) for number in range(2_000)]
         answers = [
-            connection.request_async(ASK._replace(body=body), 60 * SECOND, may_gather=True)
+            connection.request_async(ASK._replace(body=body), 60 * SECOND, may_batch=True)
             for body in bodies
         ]
         assert [bytes(answer.result(60).body) for answer in answers] == bodies

@@ -3,14 +3,14 @@ from math import inf
 import pytest
 
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
-from rmq_spark.client.transport.pending_requests import STRAYS_MAX, Waiter, Waiters
+from rmq_spark.client.transport.pending_requests import UNSOLICITED_MAX, PendingRequest, PendingRequests
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.command import RemotingCommand
 
 HERE = "broker:10911"
 
 
-class Told(Waiter):
+class Told(PendingRequest):
     """Keeps what it is told."""
 
     def __init__(self, timeout_ms=1_000, asked_at=0.0, wrong=None):
@@ -18,12 +18,12 @@ class Told(Waiter):
         self.heard = []
         self.wrong = wrong
 
-    def answered(self, command):
+    def on_response(self, command):
         if self.wrong is not None:
             raise self.wrong
         self.heard.append(command.remark)
 
-    def failed(self, error):
+    def on_error(self, error):
         self.heard.append(error)
 
 
@@ -33,7 +33,7 @@ def answer_to(waiter, remark="yes"):
 
 @pytest.fixture
 def waiters():
-    return Waiters(HERE)
+    return PendingRequests(HERE)
 
 
 def test_each_hears_its_own_answer_once(waiters):
@@ -65,7 +65,7 @@ def test_who_was_given_up_may_be_answered_late_and_strangers_only_so_often(waite
     waiters.answered(answer_to(late))
     assert late.heard == [error]
     stray = RemotingCommand(0, opaque=1_000, flag=1)
-    for _ in range(STRAYS_MAX):
+    for _ in range(UNSOLICITED_MAX):
         waiters.answered(stray)
     with pytest.raises(ProtocolError, match="65 answers to what was not asked, the last to 1000"):
         waiters.answered(stray)
@@ -73,16 +73,16 @@ def test_who_was_given_up_may_be_answered_late_and_strangers_only_so_often(waite
 
 def test_time_is_over_for_each_by_itself(waiters):
     soon, later = Told(100), Told(10_000)
-    assert waiters.due_at == inf
+    assert waiters.next_deadline == inf
     for each in (later, soon):
         waiters.add(each)
-    assert waiters.due_at == soon.deadline
-    assert waiters.late(0.05) == []
-    assert waiters.due_at == soon.deadline
-    assert waiters.late(0.1) == [soon]
-    assert waiters.due_at == later.deadline
-    assert waiters.late(10) == [later, soon]
-    assert waiters.due_at == inf
+    assert waiters.next_deadline == soon.deadline
+    assert waiters.overdue(0.05) == []
+    assert waiters.next_deadline == soon.deadline
+    assert waiters.overdue(0.1) == [soon]
+    assert waiters.next_deadline == later.deadline
+    assert waiters.overdue(10) == [later, soon]
+    assert waiters.next_deadline == inf
 
 
 def test_the_end_names_all_that_wait_and_lets_nobody_in(waiters):
@@ -93,6 +93,6 @@ def test_the_end_names_all_that_wait_and_lets_nobody_in(waiters):
     assert not waiters.remove(second)
     assert waiters.end(ConnectionClosed(HERE, "it rains")) == [first]
     assert waiters.end(ConnectionClosed(HERE, "again")) is None
-    for come_in in (waiters.check_has_not_ended, waiters.next_opaque, lambda: waiters.add(second)):
+    for come_in in (waiters.check_open, waiters.next_opaque, lambda: waiters.add(second)):
         with pytest.raises(ConnectionClosed, match="it rains"):
             come_in()

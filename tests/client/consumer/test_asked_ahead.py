@@ -5,7 +5,7 @@ import threading
 import pytest
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer.offsets.initial_offset import AT_ONCE_MAX, KEPT_MS, AskedAhead
+from rmq_spark.client.consumer.offsets.initial_offset import OFFSET_THREADS_MAX, PREFETCH_MS_MAX, OffsetPrefetcher
 from rmq_spark.client.errors import ConnectionClosed, SystemBusy
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -24,14 +24,14 @@ class FarBroker:
     def __init__(self, requests):
         self._left, self._inside = requests, 0
         self._state = threading.Condition()
-        self.round_trips, self.most = 0, 0
+        self.round_trips, self.used_max = 0, 0
 
     def ask(self, queue):
         with self._state:
             self._inside += 1
-            self.most = max(self.most, self._inside)
+            self.used_max = max(self.used_max, self._inside)
             mine = self.round_trips
-            if self._inside == min(AT_ONCE_MAX, self._left):
+            if self._inside == min(OFFSET_THREADS_MAX, self._left):
                 self._left -= self._inside
                 self._inside = 0
                 self.round_trips += 1
@@ -44,7 +44,7 @@ class Bench:
     def __init__(self, ask=None):
         self.asked, self.clock, self.faults = [], MovedTasks(), {}
         self._mutex = threading.Lock()
-        self.ahead = AskedAhead(ask or self.answer, self.clock)
+        self.ahead = OffsetPrefetcher(ask or self.answer, self.clock)
 
     def answer(self, queue):
         with self._mutex:
@@ -62,9 +62,9 @@ def bench():
 def test_256_queues_take_sixteen_round_trips():
     broker, wanted = FarBroker(256), queues(256)
     bench = Bench(broker.ask)
-    bench.ahead.expect(wanted)
-    assert [bench.ahead.of(queue) for queue in wanted] == [10 * each for each in range(256)]
-    assert (broker.round_trips, broker.most) == (256 // AT_ONCE_MAX, AT_ONCE_MAX)
+    bench.ahead.schedule(wanted)
+    assert [bench.ahead.get(queue) for queue in wanted] == [10 * each for each in range(256)]
+    assert (broker.round_trips, broker.used_max) == (256 // OFFSET_THREADS_MAX, OFFSET_THREADS_MAX)
 
 
 def test_queues_of_other_brokers_keep_nobody_waiting(bench):
@@ -84,7 +84,7 @@ def test_what_was_asked_counts_once_and_not_for_long(bench):
     one, other, third = queues(3)
     bench.ahead.expect([one, other, third])
     bench.ahead.of(one)
-    bench.clock.move(KEPT_MS)
+    bench.clock.move(PREFETCH_MS_MAX)
     bench.ahead.of(other)
     assert len(bench.asked) == 3
     bench.ahead.of(other)  # it begins again
@@ -108,27 +108,27 @@ def test_one_that_is_given_up_while_it_is_asked_for_is_asked_for_anew():
 
     def answer(queue):
         asked.append(queue)
-        bench.ahead.forget(other)
+        bench.ahead.discard(other)
         return 0
 
     asked, bench = [], Bench(answer)
-    bench.ahead.expect([one, other])
-    bench.ahead.of(one)
-    bench.ahead.of(other)
+    bench.ahead.schedule([one, other])
+    bench.ahead.get(one)
+    bench.ahead.get(other)
     assert asked.count(other) == 2
 
 
 def test_answers_of_a_broker_that_takes_its_time_are_no_older_for_the_last_queue():
     def answer(queue):
         asked.append(queue)
-        if len(asked) % AT_ONCE_MAX == 0:
-            bench.clock.move(KEPT_MS)  # a round trip, for all sixteen
+        if len(asked) % OFFSET_THREADS_MAX == 0:
+            bench.clock.move(PREFETCH_MS_MAX)  # a round trip, for all sixteen
         return queue.queue_id
 
     asked, wanted = [], queues(256)
     bench = Bench(answer)
-    bench.ahead.expect(wanted)
-    assert [bench.ahead.of(queue) for queue in wanted] == [each.queue_id for each in wanted]
+    bench.ahead.schedule(wanted)
+    assert [bench.ahead.get(queue) for queue in wanted] == [each.queue_id for each in wanted]
     assert len(asked) == 256
 
 
@@ -155,7 +155,7 @@ def test_a_broker_that_is_away_is_not_asked_for_each_of_its_queues(bench):
     for queue in wanted:
         with pytest.raises(ConnectionClosed):
             bench.ahead.of(queue)
-    assert len(bench.asked) <= AT_ONCE_MAX
+    assert len(bench.asked) <= OFFSET_THREADS_MAX
     bench.faults, bench.asked[:] = {}, []
     assert [bench.ahead.of(queue) for queue in wanted] == [10 * each for each in range(256)]
     assert len(bench.asked) == 256
@@ -167,12 +167,12 @@ def test_one_that_is_given_up_while_it_is_asked_for_in_vain_is_expected_no_more(
     def answer(queue):
         asked.append(queue)
         if len(asked) == 1:
-            bench.ahead.forget(queue)
+            bench.ahead.discard(queue)
             raise DOWN
         return 0
 
     asked, bench = [], Bench(answer)
     with pytest.raises(ConnectionClosed):
-        bench.ahead.of(one)
-    bench.ahead.of(other)
+        bench.ahead.get(one)
+    bench.ahead.get(other)
     assert asked == [one, other]

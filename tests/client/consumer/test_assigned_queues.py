@@ -11,9 +11,9 @@ from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
     ConsumeRequest,
-    Taking,
+    PollOutcome,
 )
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.wire.message_queue import MessageQueue
 
 OTHER, OF_U = MessageQueue("T", "broker-a", 1), MessageQueue("U", "broker-a", 0)
@@ -22,7 +22,7 @@ OTHER, OF_U = MessageQueue("T", "broker-a", 1), MessageQueue("U", "broker-a", 0)
 @pytest.fixture
 def assigned():
     assigned = AssignedQueue(QUEUE, lambda: 0)
-    assigned.set_first_offset(0, Place(10, LastKnown()))
+    assigned.set_first_offset(0, StartPosition(10, QueueFingerprint()))
     return assigned
 
 
@@ -34,14 +34,14 @@ def pulled(assigned, epoch, *offsets, then):
 
 def test_nothing_is_known_before_the_first_offset():
     assigned = AssignedQueue(QUEUE, lambda: 0)
-    assert assigned.begin() == (0, None)
+    assert assigned.pull_position() == (0, None)
     assert assigned.consume_offset is None
 
 
 def test_what_poll_returned_counts_as_consumed_when_that_is_said(assigned):
     request = pulled(assigned, 0, 10, 11, then=12)
     assert assigned.begin() == (0, 12)
-    assert assigned.take(request) is Taking.TAKEN
+    assert assigned.take(request) is PollOutcome.ACQUIRED
     assert (assigned.delivered_offset, assigned.consume_offset) == (12, 10)
     assigned.confirm_delivered()
     assert assigned.consume_offset == 12
@@ -60,27 +60,27 @@ def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
     waits = pulled(assigned, 0, 17, then=18)
     assigned.take(first)
     assigned.pull_anew()
-    assert assigned.take(waits) is Taking.STALE
+    assert assigned.take(waits) is PollOutcome.STALE
     assert assigned.begin() == (1, 17)
     assert (assigned.consume_offset, assigned.returned_offset) == (10, 10)
     assigned.confirm_delivered()
     assert assigned.consume_offset == 17
 
 
-@pytest.mark.parametrize("how", ["pull_anew", "return_again"])
+@pytest.mark.parametrize("how", ["pull_anew", "rewind_to_returned"])
 def test_what_is_known_of_a_queue_is_kept_where_it_goes_on_in_it(assigned, how):
-    known = assigned.last_known
+    known = assigned.fingerprint
     getattr(assigned, how)()
     assert assigned.begin() == (1, 10)
-    assert assigned.last_known is known
+    assert assigned.fingerprint is known
     assigned.seek(10)
-    assert assigned.last_known is not known
+    assert assigned.fingerprint is not known
 
 
 def test_before_the_first_offset_there_is_nothing_to_pull_anew():
     assigned = AssignedQueue(QUEUE, lambda: 0)
-    assigned.pull_anew()
-    assert assigned.begin() == (0, None)
+    assigned.rewind_to_delivered()
+    assert assigned.pull_position() == (0, None)
 
 
 def test_what_the_filter_passes_over_counts_as_consumed(assigned):
@@ -101,7 +101,7 @@ def test_a_late_answer_moves_nothing_after_a_seek(assigned):
     waiting = pulled(assigned, epoch, 10, then=11)
     assigned.seek(3)
     assert not assigned.found(epoch, several(11), 12)
-    assert assigned.take(waiting) is Taking.STALE
+    assert assigned.take(waiting) is PollOutcome.STALE
     assert assigned.begin() == (1, 3)
     assert (assigned.consume_offset, assigned.delivered_offset) == (3, 3)
     assert assigned.process_queue.message_count == 0
@@ -110,16 +110,16 @@ def test_a_late_answer_moves_nothing_after_a_seek(assigned):
 def test_a_first_offset_that_comes_late_does_not_undo_a_seek():
     assigned = AssignedQueue(QUEUE, lambda: 0)
     assigned.seek(7)
-    assigned.set_first_offset(0, Place(99, LastKnown()))
-    assigned.set_first_offset(1, Place(99, LastKnown()))
-    assert assigned.begin() == (1, 7)
+    assigned.set_first_offset(0, StartPosition(99, QueueFingerprint()))
+    assigned.set_first_offset(1, StartPosition(99, QueueFingerprint()))
+    assert assigned.pull_position() == (1, 7)
 
 
 def test_a_late_answer_moves_nothing_after_the_queue_is_gone(assigned):
     waiting = pulled(assigned, 0, 10, then=11)
     assert assigned.drop() == 10
     assert not assigned.found(0, several(11), 12)
-    assert assigned.take(waiting) is Taking.STALE
+    assert assigned.take(waiting) is PollOutcome.STALE
     assigned.confirm_delivered()
     assert assigned.consume_offset == 10
 
@@ -127,9 +127,9 @@ def test_a_late_answer_moves_nothing_after_the_queue_is_gone(assigned):
 def test_what_is_paused_is_kept(assigned):
     request = pulled(assigned, 0, 10, then=11)
     assigned.is_paused = True
-    assert assigned.take(request) is Taking.PAUSED
+    assert assigned.take(request) is PollOutcome.PAUSED
     assigned.is_paused = False
-    assert assigned.take(request) is Taking.TAKEN
+    assert assigned.take(request) is PollOutcome.ACQUIRED
 
 
 def test_the_share_of_one_topic_leaves_the_others_alone():
@@ -177,27 +177,27 @@ def test_ten_thousand_revocations_in_flight_lose_nothing():
     for _ in range(10_000):
         end += dice.randrange(3)
         assigned = AssignedQueue(QUEUE, lambda: 0)
-        assigned.set_first_offset(0, Place(committed, LastKnown()))
+        assigned.set_first_offset(0, StartPosition(committed, QueueFingerprint()))
         for _ in range(dice.randrange(3)):
-            epoch, offset = assigned.begin()
+            epoch, offset = assigned.pull_position()
             messages = several(*range(offset, end))
-            if assigned.found(epoch, messages, end) and messages:
+            if assigned.add_pulled(epoch, messages, end) and messages:
                 request = ConsumeRequest(assigned, epoch, messages)
-                if dice.random() < 0.8 and assigned.take(request) is Taking.TAKEN:
+                if dice.random() < 0.8 and assigned.acquire(request) is PollOutcome.ACQUIRED:
                     returned.update(range(offset, end))
                     if dice.random() < 0.8:
                         assigned.confirm_delivered()
-        in_flight = assigned.begin()
+        in_flight = assigned.pull_position()
         committed = assigned.drop()
-        assert not assigned.found(in_flight[0], several(*range(in_flight[1], end)), end)
+        assert not assigned.add_pulled(in_flight[0], several(*range(in_flight[1], end)), end)
         assigned.confirm_delivered()
         assert assigned.consume_offset == committed
         assert set(range(committed)) <= returned
 
 
 def handed_out(assigned, request, *, asking_confirms=True):
-    assert assigned.take(request, one_by_one=True) is Taking.TAKEN
-    assigned.handout.asking_confirms = asking_confirms
+    assert assigned.take(request, one_by_one=True) is PollOutcome.ACQUIRED
+    assigned.handout.confirms_on_next = asking_confirms
     return assigned.handout
 
 
@@ -234,7 +234,7 @@ def test_what_is_left_of_a_handout_is_there_for_the_next(assigned):
     assert offsets_of(handed_out(assigned, left), 2) == [11, 12]
 
 
-@pytest.mark.parametrize("end", ["seek", "drop", "return_again", "pull_anew"])
+@pytest.mark.parametrize("end", ["seek", "drop", "rewind_to_returned", "pull_anew"])
 def test_a_handout_is_over_when_its_queue_goes_elsewhere(assigned, end):
     handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
     offsets_of(handout, 2)
@@ -249,7 +249,7 @@ def test_a_handout_is_over_when_its_queue_goes_elsewhere(assigned, end):
 def test_a_paused_queue_hands_nothing_out(assigned):
     request = pulled(assigned, 0, 10, 11, then=12)
     assigned.is_paused = True
-    assert assigned.take(request, one_by_one=True) is Taking.PAUSED
+    assert assigned.take(request, one_by_one=True) is PollOutcome.PAUSED
     assigned.is_paused = False
     handout = handed_out(assigned, request)
     offsets_of(handout, 1)
@@ -266,17 +266,17 @@ class HandedOutAsTaken(RuleBasedStateMachine):
     def start(self, confirms):
         self.singly, self.handing = self.both = [AssignedQueue(QUEUE, lambda: 0) for _ in range(2)]
         for each in self.both:
-            each.set_first_offset(0, Place(0, LastKnown()))
+            each.set_first_offset(0, StartPosition(0, QueueFingerprint()))
         self.confirms, self.waiting, self.damaged = confirms, [], []
 
     @rule(gaps=st.lists(st.integers(0, 2), max_size=5), is_damaged=st.booleans())
     def pull(self, gaps, is_damaged):
-        epoch, offset = self.singly.begin()
+        epoch, offset = self.singly.pull_position()
         offsets = [offset + number + sum(gaps[: number + 1]) for number in range(len(gaps))]
         messages = list(several(*offsets))
         damaged = [messages.pop()] if messages and is_damaged else []
         for each in self.both:
-            assert each.found(epoch, messages, (offsets or [offset])[-1] + 2, damaged)
+            assert each.add_pulled(epoch, messages, (offsets or [offset])[-1] + 2, damaged)
         self.waiting += messages
         self.damaged += damaged
 
@@ -292,10 +292,10 @@ class HandedOutAsTaken(RuleBasedStateMachine):
             self._ask()
 
     def _ask(self):
-        epoch, message = self.singly.begin()[0], self.waiting.pop(0)
+        epoch, message = self.singly.pull_position()[0], self.waiting.pop(0)
         if self.confirms:
             self.singly.confirm_delivered()
-        assert self.singly.take(ConsumeRequest(self.singly, epoch, (message,))) is Taking.TAKEN
+        assert self.singly.acquire(ConsumeRequest(self.singly, epoch, (message,))) is PollOutcome.ACQUIRED
         self.singly.returned_offset = self.singly.delivered_offset
         found = self.handing.handout and self.handing.handout.next()
         if found is None:
@@ -315,14 +315,14 @@ class HandedOutAsTaken(RuleBasedStateMachine):
     def bury(self):
         buried = self.damaged.pop()
         for each in self.both:
-            each.buried(each.begin()[0], buried)
+            each.acknowledge_unreadable(each.pull_position()[0], buried)
 
     @rule()
     def end(self):
         left = self.handing.end_handout()
         assert left is None or list(left.messages) == self.waiting[: len(left.messages)]
 
-    @rule(how=st.sampled_from(["seek", "return_again", "pull_anew"]), offset=st.integers(0, 9))
+    @rule(how=st.sampled_from(["seek", "rewind_to_returned", "pull_anew"]), offset=st.integers(0, 9))
     def go_elsewhere(self, how, offset):
         for each in self.both:
             getattr(each, how)(*[offset] if how == "seek" else [])
@@ -358,18 +358,18 @@ class NothingIsSkipped(RuleBasedStateMachine):
     @initialize()
     def start(self):
         self.assigned, self.under_way, self.waiting = AssignedQueue(QUEUE, lambda: 0), [], []
-        self.assigned.set_first_offset(0, Place(0, LastKnown()))
-        self.returned, self.from_offset = [], 0
+        self.assigned.set_first_offset(0, StartPosition(0, QueueFingerprint()))
+        self.record_returned, self.from_offset = [], 0
 
     @rule()
     def pull(self):
-        self.under_way.append(self.assigned.begin())
+        self.under_way.append(self.assigned.pull_position())
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), gaps=st.lists(st.integers(0, 2), max_size=4))
     def answer(self, data, gaps):
         epoch, offset = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
-        now_epoch, now_offset = self.assigned.begin()
+        now_epoch, now_offset = self.assigned.pull_position()
         if epoch == now_epoch and offset != now_offset:
             return  # a task has one pull of an epoch under way
         end, offsets = offset, []
@@ -377,7 +377,7 @@ class NothingIsSkipped(RuleBasedStateMachine):
             offsets.append(end + gap)
             end += gap + 1
         messages = several(*offsets)
-        if self.assigned.found(epoch, messages, end) and messages:
+        if self.assigned.add_pulled(epoch, messages, end) and messages:
             self.waiting.append(ConsumeRequest(self.assigned, epoch, messages))
 
     @precondition(lambda self: self.waiting)
@@ -385,15 +385,15 @@ class NothingIsSkipped(RuleBasedStateMachine):
     def poll(self):
         self.assigned.confirm_delivered()
         request = self.waiting.pop(0)
-        if self.assigned.take(request) is Taking.TAKEN:
-            self.returned += [each.queue_offset for each in request.messages]
+        if self.assigned.acquire(request) is PollOutcome.ACQUIRED:
+            self.record_returned += [each.queue_offset for each in request.messages]
 
     @rule(offset=st.integers(0, 40))
     def seek(self, offset):
         self.assigned.seek(offset)
-        self.returned, self.from_offset = [], offset
+        self.record_returned, self.from_offset = [], offset
 
-    @precondition(lambda self: len(self.returned) > 4)
+    @precondition(lambda self: len(self.record_returned) > 4)
     @rule()
     def revoke(self):
         self.assigned.drop()
@@ -402,9 +402,9 @@ class NothingIsSkipped(RuleBasedStateMachine):
     def no_message_that_waits_or_is_yet_to_come_counts_as_consumed(self):
         if not hasattr(self, "assigned"):
             return
-        assert self.returned == sorted(set(self.returned))
+        assert self.record_returned == sorted(set(self.record_returned))
         consumed = self.assigned.consume_offset
-        live = [each for each in self.waiting if each.epoch == self.assigned.begin()[0]]
+        live = [each for each in self.waiting if each.epoch == self.assigned.pull_position()[0]]
         for request in live:
             assert all(each.queue_offset >= consumed for each in request.messages)
         assert consumed >= self.from_offset or self.assigned.is_dropped
@@ -418,7 +418,7 @@ def test_a_queue_that_begins_again_counts_nothing_as_dealt_with_that_did_not(
     assigned, found, dealt_with
 ):
     request = pulled(assigned, 0, 10, 11, then=12)
-    assert assigned.take(request) is Taking.TAKEN
+    assert assigned.take(request) is PollOutcome.ACQUIRED
     epoch = assigned.begin_again(0, found)
     assert assigned.begin() == (epoch, found)
     assert assigned.consume_offset == dealt_with

@@ -7,7 +7,7 @@ from received_messages import QUEUE, several
 from rmq_spark.client.consumer.offsets.commit import AutoCommit
 from rmq_spark.client.consumer.offsets.offset_store import OffsetTable
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.wire.message_queue import MessageQueue
 
 OTHER = MessageQueue("T", "broker-a", 1)
@@ -18,15 +18,15 @@ class Bench:
         self.clock, self.store = MovedTasks(), OffsetTable()
         self.store.update_offset = self.store.update
         self.assigned = AssignedQueue(QUEUE, self.clock)
-        self.assigned.set_first_offset(0, Place(10, LastKnown()))
+        self.assigned.set_first_offset(0, StartPosition(10, QueueFingerprint()))
         self.commits = AutoCommit(lambda: [self.assigned], self.store, is_enabled=is_enabled)
 
     def poll(self, *offsets):
-        self.commits.more_is_wanted()
+        self.commits.confirm_returned()
         messages = several(*offsets)
-        self.assigned.found(0, messages, offsets[-1] + 1)
-        self.assigned.take(ConsumeRequest(self.assigned, 0, messages))
-        self.commits.returned(self.assigned)
+        self.assigned.add_pulled(0, messages, offsets[-1] + 1)
+        self.assigned.acquire(ConsumeRequest(self.assigned, 0, messages))
+        self.commits.record_returned(self.assigned)
 
 
 def published(assigned):
@@ -73,20 +73,20 @@ def test_without_auto_commit_nothing_counts_but_what_the_user_commits():
     bench.poll(12)
     bench.commits.publish()
     assert published(bench.assigned) == {QUEUE: 10}
-    bench.commits.leave(bench.assigned)
-    assert bench.store.all() == {}
+    bench.commits.release(bench.assigned)
+    assert bench.store.copy() == {}
 
 
 def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the_store(bench):
     """Its offset is taken when it is stored, and not with those of all others before."""
     other = AssignedQueue(OTHER, bench.clock)
-    other.set_first_offset(0, Place(8, LastKnown()))
+    other.set_first_offset(0, StartPosition(8, QueueFingerprint()))
     bench.commits = AutoCommit(lambda: [bench.assigned, other], bench.store, is_enabled=True)
     update = bench.store.update
 
     def update_in_the_midst_of_a_move(queue, offset, *, increase_only):
         if queue == QUEUE:
-            other.move(3)
+            other.reset(3)
             update(OTHER, 3, increase_only=False)
         update(queue, offset, increase_only=increase_only)
 

@@ -162,7 +162,7 @@ def test_what_is_committed_is_what_was_polled_of_the_queues_that_a_member_has(cl
     scene = Scene(cluster)
     expected = happens(scene)
     scene.commit()
-    scene.consumer._member.rebalance_soon()
+    scene.consumer._impl.request_rebalance()
     if expected is None:  # it was polled; another member may have been told so, or not
         assert scene.stored in {None, -1, 0, POLLED}
     else:

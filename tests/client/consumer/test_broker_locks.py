@@ -5,10 +5,10 @@ from moved_tasks import MovedTasks
 
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch import queue_locks
-from rmq_spark.client.consumer.dispatch.queue_locks import BrokerLocks
+from rmq_spark.client.consumer.dispatch.queue_locks import BrokerQueueLocks
 from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import LOCK_EXPIRES_MS, ProcessQueue
-from rmq_spark.client.consumer.queues.queue_ownership import Holding
+from rmq_spark.client.consumer.queues.queue_ownership import QueueOwnership
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -16,13 +16,13 @@ from rmq_spark.wire.message_queue import MessageQueue
 class AtOnce:
     """Lanes that do what they are given at once, in the order of the brokers' names."""
 
-    def of(self, _broker):
+    def for_broker(self, _broker):
         return self
 
     def schedule(self, action):
         action()
 
-    def at_each(self, brokers, action, _wait_ms):
+    def run_for_each(self, brokers, action, _wait_ms):
         for broker in brokers:
             action(broker)
 
@@ -55,7 +55,7 @@ class Member:
     def __init__(self, *requests):
         self.requests, self.brokers, self.persisted, self.told = [*requests], Brokers(), [], []
         self.expected = []
-        self.locks = BrokerLocks(
+        self.locks = BrokerQueueLocks(
             self.brokers,
             AtOnce(),
             lambda: [*self.requests],
@@ -67,25 +67,25 @@ class Member:
 
 def request(number=0, broker="a", holding=None):
     queue = MessageQueue("T", broker, number)
-    return PullRequest(queue, ProcessQueue(monotonic_ms), holding=holding or Holding())
+    return PullRequest(queue, ProcessQueue(monotonic_ms), ownership=holding or QueueOwnership())
 
 
 def test_all_queues_of_a_broker_are_asked_for_at_once_and_not_again_within_a_second():
     requests = [request(0), request(1), request(0, "b")]
     member = Member(*requests)
     member.brokers.of_others = {requests[1].queue}
-    assert member.locks.has(requests[0])
+    assert member.locks.ensure_locked(requests[0])
     assert member.brokers.asked == [{requests[0].queue, requests[1].queue}]
-    assert member.locks.has(requests[0])
-    assert not member.locks.has(requests[1])
-    assert not member.locks.has_now(requests[1])
+    assert member.locks.ensure_locked(requests[0])
+    assert not member.locks.ensure_locked(requests[1])
+    assert not member.locks.check_locked(requests[1])
     assert len(member.brokers.asked) == 1
 
 
 def test_a_lock_counts_from_when_it_was_asked_for_however_late_the_answer_comes(monkeypatch):
     clock = MovedTasks()
     monkeypatch.setattr(queue_locks, "monotonic_ms", clock)
-    asked = PullRequest(MessageQueue("T", "a", 0), ProcessQueue(clock), holding=Holding())
+    asked = PullRequest(MessageQueue("T", "a", 0), ProcessQueue(clock), ownership=QueueOwnership())
     member = Member(asked)
     lock = member.brokers.lock
 
@@ -94,7 +94,7 @@ def test_a_lock_counts_from_when_it_was_asked_for_however_late_the_answer_comes(
         return lock(queues)
 
     member.brokers.lock = late
-    assert member.locks.has(asked)
+    assert member.locks.ensure_locked(asked)
     clock.move(1_000)
     assert asked.process_queue.is_locked
     clock.move(1)
@@ -106,7 +106,7 @@ def test_queues_that_are_locked_and_begin_are_expected_to_begin_together():
     member = Member(*requests)
     member.brokers.of_others = {requests[1].queue}
     requests[2].next_offset = 7
-    member.locks.has(requests[0])
+    member.locks.ensure_locked(requests[0])
     assert member.expected == [requests[0].queue]
 
 
@@ -120,14 +120,14 @@ def test_what_is_given_up_is_renewed_no_more():
 
 
 def test_a_queue_at_which_a_listener_of_another_member_is_is_not_asked_for():
-    holding = Holding()
+    holding = QueueOwnership()
     mine, free = request(holding=holding), request(1)
     member, other = Member(mine, free), Member(request(holding=holding))
     other.locks.lock_all()
-    with holding.listening:
-        assert not member.locks.has(mine)
+    with holding.listener_lock:
+        assert not member.locks.ensure_locked(mine)
     assert member.brokers.asked == [{free.queue}]
-    assert member.locks.has(mine)
+    assert member.locks.ensure_locked(mine)
 
 
 def test_offsets_are_stored_before_queues_are_unlocked_and_whoever_waits_is_told():
@@ -141,7 +141,7 @@ def test_offsets_are_stored_before_queues_are_unlocked_and_whoever_waits_is_told
 
 
 def test_what_another_member_has_taken_over_keeps_its_lock_and_its_offset():
-    holding = Holding()
+    holding = QueueOwnership()
     mine, kept = request(holding=holding), request(1)
     member, other = Member(mine, kept), Member(request(holding=holding))
     member.locks.lock_all()
@@ -161,12 +161,12 @@ def test_a_broker_that_unlocks_nothing_keeps_nobody_waiting(caplog, fails):
     member.locks.unlock([mine])
     assert member.told == [mine]
     assert ("stay locked for a minute" in caplog.text) == bool(fails)
-    assert not mine.holding.listening.locked()
+    assert not mine.ownership.listener_lock.locked()
 
 
 def test_a_connection_that_ends_has_the_locks_of_its_broker_asked_for_again():
     requests = [request(0), request(0, "b")]
     member = Member(*requests)
     member.locks.lock_all()
-    member.locks.lose("b")
+    member.locks.invalidate("b")
     assert [each.process_queue.is_locked for each in requests] == [True, False]

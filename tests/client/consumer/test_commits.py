@@ -11,12 +11,12 @@ import pytest
 from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.concurrency.worker_threads import OwnCrew, SharedCrew
-from rmq_spark.client.consumer.offsets.commit import Commit, store_offsets
+from rmq_spark.client.concurrency.worker_threads import DedicatedThreads, SharedThreads
+from rmq_spark.client.consumer.offsets.commit import CommitRequest, store_offsets
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore
 from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, LastMessage, Place
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, LastMessage, StartPosition
 from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rocketpoll import (
     Admin,
@@ -89,18 +89,18 @@ def test_in_broadcasting_a_commit_keeps_by_which_message_its_queue_is_known_agai
             kept.load()
             [(queue, offset)] = kept.offsets("T").items()
             last = kept.last_message(queue)
-    assert (offset, last) == (10, LastMessage.of(found[-1]))
+    assert (offset, last) == (10, LastMessage.from_message(found[-1]))
 
 
 class FarBroker:
     """Stores offsets, so many at a time as it is asked for, each taking a round trip."""
 
     def __init__(self, at_once):
-        self._together = threading.Barrier(at_once)
+        self._contiguous_runs = threading.Barrier(at_once)
         self.stored = {}
 
-    def keep(self, queue, offset):
-        self._together.wait(PATIENCE_S)
+    def store_offset(self, queue, offset):
+        self._contiguous_runs.wait(PATIENCE_S)
         self.stored[queue] = offset
 
 
@@ -108,7 +108,7 @@ class FarBroker:
 def test_many_queues_of_a_broker_are_stored_some_at_a_time_and_few_in_turn(count, at_once):
     store = FarBroker(at_once)
     offsets = {MessageQueue("T", "broker-a", number): number for number in range(count)}
-    store_offsets(store, Commit(offsets, {}), offsets, lambda _: 0, lambda _: True)
+    store_offsets(store, CommitRequest(offsets, {}), offsets, lambda _: 0, lambda _: True)
     assert store.stored == offsets
 
 
@@ -120,14 +120,14 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
             if queue.broker_name == "away":
                 self.asked += 1
                 raise ConnectionClosed("b:1", "gone")
-            super().keep(queue, offset)
+            super().store_offset(queue, offset)
 
     store = Half(1)
     offsets = {
         MessageQueue("T", broker, number): 7 for broker in ("away", "here") for number in range(3)
     }
     with pytest.raises(ConnectionClosed):
-        store_offsets(store, Commit(offsets, {}), offsets, lambda _: 0, lambda _: True)
+        store_offsets(store, CommitRequest(offsets, {}), offsets, lambda _: 0, lambda _: True)
     assert store.asked == 1
     assert {each.broker_name for each in store.stored} == {"here"}
     assert len(store.stored) == 3
@@ -140,13 +140,13 @@ def test_a_broker_that_does_not_answer_delays_no_other():
         def keep(self, queue, offset):
             if queue.broker_name == "hangs":
                 assert others_are_stored.wait(PATIENCE_S)
-            super().keep(queue, offset)
+            super().store_offset(queue, offset)
             if queue.broker_name == "here":
                 others_are_stored.set()
 
     store = Hanging(1)
     offsets = {MessageQueue("T", broker, 0): 7 for broker in ("hangs", "here")}
-    store_offsets(store, Commit(offsets, {}), offsets, lambda _: 0, lambda _: True)
+    store_offsets(store, CommitRequest(offsets, {}), offsets, lambda _: 0, lambda _: True)
     assert store.stored == offsets
 
 
@@ -159,7 +159,7 @@ class Moved:
     def read_offset(self, _, __):
         return self.remembered
 
-    def keep(self, _, offset):
+    def store_offset(self, _, offset):
         if not self.told:
             self.remembered = 3
             self.moves += self._by_operator
@@ -171,14 +171,14 @@ def test_what_was_asked_for_is_told_and_behind_it_where_an_operator_has_moved_th
     by_operator, told
 ):
     store, offsets = Moved(by_operator=by_operator), {MessageQueue("T", "broker-a", 0): 8}
-    store_offsets(store, Commit(offsets, {}), offsets, lambda _: store.moves, lambda _: True)
+    store_offsets(store, CommitRequest(offsets, {}), offsets, lambda _: store.moves, lambda _: True)
     assert store.told == told
 
 
 def test_a_queue_that_was_moved_before_its_broker_is_told_is_told_only_of_that():
     store, queue = Moved(by_operator=True), MessageQueue("T", "broker-a", 0)
     store.moves, store.remembered = 2, 5
-    commit = Commit({queue: 8}, {queue: 1})
+    commit = CommitRequest({queue: 8}, {queue: 1})
     store_offsets(store, commit, commit.offsets, lambda _: 2, lambda _: True)
     assert store.told == [5]
 
@@ -195,7 +195,7 @@ def test_a_commit_whose_broker_is_away_is_stored_with_the_next_offsets():
                 consumer.commit()
 
             def is_stored():
-                consumer._member._persist()
+                consumer._impl._persist()
                 [lag] = admin.lag("G", "T")
                 return lag.consumer_offset == 10
 
@@ -209,7 +209,7 @@ def test_a_commit_that_waits_does_not_undo_where_an_operator_moves_the_group(
 ):
     """It may wait for a broker that is away, long behind the moment at which it was asked for."""
     waits, may_go_on = threading.Event(), threading.Event()
-    real = RemoteBrokerOffsetStore.keep
+    real = RemoteBrokerOffsetStore.store_offset
 
     def keep(store, queue, offset):
         waits.set()
@@ -251,15 +251,15 @@ def move(admin, queue, how):
 def test_a_commit_that_was_asked_for_before_an_operator_moved_a_queue_is_for_the_others():
     here, moved = (AssignedQueue(MessageQueue("T", "b", number), lambda: 0) for number in range(2))
     for each in (here, moved):
-        each.set_first_offset(0, Place(7, LastKnown()))
+        each.set_first_offset(0, StartPosition(7, QueueFingerprint()))
     both = [here, moved]
-    commit = Commit.of_all_returned(both)
-    given = Commit({here.queue: 5, moved.queue: 6}, {each.queue: each.moves for each in both})
+    commit = CommitRequest.from_returned(both)
+    given = CommitRequest({here.queue: 5, moved.queue: 6}, {each.queue: each.reset_count for each in both})
     here.seek(2)  # as a user who commits beside that
-    moved.move(3)
-    assert commit.still_wanted(both) == {here.queue: 7}
-    assert given.still_wanted(both) == {here.queue: 5}
-    assert Commit.of_all_returned(both).still_wanted(both) == {here.queue: 2, moved.queue: 3}
+    moved.reset(3)
+    assert commit.current_offsets(both) == {here.queue: 7}
+    assert given.current_offsets(both) == {here.queue: 5}
+    assert CommitRequest.from_returned(both).current_offsets(both) == {here.queue: 2, moved.queue: 3}
 
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -300,7 +300,7 @@ def aio_member(address, services, settings):
 
     run(consumer.start())
     run(consumer.subscribe("T"))
-    services.run_until(consumer._threaded().assignment)  # not in its loop
+    services.run_until(consumer._get_wrapped().assignment)  # not in its loop
     yield lambda count: run(take(count))
     run(consumer.close())
     loop.close()
@@ -322,7 +322,7 @@ def push_member(address, services, settings, kind):
         def consume(count):
             services.run_until(lambda: len(seen) >= count)
             del seen[:count]
-            caches = consumer._member._process_queues()
+            caches = consumer._impl._process_queues()
             services.run_until(lambda: not any(each.message_count for each in caches))
 
         yield consume
@@ -353,8 +353,8 @@ def test_what_is_consumed_is_stored_within_the_interval_of_the_settings(
     if kind in ("concurrent", "orderly") and "auto_commit_interval_ms" in settings:
         pytest.skip("push consumers have no such setting")
     services = MovedServices()
-    for crew in (OwnCrew, SharedCrew):
-        monkeypatch.setattr(crew, "services", lambda *_: services)
+    for crew in (DedicatedThreads, SharedThreads):
+        monkeypatch.setattr(crew, "service_scheduler", lambda *_: services)
     monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.monotonic_ms", services)
     settings = {**settings, "consume_from_where": FIRST}
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:

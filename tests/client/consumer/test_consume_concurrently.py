@@ -5,7 +5,7 @@ from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.dispatch.consume_concurrently import (
-    TRY_AGAIN_HERE_MS,
+    LOCAL_RETRY_MS,
     ConsumeMessageConcurrentlyService,
 )
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
@@ -17,12 +17,12 @@ class Retries:
     """Brokers that take messages back, or do not."""
 
     def __init__(self):
-        self.given, self.takes = [], True
+        self.given, self.accepts = [], True
 
-    def give_back(self, message, delay_level):
+    def send_back(self, message, delay_level):
         assert message.properties == {}
         self.given.append((message.queue_offset, delay_level))
-        return self.takes
+        return self.accepts
 
 
 class Bench:
@@ -86,12 +86,12 @@ def test_what_fails_is_given_back_and_then_done_with(listener):
 def test_what_no_broker_takes_stays_and_is_tried_again_here():
     seen = []
     bench = Bench(fails(0, seen=seen))
-    bench.retries.takes = False
+    bench.retries.accepts = False
     bench.submit(0, 1)
     assert bench.committed[-1] == 0
     bench.tasks.move(4_999)
     assert seen == [[0], [1]]
-    bench.retries.takes = True
+    bench.retries.accepts = True
     bench.tasks.move(1)
     assert seen == [[0], [1], [0]]
     assert bench.committed[-1] == 2
@@ -168,9 +168,9 @@ def test_what_a_listener_writes_into_a_message_that_fails_is_not_given_back(take
         raise RuntimeError
 
     bench = Bench(listen)
-    bench.retries.takes = takes
+    bench.retries.accepts = takes
     bench.submit(0)
-    bench.tasks.move(TRY_AGAIN_HERE_MS)
+    bench.tasks.move(LOCAL_RETRY_MS)
     assert bench.retries.given == ([(0, 0)] if takes else [(0, 0), (0, 0)])
     assert seen == ([{}] if takes else [{}, {}])
 
@@ -210,7 +210,7 @@ def test_what_takes_too_long_and_is_not_taken_back_stays_and_is_given_back_later
     bench.request.process_queue.start_consuming(messages)
     for takes in (False, False, True, True):
         assert bench.committed == []
-        bench.retries.takes = takes
+        bench.retries.accepts = takes
         bench.tasks.move(101)
         bench.service.clean_expired([bench.request], 100)
         bench.tasks.move(0)
@@ -228,7 +228,7 @@ def test_what_is_tried_again_here_has_been_tried_once_more():
         raise RuntimeError
 
     bench = Bench(listen)
-    bench.retries.takes = False
+    bench.retries.accepts = False
     bench.submit(0)
     bench.tasks.move(10_000)
     assert times == [[0], [1], [2]]
@@ -238,9 +238,9 @@ def test_what_was_given_back_meanwhile_is_not_tried_again_here():
     """What waits here for its next try may take so long that it is given back after all."""
     seen = []
     bench = Bench(fails(0, 1, seen=seen), batch_size=2)
-    bench.retries.takes = False
+    bench.retries.accepts = False
     bench.submit(0, 1)
-    bench.retries.takes = True
+    bench.retries.accepts = True
     waiting = [bench.request.process_queue._waiting[0]]
     bench.request.process_queue.acknowledge(waiting, bench.committed.append)
     bench.tasks.move(5_000)
@@ -249,7 +249,7 @@ def test_what_was_given_back_meanwhile_is_not_tried_again_here():
 
 def test_what_waits_for_its_next_try_here_is_no_listeners_and_cannot_take_too_long():
     bench = Bench(fails(0))
-    bench.retries.takes = False
+    bench.retries.accepts = False
     bench.submit(0)
     given = list(bench.retries.given)
     bench.tasks.now_ms += 1_000

@@ -20,17 +20,17 @@ class Retries:
     """Dead letters are taken, or not."""
 
     def __init__(self, max_reconsume_times=2):
-        self.max_reconsume_times, self.dead, self.takes = max_reconsume_times, [], True
+        self.max_reconsume_times, self.dead, self.accepts = max_reconsume_times, [], True
         self.fails = False
 
-    def give_up(self, message):
+    def send_to_dlq(self, message):
         if self.fails:
             self.fails = False
             raise RuntimeError("nobody expects this")
         assert "attempt" not in message.properties
-        if self.takes:
+        if self.accepts:
             self.dead.append(message.queue_offset)
-        return self.takes
+        return self.accepts
 
 
 class Bench:
@@ -235,7 +235,7 @@ def test_whatever_fails_and_wherever_nothing_is_overtaken_or_left(failures, batc
 @pytest.mark.parametrize("takes", [True, False])
 def test_what_fails_too_often_becomes_a_dead_letter_if_a_broker_takes_it(takes):
     listener, retries = Listener(*[0] * 5), Retries(max_reconsume_times=2)
-    retries.takes = takes
+    retries.accepts = takes
     bench = Bench(listener, retries=retries)
     bench.submit(0, 1)
     bench.tasks.move(3_500)
@@ -323,7 +323,7 @@ def test_who_comes_just_as_a_failed_queue_is_let_go_waits_as_long_as_all():
 def test_who_waits_for_a_queue_that_is_given_up_is_told_when_its_listener_has_ended():
     def listen(messages, _context):
         calls.append(messages)
-        assert bench.request.holding.listening.locked()
+        assert bench.request.ownership.listener_lock.locked()
         assert bench.ended == []
         if len(calls) == 2:
             bench.request.process_queue.retire()
@@ -357,7 +357,7 @@ def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before()
     bench.tasks.move(0)
     bench.tasks.move(1_000)
     assert seen == [5, "gives back", 0]
-    assert not bench.request.holding.listening.locked()
+    assert not bench.request.ownership.listener_lock.locked()
 
 
 def test_a_lock_that_is_lost_while_a_listener_is_busy_counts_no_more_behind_that():
@@ -369,7 +369,7 @@ def test_a_lock_that_is_lost_while_a_listener_is_busy_counts_no_more_behind_that
         if seen == [0, 1]:
             bench.grants = False  # its broker was started again, and gives the queue to another
             bench.tasks.move(1)
-            bench.request.process_queue.lose_lock()
+            bench.request.process_queue.invalidate_lock()
         return ConsumeOrderlyStatus.SUCCESS
 
     bench.service._listener = listener

@@ -8,7 +8,7 @@ from received_messages import several
 
 from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.wire.message_queue import MessageQueue
 
 PATIENCE_MS = 20_000
@@ -21,7 +21,7 @@ def cache():
 
 def assigned_queue(number=0):
     assigned = AssignedQueue(MessageQueue("T", "broker-a", number), lambda: 0)
-    assigned.set_first_offset(0, Place(0, LastKnown()))
+    assigned.set_first_offset(0, StartPosition(0, QueueFingerprint()))
     return assigned
 
 
@@ -100,7 +100,7 @@ def test_what_was_pulled_from_elsewhere_is_forgotten_and_what_came_since_is_not(
     sought.seek(7)
     put(cache, sought, 7, 8, 9)
     gone.drop()
-    cache.forget_stale()
+    cache.discard_stale()
     assert len(cache._requests) == 2
     assert [polled(cache), polled(cache)] == [[5], [7, 8, 9]]
 
@@ -140,7 +140,7 @@ def test_what_is_left_of_a_parted_pull_stays_while_its_queue_is_paused_and_goes_
 
 def test_whoever_wants_to_know_is_told_of_each_change(cache):
     told = []
-    cache.on_change(lambda: told.append(cache.poll(0) is not None))
+    cache.set_change_callback(lambda: told.append(cache.poll(0) is not None))
     put(cache, assigned_queue(), 0)
     cache.wake()
     cache.close()

@@ -5,7 +5,7 @@ from logged_lines import lines_of
 from moved_tasks import MovedTasks
 from received_messages import received
 
-from rmq_spark.client.consumer.dispatch.redelivery import AGAIN_MS, REMEMBERED_MAX, DeadLetters
+from rmq_spark.client.consumer.dispatch.redelivery import DLQ_RETRY_MS, SENT_MAX, DeadLetterQueue
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 
 GONE = ConnectionClosed("b:1", "gone")
@@ -16,12 +16,12 @@ class Brokers:
 
     def __init__(self, failures=0, refuses=False, why=GONE):
         self.taken, self.sent, self.failures, self.refuses = [], [], failures, refuses
-        self._why = why
+        self._describe_error = why
 
     def send_back(self, message, delay_level, max_reconsume_times):
         if self.failures:
             self.failures -= 1
-            raise self._why
+            raise self._describe_error
         if self.refuses:
             raise BrokerRefused(1, "look message by offset failed, 7", "b:1", 36)
         self.taken.append((message.queue_offset, delay_level, max_reconsume_times))
@@ -37,8 +37,8 @@ def tasks():
 
 def buried(tasks, brokers, *, is_clustering=True, is_wanted=lambda: True):
     done = []
-    letters = DeadLetters("G", brokers, tasks, is_clustering=is_clustering)
-    letters.bury(received(7), is_wanted, lambda: done.append(tasks.now_ms))
+    letters = DeadLetterQueue("G", brokers, tasks, is_clustering=is_clustering)
+    letters.send(received(7), is_wanted, lambda: done.append(tasks.now_ms))
     return done
 
 
@@ -60,11 +60,11 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logg
 def test_it_is_tried_until_a_broker_takes_it_and_only_then_is_it_done_with(tasks, why):
     brokers = Brokers(failures=3, why=why)
     done = buried(tasks, brokers)
-    tasks.move(3 * AGAIN_MS - 1)
+    tasks.move(3 * DLQ_RETRY_MS - 1)
     assert done == []
     tasks.move(1)
-    assert done == [3 * AGAIN_MS]
-    tasks.move(10 * AGAIN_MS)
+    assert done == [3 * DLQ_RETRY_MS]
+    tasks.move(10 * DLQ_RETRY_MS)
     assert len(brokers.taken) == 1
 
 
@@ -74,7 +74,7 @@ def test_one_that_is_not_wanted_any_more_is_left_to_whoever_has_the_queue(tasks)
     done = buried(tasks, brokers, is_wanted=lambda: wanted[0])
     tasks.move(0)
     wanted[0] = False
-    tasks.move(10 * AGAIN_MS)
+    tasks.move(10 * DLQ_RETRY_MS)
     assert (brokers.taken, done, tasks.pending) == ([], [], 0)
 
 
@@ -91,15 +91,15 @@ def test_what_its_broker_cannot_read_either_is_sent_to_the_dead_letters(tasks):
     done = buried(tasks, brokers)
     tasks.move(0)
     assert (brokers.sent, done) == ([], [])  # a broker that is away may read it when it is back
-    tasks.move(AGAIN_MS)
-    assert (brokers.taken, brokers.sent, done) == ([], [7], [AGAIN_MS])
+    tasks.move(DLQ_RETRY_MS)
+    assert (brokers.taken, brokers.sent, done) == ([], [7], [DLQ_RETRY_MS])
 
 
 @pytest.mark.parametrize("group", ["TOOLS_CONSUMER", "CID_RMQ_SYS_TRACE"])
 def test_groups_of_tools_pass_over_what_cannot_be_read_and_write_nothing(tasks, caplog, group):
     brokers, done = Brokers(), []
-    letters = DeadLetters(group, brokers, tasks, is_clustering=True)
-    letters.bury(received(7), lambda: True, lambda: done.append(tasks.now_ms))
+    letters = DeadLetterQueue(group, brokers, tasks, is_clustering=True)
+    letters.send(received(7), lambda: True, lambda: done.append(tasks.now_ms))
     tasks.move(0)
     assert (brokers.taken, brokers.sent, done) == ([], [], [0])
     assert "it is passed over" in caplog.text
@@ -109,10 +109,10 @@ def test_a_member_makes_one_dead_letter_of_a_message_however_often_it_comes_back
     tasks, caplog
 ):
     brokers, done = Brokers(), []
-    letters = DeadLetters("G", brokers, tasks, is_clustering=True)
+    letters = DeadLetterQueue("G", brokers, tasks, is_clustering=True)
     of_a_topic_made_again = replace(received(7), offset_message_id="another")
     for message in (received(7), received(7), received(8), received(7), of_a_topic_made_again):
-        letters.bury(message, lambda: True, lambda: done.append(tasks.now_ms))
+        letters.send(message, lambda: True, lambda: done.append(tasks.now_ms))
         tasks.move(0)
     assert [offset for offset, *_ in brokers.taken] == [7, 8, 7]
     assert len(done) == 5
@@ -121,15 +121,15 @@ def test_a_member_makes_one_dead_letter_of_a_message_however_often_it_comes_back
 
 def test_a_member_remembers_a_bounded_number_of_dead_letters(tasks):
     brokers = Brokers()
-    letters = DeadLetters("G", brokers, tasks, is_clustering=True)
-    for offset in (*range(REMEMBERED_MAX + 1), 0, REMEMBERED_MAX):
-        letters.bury(received(offset), lambda: True, lambda: None)
+    letters = DeadLetterQueue("G", brokers, tasks, is_clustering=True)
+    for offset in (*range(SENT_MAX + 1), 0, SENT_MAX):
+        letters.send(received(offset), lambda: True, lambda: None)
         tasks.move(0)
-    assert [offset for offset, *_ in brokers.taken] == [*range(REMEMBERED_MAX + 1), 0]
+    assert [offset for offset, *_ in brokers.taken] == [*range(SENT_MAX + 1), 0]
 
 
 def test_the_log_says_why_a_message_cannot_be_read(tasks, caplog):
-    letters = DeadLetters("G", Brokers(), tasks, is_clustering=True)
+    letters = DeadLetterQueue("G", Brokers(), tasks, is_clustering=True)
     message = replace(received(7), fault="needed at most 10 bytes inflated, found more")
-    letters.bury(message, lambda: True, lambda: None)
+    letters.send(message, lambda: True, lambda: None)
     assert "cannot be read, and it goes to %DLQ%G: needed at most 10 bytes inflated" in caplog.text

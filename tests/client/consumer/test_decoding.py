@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.consumer.brokers.pull_decoder import Doubtful, decoded_pull
+from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.errors import CodecMissing, RecordError
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
@@ -45,9 +45,9 @@ def without_sense(queue_offset):
 def pulled(records, begin=0, end=1_000, queue=QUEUE):
     """What a member has of an answer, which it gets again if it is in doubt."""
     try:
-        return decoded_pull(records, queue, begin, end)
-    except Doubtful as doubtful:
-        return decoded_pull(records, queue, begin, end, doubtful.record)
+        return decode_pull(records, queue, begin, end)
+    except SuspectRecord as doubtful:
+        return decode_pull(records, queue, begin, end, doubtful.record)
 
 
 def offsets(messages):
@@ -58,7 +58,7 @@ def test_what_can_be_read_is_read_whether_compressed_or_not():
     records = good(1) + good(2, zlib.compress(b"good"), COMPRESSED)
     found = pulled(records)
     assert [message.body for message in found.messages] == [b"good", b"good"]
-    assert (found.unreadable, found.stops_at) == ([], None)
+    assert (found.unreadable, found.next_offset) == ([], None)
 
 
 def test_nothing_is_nothing():
@@ -72,7 +72,7 @@ def test_a_body_that_cannot_be_inflated_keeps_no_other_from_being_read(poison, a
     found = pulled(records)
     assert offsets(found.messages) == [each for each in range(7) if each != at]
     assert offsets(found.unreadable) == [at]
-    assert found.stops_at is None
+    assert found.next_offset is None
 
 
 def test_what_cannot_be_read_has_its_body_as_it_is_stored():
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_has_its_body_as_it_is_stored():
 
 def test_nothing_but_what_cannot_be_read_leads_on_as_well():
     found = pulled(not_compressed(1) + half_compressed(2))
-    assert (found.messages, offsets(found.unreadable), found.stops_at) == ([], [1, 2], None)
+    assert (found.messages, offsets(found.unreadable), found.next_offset) == ([], [1, 2], None)
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])
@@ -91,7 +91,7 @@ def test_a_record_that_is_damaged_is_asked_for_again(at):
     records = b"".join((damaged if each == at else good)(each) for each in range(7))
     found = pulled(records)
     assert offsets(found.messages) == list(range(at))
-    assert (found.unreadable, found.stops_at) == ([], at)
+    assert (found.unreadable, found.next_offset) == ([], at)
 
 
 def test_a_record_that_is_damaged_though_asked_for_again_keeps_nothing_behind_it_back():
@@ -114,7 +114,7 @@ def test_a_record_without_a_magic_is_asked_for_again(at):
     records = b"".join((without_magic if each == at else good)(each) for each in range(7))
     found = pulled(records)
     assert offsets(found.messages) == list(range(at))
-    assert (found.unreadable, found.stops_at) == ([], at)
+    assert (found.unreadable, found.next_offset) == ([], at)
 
 
 @pytest.mark.parametrize("topic", ["T", "T" * 200])
@@ -129,12 +129,12 @@ def test_a_record_without_a_magic_though_asked_for_again_is_unreadable_as_it_is_
     [unreadable] = found.unreadable
     assert (unreadable.queue_offset, unreadable.topic, unreadable.body) == (3, topic, b"no magic")
     assert unreadable.properties == {"a": "b"}
-    assert found.stops_at is None
+    assert found.next_offset is None
 
 
 def test_of_records_without_a_magic_one_is_told_at_a_time():
     found = pulled(without_magic(3) + without_magic(4) + good(5))
-    assert (found.messages, offsets(found.unreadable), found.stops_at) == ([], [3], 4)
+    assert (found.messages, offsets(found.unreadable), found.next_offset) == ([], [3], 4)
 
 
 @pytest.mark.parametrize("more", [-1, 1, 500, 1 << 24])
@@ -166,9 +166,9 @@ def test_a_record_whose_parts_have_no_sensible_length_keeps_nothing_behind_it_ba
     poison = without_lengths(name)
     records = b"".join((poison if each == 5 else good)(each) for each in range(3, 8))
     found = pulled(records, 3)
-    assert (offsets(found.messages), found.unreadable, found.stops_at) == ([3, 4], [], 5)
+    assert (offsets(found.messages), found.unreadable, found.next_offset) == ([3, 4], [], 5)
     found = pulled(poison(5) + good(6) + good(7), 5)
-    assert (offsets(found.messages), offsets(found.unreadable), found.stops_at) == (
+    assert (offsets(found.messages), offsets(found.unreadable), found.next_offset) == (
         [6, 7],
         [5],
         None,
@@ -184,10 +184,10 @@ def test_a_record_with_an_offset_that_it_cannot_have_moves_no_other(wrong):
     records = b"".join(good(wrong if each == 5 else each) for each in range(3, 10))
     found = pulled(records, 3, 10)
     assert offsets(found.messages) == [3, 4, 6, 7, 8, 9]
-    assert (offsets(found.unreadable), found.stops_at) == ([5], None)
+    assert (offsets(found.unreadable), found.next_offset) == ([5], None)
     found = pulled(good(wrong) + b"".join(map(good, range(6, 10))), 5, 10)
     assert (offsets(found.messages), offsets(found.unreadable)) == ([6, 7, 8, 9], [5])
-    assert found.stops_at is None
+    assert found.next_offset is None
 
 
 @given(st.lists(st.integers(-2, 40), min_size=1, max_size=12), st.data())
@@ -209,8 +209,8 @@ def test_whatever_offsets_records_have_all_that_was_there_is_had_once(noise, dat
             return
         had += offsets(found.messages)
         lost += len(found.unreadable)
-        assert found.stops_at is None or found.stops_at > at
-        at = end if found.stops_at is None else found.stops_at
+        assert found.next_offset is None or found.next_offset > at
+        at = end if found.next_offset is None else found.next_offset
     assert at > true[-1]
     assert had == sorted(set(had))
     if not damaged_at:
@@ -220,7 +220,7 @@ def test_whatever_offsets_records_have_all_that_was_there_is_had_once(noise, dat
 @pytest.mark.parametrize("at", [1, 4])
 def test_behind_a_length_without_sense_nothing_is_guessed(at):
     records = b"".join((without_sense if each == at else good)(each) for each in range(7))
-    assert pulled(records).stops_at == at
+    assert pulled(records).next_offset == at
 
 
 def test_a_first_record_without_sense_is_an_error():
@@ -249,8 +249,8 @@ def member_has(records_from, begin, end):
         found = pulled(records_from(at), at, end)
         had += found.messages
         lost += found.unreadable
-        assert found.stops_at is None or found.stops_at > at
-        at = end if found.stops_at is None else found.stops_at
+        assert found.next_offset is None or found.next_offset > at
+        at = end if found.next_offset is None else found.next_offset
     return had, lost
 
 
@@ -275,17 +275,17 @@ def test_one_bit_that_is_not_what_was_stored_keeps_no_other_message_from_being_h
 
 
 def test_the_first_record_of_an_answer_is_asked_for_again_as_any_other():
-    with pytest.raises(Doubtful, match="needed a sound record of that queue"):
-        decoded_pull(damaged(3) + good(4), QUEUE, 3, 5)
-    found = decoded_pull(good(3) + good(4), QUEUE, 3, 5, damaged(3))
+    with pytest.raises(SuspectRecord, match="needed a sound record of that queue"):
+        decode_pull(damaged(3) + good(4), QUEUE, 3, 5)
+    found = decode_pull(good(3) + good(4), QUEUE, 3, 5, damaged(3))
     assert (offsets(found.messages), found.unreadable) == ([3, 4], [])
 
 
 def test_records_of_another_queue_are_none_of_this_one_unless_it_is_a_light_queue():
     other = MessageQueue("T", "broker-a", 1)
-    with pytest.raises(Doubtful):
-        decoded_pull(good(3) + good(4), other, 3, 5)
-    found = decoded_pull(good(3), MessageQueue("%LMQ%light", "broker-a", 0), 3, 4)
+    with pytest.raises(SuspectRecord):
+        decode_pull(good(3) + good(4), other, 3, 5)
+    found = decode_pull(good(3), MessageQueue("%LMQ%light", "broker-a", 0), 3, 4)
     assert offsets(found.messages) == [3]
 
 
@@ -294,9 +294,9 @@ def test_what_inflates_to_more_than_there_may_be_at_once_is_pulled_again():
     bomb = zlib.compress(twelve_mib)
     records = b"".join(good(at, bomb, COMPRESSED) for at in range(5))
     found = pulled(records, 0, 5)
-    assert (offsets(found.messages), found.stops_at) == ([0, 1, 2], 3)
+    assert (offsets(found.messages), found.next_offset) == ([0, 1, 2], 3)
     found = pulled(damaged(0) + records[len(good(0, bomb, COMPRESSED)) :], 0, 5)
-    assert (offsets(found.unreadable), offsets(found.messages), found.stops_at) == (
+    assert (offsets(found.unreadable), offsets(found.messages), found.next_offset) == (
         [0],
         [1, 2, 3],
         4,

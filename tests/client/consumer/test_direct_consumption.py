@@ -8,7 +8,7 @@ from received_messages import several
 from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
-from rmq_spark.client.consumer.dispatch.consume_directly import consumed_directly
+from rmq_spark.client.consumer.dispatch.consume_directly import call_listener_directly
 from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
@@ -46,7 +46,7 @@ def fails(*_):
 )
 def test_what_the_listener_says_is_answered(service, listener, result):
     (message,) = several(7)
-    answer = consumed_directly(service(listener), message, "")
+    answer = call_listener_directly(service(listener), message, "")
     assert answer.consume_result is ConsumeResult[result]
     assert answer.order == (service is orderly)
     assert answer.spent_time_mills >= 0
@@ -56,6 +56,6 @@ def test_the_listener_is_told_the_broker_that_the_operator_named():
     seen = []
     service = concurrently(lambda _, context: seen.append(context.queue.broker_name))
     (message,) = several(7)
-    consumed_directly(service, message, "broker-z")
-    consumed_directly(service, message, "")
+    call_listener_directly(service, message, "broker-z")
+    call_listener_directly(service, message, "")
     assert seen == ["broker-z", message.queue.broker_name]

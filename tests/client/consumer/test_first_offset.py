@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.consumer.offsets.initial_offset import FirstOffset
+from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
 from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.errors import RequestTimeout
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
@@ -32,7 +32,7 @@ def store_of(stored):
 
 
 def begins(where, stored=None, queue=QUEUE):
-    return FirstOffset(where, 1_050).of(queue, store_of(stored), Ends())
+    return InitialOffsetRule(where, 1_050).resolve(queue, store_of(stored), Ends())
 
 
 @pytest.mark.parametrize("where", ConsumeFromWhere)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers, Pull, Pulled
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, PullSpec, DecodedPull
 from rmq_spark.client.errors import BrokerNotFound, ConnectionClosed, ProtocolError, RequestTimeout
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.results import PullResult, PullStatus
@@ -26,10 +26,10 @@ class Api:
     def __init__(self):
         self.asked, self.down, self.answers, self.connected = [], set(), {}, {"a:1", "b:1"}
         self.connections = SimpleNamespace(is_ready=lambda address: address in self.connected)
-        self.tells = True
+        self.has_listener = True
 
-    def tells_of_deleted_topics(self, _):
-        return self.tells
+    def notifies_topic_deletion(self, _):
+        return self.has_listener
 
     def __getattr__(self, name):
         def ask(address, *arguments, **more):
@@ -86,12 +86,12 @@ def subscriptions():
 @pytest.fixture
 def brokers(api, name_server, subscriptions):
     client = SimpleNamespace(client_id="me", api=api, routes=Routes(name_server))
-    return GroupBrokers(client, "G", subscriptions.get)
+    return GroupBrokerClient(client, "G", subscriptions.get)
 
 
 def pull_of(queue=A, selector=None, **more):
     data = subscription_data(queue.topic, selector or by_tag(), 77)
-    return Pull(queue, 5, data, 10, 20_000, 30_000, **more)
+    return PullSpec(queue, 5, data, 10, 20_000, 30_000, **more)
 
 
 def answered(brokers, api, pull, result):
@@ -123,7 +123,7 @@ def test_an_answer_by_a_subscription_that_was_replaced_moves_nothing(brokers, ap
     assert answered(brokers, api, pull, found(stored(5, "red"))).next_begin_offset == 9
     subscriptions["T"] = pull_of(selector=by_tag("red || blue")).subscription
     outcome = answered(brokers, api, pull, found(stored(7, "red")))
-    assert outcome == Pulled(PullStatus.NO_MATCHED_MSG, 5, 1, 20, ())
+    assert outcome == DecodedPull(PullStatus.NO_MATCHED_MSG, 5, 1, 20, ())
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -134,9 +134,9 @@ def test_a_broker_that_holds_pulls_of_deleted_topics_on_may_answer_out_of_anothe
     if is_replaced:
         subscriptions["T"] = pull_of(selector=by_tag("red")).subscription
     for tells in (True, False):
-        api.tells = tells
+        api.has_listener = tells
         outcome = answered(brokers, api, pull, found(stored(7)))
-        assert outcome.may_be_of_another == (not tells)
+        assert outcome.may_be_recreated == (not tells)
 
 
 def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
@@ -159,7 +159,7 @@ def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
 def test_who_wants_more_than_a_plain_pull_gives_gets_it_where_it_is_offered(
     brokers, api, wanted, offered, is_chunk
 ):
-    api.answers["takes_chunks"] = offered
+    api.answers["supports_chunks"] = offered
     answered(brokers, api, pull_of()._replace(max_messages=wanted), found())
     name, address, header, timeout_ms, as_chunk = api.asked[-1]
     assert (name, address, header.max_msg_nums, timeout_ms) == ("pull_async", "a:1", wanted, 30_000)
@@ -262,7 +262,7 @@ def test_a_suggested_broker_that_cannot_be_reached_is_left_for_the_master(broker
 def test_an_illegal_offset_becomes_legal_whatever_the_broker_says(
     asked, next_begin, least, most, legal
 ):
-    pulled = Pulled(PullStatus.OFFSET_ILLEGAL, next_begin, least, most, ())
+    pulled = DecodedPull(PullStatus.OFFSET_ILLEGAL, next_begin, least, most, ())
     assert pulled.legal_offset(asked) == legal
 
 

@@ -24,7 +24,7 @@ from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.offsets.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
-from rmq_spark.client.consumer.rebalance.rebalance_service import UNBALANCED_MS
+from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueConsistentHash,
@@ -293,8 +293,8 @@ def test_a_strategy_that_returns_no_queues_of_one_topic_lets_the_others_go_on(cl
 def test_who_shuts_a_consumer_down_waits_for_no_start_of_it(cluster, monkeypatch):
     joins, may_go_on, ended = threading.Event(), threading.Event(), []
     consumer = LitePullConsumer(cluster.group(), cluster.name_server)
-    member = consumer._member
-    join = member._join
+    member = consumer._impl
+    join = member._join_group
 
     def late():
         joins.set()
@@ -391,11 +391,11 @@ def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cl
         asked.set()
         raise RequestTimeout("b:1", 38, 3_000)
 
-    monkeypatch.setattr(member.consumer._member._brokers, "consumer_ids", times_out)
-    member.consumer._member.rebalance_soon()
+    monkeypatch.setattr(member.consumer._impl._brokers, "consumer_ids", times_out)
+    member.consumer._impl.request_rebalance()
     assert asked.wait(REBALANCE_S)
-    monkeypatch.setattr(member.consumer._member._brokers, "consumer_ids", lambda _: ())
-    assert member.consumer._member._rebalance_service.do_rebalance() == 1_000
+    monkeypatch.setattr(member.consumer._impl._brokers, "consumer_ids", lambda _: ())
+    assert member.consumer._impl._rebalance_service.do_rebalance() == 1_000
     assert shares_fit([member], topic)
     member.leave()
 
@@ -415,11 +415,11 @@ def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
     def has_no_route(*_):
         raise no_route
 
-    monkeypatch.setattr(consumer._member, "_subscriptions", {topic: None})
+    monkeypatch.setattr(consumer._impl, "_subscriptions", {topic: None})
     monkeypatch.setattr(Rebalance, "share", has_no_route)
     caplog.set_level(logging.INFO)
     # and tries again soon
-    assert consumer._member._rebalance_service.do_rebalance() == UNBALANCED_MS
+    assert consumer._impl._rebalance_service.do_rebalance() == RETRY_MS
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
     assert f"shipping keeps its queues of {topic} as they are" in caplog.text
 
@@ -446,7 +446,7 @@ def test_behind_a_shutdown_there_is_no_thread_any_more_and_nothing_to_warn_of(
     for the times that a shutdown may take.
     """
     for module in (instance, base_consumer_impl, producer):
-        for name in ("SHUTDOWN_MS", "LAST_MS"):
+        for name in ("SHUTDOWN_MS", "THREAD_JOIN_MS_MAX"):
             monkeypatch.setattr(module, name, 60_000, raising=False)
     topic = cluster.topic(queues=QUEUES)
     before = threads_of_clients().keys()
@@ -491,7 +491,7 @@ def test_a_consumer_whose_instance_ends_goes_on_with_nothing_and_can_still_be_sh
 
 def test_what_users_call_is_what_the_kind_of_member_does_of_its_own(monkeypatch):
     consumer = PushConsumer("g", "127.0.0.1:1", listener=lambda *_: None)
-    kind = type(consumer._member)
+    kind = type(consumer._impl)
     monkeypatch.setattr(kind, "health", lambda _: "of this kind", raising=False)
     assert consumer.health() == "of this kind"
     consumer.shutdown()

@@ -4,13 +4,13 @@ import pytest
 from logged_lines import lines_of
 from received_messages import received
 
-from rmq_spark.client.consumer.brokers.broker_client import Pulled
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.queues.queue_identity import (
-    DOUBT_MS,
-    LastKnown,
+    UNVERIFIED_MS_MAX,
+    QueueFingerprint,
     LastMessage,
-    Place,
-    those_known,
+    StartPosition,
+    unchanged_queues,
 )
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 from rmq_spark.client.message import decode_messages
@@ -24,7 +24,7 @@ GONE = BrokerRefused(17, "topic[T] not exist", "b:1", 11)
 
 
 def illegal(least, most, then):
-    return Pulled(PullStatus.OFFSET_ILLEGAL, then, least, most, ())
+    return DecodedPull(PullStatus.OFFSET_ILLEGAL, then, least, most, ())
 
 
 class Clock:
@@ -35,8 +35,8 @@ class Clock:
 
 
 def known(clock=None):
-    last = LastKnown(clock or Clock())
-    last.came([received(4), received(5)])
+    last = QueueFingerprint(clock or Clock())
+    last.observe([received(4), received(5)])
     return last
 
 
@@ -61,50 +61,50 @@ def searches(asked, found):
 
 def test_who_has_had_a_message_finds_a_queue_that_is_gone_by_its_time(caplog):
     last, asked = known(), []
-    last.failed(ConnectionClosed("b:1", "gone"))
-    assert not last.must_be_found
-    last.failed(GONE)
-    assert last.must_be_found
-    assert last.find(QUEUE, 6, searches(asked, 0)) == 0
+    last.record_failure(ConnectionClosed("b:1", "gone"))
+    assert not last.must_relocate
+    last.record_failure(GONE)
+    assert last.must_relocate
+    assert last.relocate(QUEUE, 6, searches(asked, 0)) == 0
     assert asked == [(QUEUE, received(5).store_timestamp - 1)]
-    assert not last.must_be_found
+    assert not last.must_relocate
     [line] = lines_of(caplog, "rmq_spark.client.consumer")
     assert "going on at offset 0, not 6" in line
 
 
 def test_a_queue_that_is_where_it_was_is_not_told(caplog):
     last = known()
-    last.failed(GONE)
-    assert last.find(QUEUE, 6, searches([], 6)) == 6
+    last.record_failure(GONE)
+    assert last.relocate(QUEUE, 6, searches([], 6)) == 6
     assert lines_of(caplog, "rmq_spark.client.consumer") == []
 
 
 def test_a_queue_that_ends_earlier_must_be_found_and_one_that_begins_later_goes_on_there():
     last = known()
     assert last.legal_offset(QUEUE, 6, illegal(40, 90, 40)) == 40
-    assert not last.must_be_found
+    assert not last.must_relocate
     assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) is None
-    assert last.must_be_found
-    last.came([])
-    assert not last.must_be_found
+    assert last.must_relocate
+    last.observe([])
+    assert not last.must_relocate
 
 
 def test_who_knows_nothing_goes_on_where_the_broker_says():
-    last = LastKnown()
+    last = QueueFingerprint()
     assert last.legal_offset(QUEUE, 6, illegal(1, 3, 3)) == 3
     assert last.legal_offset(QUEUE, 6, illegal(40, 90, 40)) == 40
-    assert not last.must_be_found
+    assert not last.must_relocate
 
 
 @pytest.mark.parametrize("least", [0, -1])
 def test_who_knows_nothing_begins_a_queue_that_may_be_a_new_one(least):
-    last, asked = LastKnown(), []
+    last, asked = QueueFingerprint(), []
     assert last.legal_offset(QUEUE, 6, illegal(least, 3, 3)) is None
-    assert last.find(QUEUE, 6, searches(asked, 0)) == 0
+    assert last.relocate(QUEUE, 6, searches(asked, 0)) == 0
     assert asked == [(QUEUE, 0)]
-    last.failed(GONE)
-    assert last.must_be_found
-    assert last.find(QUEUE, 6, searches(asked, 2)) == 2
+    last.record_failure(GONE)
+    assert last.must_relocate
+    assert last.relocate(QUEUE, 6, searches(asked, 2)) == 2
 
 
 def there(*messages):
@@ -126,61 +126,61 @@ def there(*messages):
 )
 def test_before_any_comes_a_queue_is_known_by_the_message_before_its_place(messages, asked):
     clock = Clock()
-    last = LastKnown(clock)
+    last = QueueFingerprint(clock)
     look, looked_at = there(*map(received, messages))
-    last.begins_at(QUEUE, 6, look)
+    last.record_start(QUEUE, 6, look)
     assert looked_at == asked
-    clock.now = DOUBT_MS
+    clock.now = UNVERIFIED_MS_MAX
     changes = {"commit_log_offset": 9, "born_timestamp": 1, "store_timestamp": 1}
-    last.look(QUEUE, there(*(replace(received(each), **changes) for each in messages))[0])
-    assert last.must_be_found == (len(messages) == 2)
+    last.verify(QUEUE, there(*(replace(received(each), **changes) for each in messages))[0])
+    assert last.must_relocate == (len(messages) == 2)
     searched = []
-    last.find(QUEUE, 6, searches(searched, 0))
+    last.relocate(QUEUE, 6, searches(searched, 0))
     since_ms = received(messages[0]).store_timestamp - 1 if len(messages) == 2 else 0
     assert searched == [(QUEUE, since_ms)]
 
 
 def test_at_its_first_message_nobody_has_to_know_a_queue():
     look, looked_at = there(received(0))
-    LastKnown(Clock()).begins_at(QUEUE, 0, look)
+    QueueFingerprint(Clock()).record_start(QUEUE, 0, look)
     assert looked_at == []
 
 
 def test_what_came_while_the_broker_was_asked_counts():
-    last = LastKnown(Clock())
+    last = QueueFingerprint(Clock())
 
     def comes_meanwhile(_, queue_offset):
-        last.came([received(9)])
+        last.observe([received(9)])
         return received(queue_offset)
 
-    last.begins_at(QUEUE, 6, comes_meanwhile)
-    last.paused()
+    last.record_start(QUEUE, 6, comes_meanwhile)
+    last.record_pause()
     look, looked_at = there(received(9))
-    last.look(QUEUE, look)
+    last.verify(QUEUE, look)
     assert looked_at == [9]
 
 
 def test_a_broker_that_does_not_tell_is_not_asked_again():
-    last = LastKnown(Clock())
+    last = QueueFingerprint(Clock())
 
     def unreachable(*_):
         raise ConnectionClosed("b:1", "gone")
 
-    last.begins_at(QUEUE, 6, unreachable)
-    assert not last.is_in_doubt
+    last.record_start(QUEUE, 6, unreachable)
+    assert not last.is_unverified
     assert last.legal_offset(QUEUE, 6, illegal(1, 3, 3)) == 3
 
 
 def test_who_cannot_find_it_is_still_lost():
     last = known()
-    last.failed(GONE)
+    last.record_failure(GONE)
 
     def offset_since(*_):
         raise GONE
 
     with pytest.raises(BrokerRefused):
-        last.find(QUEUE, 6, offset_since)
-    assert last.must_be_found
+        last.relocate(QUEUE, 6, offset_since)
+    assert last.must_relocate
 
 
 # ---- nobody has told that it is another one
@@ -189,71 +189,71 @@ def test_who_cannot_find_it_is_still_lost():
 def test_after_a_while_without_a_pull_the_last_message_is_looked_at_once():
     last = known(clock := Clock())
     look, looked_at = stands(received(5))
-    last.look(QUEUE, look)
+    last.verify(QUEUE, look)
     assert looked_at == []
-    clock.now += DOUBT_MS
-    assert last.is_in_doubt
-    last.look(QUEUE, look)
-    last.look(QUEUE, look)
+    clock.now += UNVERIFIED_MS_MAX
+    assert last.is_unverified
+    last.verify(QUEUE, look)
+    last.verify(QUEUE, look)
     assert looked_at == [(QUEUE, 5)]
-    assert not last.is_in_doubt
-    assert not last.must_be_found
+    assert not last.is_unverified
+    assert not last.must_relocate
 
 
 def test_another_message_in_the_place_of_the_last_one_makes_it_another_queue():
     last = known()
-    last.failed(ConnectionClosed("b:1", "gone"))
-    last.look(QUEUE, stands(replace(received(5), message_id="new", store_timestamp=9))[0])
-    assert last.must_be_found
-    assert last.find(QUEUE, 6, searches([], 2)) == 2
-    last.failed(ConnectionClosed("b:1", "gone"))
-    assert not last.is_in_doubt  # it has had nothing of this one yet
+    last.record_failure(ConnectionClosed("b:1", "gone"))
+    last.verify(QUEUE, stands(replace(received(5), message_id="new", store_timestamp=9))[0])
+    assert last.must_relocate
+    assert last.relocate(QUEUE, 6, searches([], 2)) == 2
+    last.record_failure(ConnectionClosed("b:1", "gone"))
+    assert not last.is_unverified  # it has had nothing of this one yet
 
 
 def test_a_message_that_is_not_there_any_more_tells_nothing():
     last = known()
-    last.failed(ConnectionClosed("b:1", "gone"))
-    last.look(QUEUE, stands(None)[0])
-    assert not last.is_in_doubt
-    assert not last.must_be_found
+    last.record_failure(ConnectionClosed("b:1", "gone"))
+    last.verify(QUEUE, stands(None)[0])
+    assert not last.is_unverified
+    assert not last.must_relocate
 
 
 def test_no_offset_is_stored_while_the_last_message_is_missing_until_a_pull_is_answered():
     last = known()
-    last.failed(ConnectionClosed("b:1", "gone"))
-    last.look(QUEUE, stands(None)[0])
-    assert last.may_be_another
-    assert list(those_known({QUEUE: last}, stands(None)[0])) == []
-    last.came(())
-    assert not last.may_be_another
-    assert list(those_known({QUEUE: last}, stands(None)[0])) == [QUEUE]
+    last.record_failure(ConnectionClosed("b:1", "gone"))
+    last.verify(QUEUE, stands(None)[0])
+    assert last.may_be_recreated
+    assert list(unchanged_queues({QUEUE: last}, stands(None)[0])) == []
+    last.observe(())
+    assert not last.may_be_recreated
+    assert list(unchanged_queues({QUEUE: last}, stands(None)[0])) == [QUEUE]
 
 
 def test_where_a_queue_goes_on_whose_last_message_was_missing_it_is_no_longer_missing():
     last = known()
-    last.failed(ConnectionClosed("b:1", "gone"))
-    last.look(QUEUE, stands(None)[0])
+    last.record_failure(ConnectionClosed("b:1", "gone"))
+    last.verify(QUEUE, stands(None)[0])
     assert last.legal_offset(QUEUE, 6, illegal(8, 9, 8)) == 8  # it was old enough to go
-    assert not last.may_be_another
+    assert not last.may_be_recreated
 
 
 def test_who_cannot_look_is_still_in_doubt():
     last = known()
-    last.failed(ConnectionClosed("b:1", "gone"))
+    last.record_failure(ConnectionClosed("b:1", "gone"))
 
     def look(*_):
         raise GONE
 
     with pytest.raises(BrokerRefused):
-        last.look(QUEUE, look)
-    assert last.is_in_doubt
+        last.verify(QUEUE, look)
+    assert last.is_unverified
 
 
 def test_who_has_had_nothing_has_nothing_to_look_at():
-    last = LastKnown(clock := Clock())
-    clock.now += DOUBT_MS
-    last.failed(ConnectionClosed("b:1", "gone"))
-    assert not last.is_in_doubt
+    last = QueueFingerprint(clock := Clock())
+    clock.now += UNVERIFIED_MS_MAX
+    last.record_failure(ConnectionClosed("b:1", "gone"))
+    assert not last.is_unverified
 
 
 # ---- nor is anybody moved by a bit that was flipped on its way
@@ -280,19 +280,19 @@ def test_one_flipped_bit_of_the_last_message_or_of_the_look_makes_no_other_queue
             continue
         readable += 1
         for came, stood in ((damaged, sound), (sound, damaged)):
-            last = LastKnown(Clock())
-            last.came([came])
-            last.paused()
-            last.look(QUEUE, stands(stood)[0])
-            assert not last.must_be_found, f"bit {bit}"
+            last = QueueFingerprint(Clock())
+            last.observe([came])
+            last.record_pause()
+            last.verify(QUEUE, stands(stood)[0])
+            assert not last.must_relocate, f"bit {bit}"
     assert readable > 8 * 16  # the two times among them
 
 
 def test_a_damaged_time_leads_nobody_further_on_than_it_was():
-    last = LastKnown(Clock())
-    last.came([replace(received(5), store_timestamp=1 << 50)])
-    last.failed(GONE)
-    assert last.find(QUEUE, 6, searches([], 300)) == 6
+    last = QueueFingerprint(Clock())
+    last.observe([replace(received(5), store_timestamp=1 << 50)])
+    last.record_failure(GONE)
+    assert last.relocate(QUEUE, 6, searches([], 300)) == 6
 
 
 @pytest.mark.parametrize(
@@ -305,9 +305,9 @@ def test_a_damaged_time_leads_nobody_further_on_than_it_was():
 )
 def test_two_marks_that_differ_make_it_another_queue(differs):
     last = known()
-    last.paused()
-    last.look(QUEUE, stands(replace(received(5), **differs))[0])
-    assert last.must_be_found
+    last.record_pause()
+    last.verify(QUEUE, stands(replace(received(5), **differs))[0])
+    assert last.must_relocate
 
 
 # ---- where a queue is begun again at an offset that stayed here
@@ -318,17 +318,17 @@ OTHER = replace(received(5), message_id="new", store_timestamp=9)
 
 def test_a_queue_that_is_begun_again_is_the_same_where_its_last_message_is_there():
     look, looked_at = stands(received(5))
-    place = Place.found(QUEUE, 3, look, LastMessage.of(received(5)))
-    assert (place.offset, place.last_known.must_be_found) == (3, False)
+    place = StartPosition.resolve(QUEUE, 3, look, LastMessage.from_message(received(5)))
+    assert (place.offset, place.fingerprint.must_relocate) == (3, False)
     assert looked_at == [(QUEUE, 5)]
 
 
 @pytest.mark.parametrize("there_now", [None, OTHER], ids=["nothing", "another"])
 def test_else_it_goes_on_by_the_time_of_that_message(there_now):
-    last, asked = replace(LastMessage.of(received(5)), store_timestamp=77), []
-    place = Place.found(QUEUE, 3, stands(there_now)[0], last)
-    assert place.last_known.must_be_found
-    assert place.last_known.find(QUEUE, 3, searches(asked, 1)) == 1
+    last, asked = replace(LastMessage.from_message(received(5)), store_timestamp=77), []
+    place = StartPosition.resolve(QUEUE, 3, stands(there_now)[0], last)
+    assert place.fingerprint.must_relocate
+    assert place.fingerprint.relocate(QUEUE, 3, searches(asked, 1)) == 1
     assert asked == [(QUEUE, 76)]
 
 
@@ -337,7 +337,7 @@ def test_while_that_message_cannot_be_looked_for_the_queue_does_not_begin():
         raise ConnectionClosed("b:1", "gone")
 
     with pytest.raises(ConnectionClosed):
-        Place.found(QUEUE, 3, look, LastMessage.of(received(5)))
+        StartPosition.resolve(QUEUE, 3, look, LastMessage.from_message(received(5)))
 
 
 # ---- whose offsets may be stored
@@ -348,30 +348,30 @@ def test_while_that_message_cannot_be_looked_for_the_queue_does_not_begin():
 )
 def test_an_offset_in_doubt_is_stored_where_the_last_message_stands(stands_there, is_stored):
     last = known()
-    last.paused()
+    last.record_pause()
     look, looked_at = stands(stands_there)
-    assert list(those_known({QUEUE: last}, look)) == [QUEUE] * is_stored
+    assert list(unchanged_queues({QUEUE: last}, look)) == [QUEUE] * is_stored
     assert looked_at == [(QUEUE, 5)]
-    assert last.is_in_doubt  # whoever pulls looks again
+    assert last.is_unverified  # whoever pulls looks again
 
 
 def test_no_offset_is_stored_of_a_queue_that_is_lost_until_it_is_found():
     last = known()
     look, looked_at = stands(received(5))
-    assert list(those_known({QUEUE: last}, look)) == [QUEUE]
-    last.failed(GONE)
-    assert list(those_known({QUEUE: last}, look)) == []
-    last.find(QUEUE, 6, searches([], 0))
-    assert list(those_known({QUEUE: last}, look)) == [QUEUE]
+    assert list(unchanged_queues({QUEUE: last}, look)) == [QUEUE]
+    last.record_failure(GONE)
+    assert list(unchanged_queues({QUEUE: last}, look)) == []
+    last.relocate(QUEUE, 6, searches([], 0))
+    assert list(unchanged_queues({QUEUE: last}, look)) == [QUEUE]
     assert looked_at == []
 
 
 def test_a_broker_that_cannot_be_asked_keeps_back_offsets_in_doubt_and_no_others():
     doubtful, others = known(), [MessageQueue("T", "broker-a", number) for number in (1, 2)]
-    doubtful.paused()
+    doubtful.record_pause()
 
     def look(*_):
         raise ConnectionClosed("b:1", "gone")
 
     queues = {QUEUE: doubtful, **{other: known() for other in others}}
-    assert list(those_known(queues, look)) == others
+    assert list(unchanged_queues(queues, look)) == others

@@ -16,14 +16,14 @@ BY_MARK = {
 
 
 def test_a_message_is_itself_and_says_where_and_when_it_was():
-    last = LastMessage.of(MESSAGE)
-    assert not last.is_another(MESSAGE)
+    last = LastMessage.from_message(MESSAGE)
+    assert not last.differs_from(MESSAGE)
     assert (last.queue_offset, last.store_timestamp) == (5, MESSAGE.store_timestamp)
 
 
 @pytest.mark.parametrize("mark", BY_MARK)
 def test_one_mark_that_differs_may_be_damaged_on_its_way(mark):
-    assert not LastMessage.of(MESSAGE).is_another(replace(MESSAGE, **{mark: BY_MARK[mark]}))
+    assert not LastMessage.from_message(MESSAGE).differs_from(replace(MESSAGE, **{mark: BY_MARK[mark]}))
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_one_mark_that_differs_may_be_damaged_on_its_way(mark):
 )
 def test_two_make_it_another(marks):
     other = replace(MESSAGE, **{mark: BY_MARK[mark] for mark in marks})
-    assert LastMessage.of(MESSAGE).is_another(other)
+    assert LastMessage.from_message(MESSAGE).differs_from(other)
 
 
 def test_what_it_is_counts_as_one_mark_whatever_of_it_differs():
     other = replace(MESSAGE, message_id="new", born_timestamp=9, body=b"new")
-    assert not LastMessage.of(MESSAGE).is_another(other)
+    assert not LastMessage.from_message(MESSAGE).differs_from(other)

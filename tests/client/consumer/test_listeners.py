@@ -15,8 +15,8 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
     check_listener,
-    number_of,
-    status_of,
+    clamp_listener_value,
+    call_listener,
 )
 
 CONTEXT = ConsumeConcurrentlyContext(QUEUE)
@@ -103,7 +103,7 @@ def test_all_others_are_taken(listener):
 
 
 def said_by(listener, success=SUCCESS):
-    return status_of(listener, several(7), CONTEXT, success)
+    return call_listener(listener, several(7), CONTEXT, success)
 
 
 def test_nothing_and_its_own_words_are_understood():
@@ -203,15 +203,15 @@ def test_whatever_it_raises_is_no_success_and_reaches_nobody_else(error, caplog)
 
 
 def test_a_number_that_makes_no_sense_is_the_nearest_that_does():
-    assert [number_of("n", found, 9, -1, 3) for found in (-2, -1, 0, 3, 4)] == [-1, -1, 0, 3, 3]
+    assert [clamp_listener_value("n", found, 9, -1, 3) for found in (-2, -1, 0, 3, 4)] == [-1, -1, 0, 3, 3]
 
 
 def test_a_number_that_cannot_be_shown_is_logged_and_something_else_stands(caplog):
-    assert number_of("ack_index", Unshown(), 9, -1, 3) == 9
+    assert clamp_listener_value("ack_index", Unshown(), 9, -1, 3) == 9
     assert "set ack_index to" in caplog.text
 
 
 @pytest.mark.parametrize("found", ["1", 1.0, True, None])
 def test_what_is_no_number_is_logged_and_something_else_stands(found, caplog):
-    assert number_of("ack_index", found, 9, -1, 3) == 9
+    assert clamp_listener_value("ack_index", found, 9, -1, 3) == 9
     assert "set ack_index to" in caplog.text

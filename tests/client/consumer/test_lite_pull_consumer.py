@@ -15,7 +15,7 @@ from rmq_spark.client.consumer.base_consumer_impl import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.rebalance.rebalance import Share
+from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
     ClientShutDown,
@@ -539,7 +539,7 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
     queues = (cluster.queue(topic),)
-    consumer._member.take_share(topic, Share(queues, queues))  # of a rebalance that began before
+    consumer._member.apply_assignment(topic, TopicAssignment(queues, queues))  # of a rebalance that began before
     assert consumer.assignment() == frozenset()
 
 

@@ -137,8 +137,8 @@ LAST = LastMessage(
 def test_the_last_message_of_a_queue_is_kept_with_its_offset(path):
     store = opened(path)
     store.update_offset(QUEUE, 12, increase_only=False)
-    store.note_last(QUEUE, LAST)
-    store.note_last(QUEUE, None)  # of a member that knows of none, as nothing has come to it yet
+    store.set_last_message(QUEUE, LAST)
+    store.set_last_message(QUEUE, None)  # of a member that knows of none, as nothing has come to it yet
     store.persist_all([])
     again = opened(path)
     assert (again.last_message(QUEUE), again.last_message(OTHER)) == (LAST, None)
@@ -148,7 +148,7 @@ def test_the_last_message_of_a_queue_is_kept_with_its_offset(path):
 
 def test_a_file_that_java_has_written_since_has_no_last_messages(path):
     store = opened(path)
-    store.note_last(QUEUE, LAST)
+    store.set_last_message(QUEUE, LAST)
     store.persist(QUEUE, 12)
     path.write_bytes(OF_JAVA)
     assert opened(path).last_message(QUEUE) is None

@@ -9,13 +9,13 @@ import pytest
 from broker_kinds import wait_until
 from received_messages import received
 
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.offsets import offset_manager
-from rmq_spark.client.consumer.offsets.initial_offset import FirstOffset
-from rmq_spark.client.consumer.offsets.offset_manager import MemberOffsets
+from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
+from rmq_spark.client.consumer.offsets.offset_manager import OffsetManager
 from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
 from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
@@ -53,7 +53,7 @@ class Lane:
     def __init__(self):
         self._tasks = deque()
 
-    def of(self, _):
+    def for_broker(self, _):
         return self
 
     def schedule(self, task):
@@ -68,10 +68,10 @@ class Member:
     """A member that has read ten messages of its only queue."""
 
     def __init__(self):
-        self.broker, self.lane, self.known = Broker(), Lane(), {QUEUE: LastKnown()}
+        self.broker, self.fast_path, self.known = Broker(), Lane(), {QUEUE: QueueFingerprint()}
         self.store = RemoteBrokerOffsetStore(self.broker.query, self.broker.update)
-        self.offsets = MemberOffsets(
-            self.store, None, self.lane, None, lambda: self.known, lambda *_: None
+        self.offsets = OffsetManager(
+            self.store, None, self.fast_path, None, lambda: self.known, lambda *_: None
         )
         self.reaches(10)
 
@@ -79,10 +79,10 @@ class Member:
         self.store.update_offset(QUEUE, offset, increase_only=False)
 
     def gives_up(self):
-        self.offsets.forget(QUEUE, self.known.pop(QUEUE))
+        self.offsets.release(QUEUE, self.known.pop(QUEUE))
 
     def takes_back(self):
-        self.known[QUEUE] = LastKnown()
+        self.known[QUEUE] = QueueFingerprint()
 
 
 @pytest.fixture
@@ -112,13 +112,13 @@ class Beginner(Member):
     """A member that begins queues at their ends, where its group has no offset."""
 
     def __init__(self):
-        self.broker, self.lane, self.known, self.ends = Broker(), Lane(), {}, Ends()
+        self.broker, self.fast_path, self.known, self.ends = Broker(), Lane(), {}, Ends()
         self.store = RemoteBrokerOffsetStore(self.broker.query, self.broker.update)
-        self.offsets = MemberOffsets(
+        self.offsets = OffsetManager(
             self.store,
             self.ends,
-            self.lane,
-            FirstOffset(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 0),
+            self.fast_path,
+            InitialOffsetRule(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 0),
             lambda: self.known,
             self.ends.message_at,
         )
@@ -127,8 +127,8 @@ class Beginner(Member):
 def test_the_offset_that_a_group_begins_at_is_its_own_from_then_on():
     """Else what comes after a member that has had no message yet would come to nobody."""
     member = Beginner()
-    place = member.offsets.begin_at(QUEUE)
-    member.known[QUEUE] = place.last_known
+    place = member.offsets.start_position(QUEUE)
+    member.known[QUEUE] = place.fingerprint
     member.offsets.persist_now((QUEUE,))
     assert (place.offset, member.broker.offsets) == (10, {QUEUE: 10})
 
@@ -142,7 +142,7 @@ def test_what_is_stored_while_the_broker_is_asked_counts_above_its_answer(stored
         return stored
 
     monkeypatch.setattr(member.store, "_query", query)
-    member.offsets.begin_at(QUEUE)
+    member.offsets.start_position(QUEUE)
     assert member.store.offsets("T") == {QUEUE: 20}
 
 
@@ -151,14 +151,14 @@ def test_of_a_queue_that_was_asked_about_with_others_and_is_not_begun_nothing_is
     """Its topic may be made again meanwhile, and nobody would look: it is paused, say."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 4, OTHER: 4}
-    member.offsets.expect([QUEUE, OTHER])
-    member.known = {OTHER: member.offsets.begin_at(OTHER).last_known, QUEUE: LastKnown()}
+    member.offsets.prefetch([QUEUE, OTHER])
+    member.known = {OTHER: member.offsets.start_position(OTHER).fingerprint, QUEUE: QueueFingerprint()}
     member.broker.offsets = {}  # with the topic, which is made again
     if ends == "stays":
         member.offsets.persist_now((QUEUE,))
     else:
         member.gives_up()
-        member.lane.run()
+        member.fast_path.run()
     assert member.broker.told == []
 
 
@@ -169,38 +169,38 @@ def test_a_queue_that_is_moved_before_it_comes_to_a_member_begins_there(clock, l
     """Who had it is told as well, and may store that only behind the question where it begins."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 7}
-    member.offsets.forget_at(QUEUE, 3)
+    member.offsets.store_released_reset(QUEUE, 3)
     clock[0] += later_ms
-    assert member.offsets.begin_at(OTHER).offset == 10
-    place = member.offsets.begin_at(QUEUE)
-    member.known[QUEUE] = place.last_known
+    assert member.offsets.start_position(OTHER).offset == 10
+    place = member.offsets.start_position(QUEUE)
+    member.known[QUEUE] = place.fingerprint
     member.offsets.persist_now((QUEUE,))
     assert (place.offset, member.broker.offsets[QUEUE]) == (begins_at, begins_at)
 
 
 def test_so_it_begins_once_and_then_where_the_group_has_come_to(clock):
     member = Beginner()
-    member.offsets.forget_at(QUEUE, 3)
-    member.known[QUEUE] = member.offsets.begin_at(QUEUE).last_known
+    member.offsets.store_released_reset(QUEUE, 3)
+    member.known[QUEUE] = member.offsets.start_position(QUEUE).fingerprint
     member.reaches(9)
     member.gives_up()
-    member.lane.run()
-    assert member.offsets.begin_at(QUEUE).offset == 9
+    member.fast_path.run()
+    assert member.offsets.start_position(QUEUE).offset == 9
 
 
 def test_what_is_consumed_of_a_queue_that_is_moved_as_it_is_given_up_is_never_stored(member):
     member.gives_up()
-    member.offsets.forget_at(QUEUE, 3)
-    member.lane.run()
+    member.offsets.store_released_reset(QUEUE, 3)
+    member.fast_path.run()
     assert set(member.broker.told) == {3}
     assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
 
 
 def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(member, caplog):
     member.gives_up()
-    member.offsets.forget_at(QUEUE, 3)
+    member.offsets.store_released_reset(QUEUE, 3)
     member.broker.is_down = True
-    member.lane.run()
+    member.fast_path.run()
     assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
     (said,) = [each for each in caplog.messages if "was moved to" in each]
     assert said.startswith("the offset 3 that MessageQueue(topic='T'")
@@ -213,23 +213,23 @@ def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(
 
 def test_who_is_told_a_little_late_stores_it_and_much_later_it_is_anothers(member, clock):
     member.gives_up()
-    member.lane.run()
+    member.fast_path.run()
     assert member.broker.offsets == {QUEUE: 10}
     clock[0] += 4_999
-    member.offsets.forget_at(QUEUE, 3)
-    member.lane.run()
+    member.offsets.store_released_reset(QUEUE, 3)
+    member.fast_path.run()
     assert member.broker.offsets == {QUEUE: 3}
     clock[0] += 1
-    member.offsets.forget_at(QUEUE, 5)
-    member.lane.run()
+    member.offsets.store_released_reset(QUEUE, 5)
+    member.fast_path.run()
     assert member.broker.offsets == {QUEUE: 3}
 
 
 def test_who_leaves_moves_what_was_given_up_just_now_and_nothing_of_others(member):
     member.gives_up()
-    assert member.offsets.leave_at(QUEUE, 3)
-    assert not member.offsets.leave_at(OTHER, 3)
-    member.lane.run()
+    assert member.offsets.store_reset_while_leaving(QUEUE, 3)
+    assert not member.offsets.store_reset_while_leaving(OTHER, 3)
+    member.fast_path.run()
     assert set(member.broker.told) == {3}
     assert member.broker.offsets == {QUEUE: 3}
 
@@ -253,7 +253,7 @@ def _take(messages, context):
 def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number(
     monkeypatch, caplog, kind
 ):
-    real, left_to_store = GroupBrokers.update_consumer_offset, []
+    real, left_to_store = GroupBrokerClient.update_consumer_offset, []
 
     def update(self, queue, offset, *, one_way):
         if left_to_store and left_to_store.pop() == 0:
@@ -261,7 +261,7 @@ def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number
             raise ClientShutDown
         return real(self, queue, offset, one_way=one_way)
 
-    monkeypatch.setattr(GroupBrokers, "update_consumer_offset", update)
+    monkeypatch.setattr(GroupBrokerClient, "update_consumer_offset", update)
 
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=QUEUES)

@@ -59,7 +59,7 @@ def shuts_down(cluster, consumer, topic):
 
 
 def only_rebalances(cluster, consumer, topic):
-    consumer._member.rebalance_soon()
+    consumer._member.request_rebalance()
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
@@ -148,16 +148,16 @@ def test_a_round_in_the_midst_of_an_unsubscription_brings_no_queue_back(cluster,
     cluster.until_end(consumer).start()
     queue = cluster.queue(topic)
     wait_until("its queue", lambda: queue in consumer.assignment())
-    member = consumer._member
-    take_share = member.take_share
+    member = consumer._impl
+    take_share = member.apply_assignment
 
     def with_a_round_behind(topic, share):
-        member.take_share = take_share
+        member.apply_assignment = take_share
         is_settled = take_share(topic, share)
         member._rebalance_service.do_rebalance()
         return is_settled
 
-    member._rebalancing.stop()  # the rounds here are the test's own
-    member.take_share = with_a_round_behind
+    member._rebalance_task.stop()  # the rounds here are the test's own
+    member.apply_assignment = with_a_round_behind
     consumer.unsubscribe(topic)
     assert queue not in consumer.assignment()

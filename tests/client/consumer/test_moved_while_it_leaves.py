@@ -73,7 +73,7 @@ def reset(cluster, group, topic):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("step", ["_stop_consuming", "_persist", "_end_behind_listeners"])
+@pytest.mark.parametrize("step", ["_stop_consuming", "_persist", "_stop_after_listeners"])
 def test_who_is_told_while_it_shuts_down_stores_nothing_else(
     cluster, topic, busy, kind, step, monkeypatch
 ):
@@ -98,7 +98,7 @@ def test_a_reset_counts_though_the_last_offsets_of_a_member_come_in_its_midst(
 ):
     group = cluster.group()
     consumer = idle_member(cluster, group, topic, busy, KINDS[0])
-    real = Admin._store
+    real = Admin._store_offsets
 
     def leaves_behind(*arguments):
         stored = real(*arguments)

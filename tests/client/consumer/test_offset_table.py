@@ -30,17 +30,17 @@ def test_what_is_taken_over_does_not_replace_what_is_known():
     table = OffsetTable()
     table.update(QUEUES[0], 7, increase_only=True)
     table.add_missing({QUEUES[0]: 9, QUEUES[1]: 3})
-    assert table.all() == {QUEUES[0]: 7, QUEUES[1]: 3}
+    assert table.copy() == {QUEUES[0]: 7, QUEUES[1]: 3}
 
 
 def test_topics_are_kept_apart():
     table = OffsetTable()
     for number, queue in enumerate(QUEUES):
         table.update(queue, number, increase_only=True)
-    assert table.of_topic("U") == {QUEUES[2]: 2, QUEUES[3]: 3}
+    assert table.get_topic("U") == {QUEUES[2]: 2, QUEUES[3]: 3}
     table.remove(QUEUES[2])
     table.remove(QUEUES[2])
-    assert table.of([QUEUES[2], QUEUES[3]]) == {QUEUES[3]: 3}
+    assert table.get_many([QUEUES[2], QUEUES[3]]) == {QUEUES[3]: 3}
 
 
 @given(st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 99), st.booleans())))
@@ -49,7 +49,7 @@ def test_a_table_is_where_its_updates_have_brought_it(updates):
     for queue, offset, increase_only in updates:
         table.update(queue, offset, increase_only=increase_only)
         model[queue] = max(offset, model.get(queue, 0)) if increase_only else offset
-    assert table.all() == model
+    assert table.copy() == model
 
 
 def test_no_update_of_many_threads_is_lost():
@@ -67,4 +67,4 @@ def test_no_update_of_many_threads_is_lost():
     for thread in threads:
         thread.join()
     assert table.get(QUEUES[0]) == 499 * 8 + 7
-    assert len(table.all()) == 9
+    assert len(table.copy()) == 9

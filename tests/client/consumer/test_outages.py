@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from rmq_spark.client.consumer.brokers.broker_client import Outages
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import (
     BrokerRefused,
     ConnectionClosed,
@@ -18,7 +18,7 @@ OTHER = MessageQueue("T", "b", 0)
 
 @pytest.fixture
 def outages():
-    return Outages("cannot be pulled")
+    return OutageLog("cannot be pulled")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_
 def test_that_it_is_over_is_told_once_and_the_next_outage_is_another(outages, warnings):
     outages.failed(QUEUES[0], ConnectionFailed("a", "nobody"))
     for queue in QUEUES:
-        outages.went_well(queue)
+        outages.record_success(queue)
     assert warnings()[1:] == ["it is over that queues of a cannot be pulled"]
     outages.failed(QUEUES[1], ConnectionFailed("a", "nobody"))
     assert len(warnings()) == 3
@@ -57,9 +57,9 @@ def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_change
     for code in (16, 16, 1, 1):
         outages.failed(QUEUES[0], BrokerRefused(code, "no", "a", 11))
     assert len(warnings()) == 2
-    outages.went_well(QUEUES[1])
+    outages.record_success(QUEUES[1])
     assert len(warnings()) == 2
-    outages.went_well(QUEUES[0])
+    outages.record_success(QUEUES[0])
     assert warnings()[2:] == [f"it is over that {QUEUES[0]} cannot be pulled"]
 
 

@@ -57,7 +57,7 @@ def test_what_never_came_commits_nothing(queue):
 
 def test_before_anything_has_come_the_first_offset_may_be_committed(clock):
     queue = ProcessQueue(clock)
-    queue.begin_at(7)
+    queue.set_initial_offset(7)
     assert acknowledged(queue) == [7]
 
 
@@ -133,11 +133,11 @@ def test_a_listener_that_takes_too_long_is_found(queue, clock):
     queue.put_messages(numbered(1, 2))
     queue.start_consuming(numbered(1))
     clock.move(900_000)
-    assert queue.consumed_for_longer_than(900_000) == []
+    assert queue.pop_expired(900_000) == []
     clock.move(1)
-    assert queue.consumed_for_longer_than(900_000) == numbered(1)
+    assert queue.pop_expired(900_000) == numbered(1)
     acknowledged(queue, 1)
-    assert queue.consumed_for_longer_than(900_000) == []
+    assert queue.pop_expired(900_000) == []
 
 
 def test_a_lock_is_worth_half_a_minute(queue, clock):
@@ -203,7 +203,7 @@ def test_a_lock_that_its_broker_may_have_forgotten_does_not_count_until_it_is_gr
 ):
     asked_at = clock()
     queue.set_locked(asked_at, locked=True)
-    queue.lose_lock()
+    queue.invalidate_lock()
     assert not queue.is_locked
     queue.set_locked(asked_at, locked=True)  # an answer from before
     assert not queue.is_locked
@@ -218,7 +218,7 @@ class AgainstAModel(RuleBasedStateMachine):
     @initialize()
     def start(self):
         self.queue = ProcessQueue(MovedClock())
-        self.next, self.waiting, self.taken, self.dropped = 0, {}, {}, False
+        self.next, self.waiting, self.taken, self.dropped_total = 0, {}, {}, False
 
     @rule(gaps=st.lists(st.integers(0, 3), max_size=6), size=st.integers(0, 9))
     def pull(self, gaps, size):
@@ -226,8 +226,8 @@ class AgainstAModel(RuleBasedStateMachine):
         for gap in gaps:
             messages.append(Cached(self.next + gap, bytes(size)))
             self.next += gap + 1
-        assert self.queue.put_messages(messages) is not self.dropped
-        if not self.dropped:
+        assert self.queue.put_messages(messages) is not self.dropped_total
+        if not self.dropped_total:
             self.waiting.update((each.queue_offset, each) for each in messages)
             self.end = messages[-1].queue_offset + 1 if messages else getattr(self, "end", None)
 
@@ -251,9 +251,9 @@ class AgainstAModel(RuleBasedStateMachine):
         chosen = data.draw(st.lists(st.sampled_from(sorted(here)), unique=True, min_size=1))
         said = []
         assert (
-            self.queue.acknowledge([here[each] for each in chosen], said.append) is not self.dropped
+            self.queue.acknowledge([here[each] for each in chosen], said.append) is not self.dropped_total
         )
-        if not self.dropped:
+        if not self.dropped_total:
             for each in chosen:
                 self.waiting.pop(each, None)
                 self.taken.pop(each, None)
@@ -270,7 +270,7 @@ class AgainstAModel(RuleBasedStateMachine):
     @rule()
     def drop(self):
         self.queue.drop()
-        self.dropped = True
+        self.dropped_total = True
 
     @invariant()
     def the_counts_are_right(self):

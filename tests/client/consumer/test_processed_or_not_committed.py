@@ -265,7 +265,7 @@ def loses_its_lock(cluster, consumer, topic, _):
 def is_joined_by_another(cluster, consumer, topic, join_another):
     join_another()
     wait_until("another member", lambda: len(cluster.members(consumer.group)) == 2)
-    consumer._member.rebalance_soon()
+    consumer._member.request_rebalance()
 
 
 INTERFERENCE = [

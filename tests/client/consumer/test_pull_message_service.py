@@ -7,11 +7,11 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
-from rmq_spark.client.consumer.brokers.broker_client import Pulled
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import DOUBT_MS, LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_identity import UNVERIFIED_MS_MAX, QueueFingerprint, StartPosition
 from rmq_spark.client.errors import ConnectionClosed, SystemBusy
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
@@ -23,17 +23,17 @@ LIMITS = PullLimits(
 
 
 def pulled(*messages, then, status=PullStatus.FOUND):
-    return Pulled(status, then, 0, 1_000, messages)
+    return DecodedPull(status, then, 0, 1_000, messages)
 
 
 class Consumer:
     """A consumer whose pulls the test answers."""
 
     def __init__(self):
-        self.asked, self.consumed, self.corrected, self.illegal = [], [], [], []
+        self.asked, self.consumed, self.corrected, self.illegal_result = [], [], [], []
         self.is_paused, self.is_locked, self.refuses = False, True, None
-        self.first_offsets, self.buried, self.cached_bytes = [], [], 0
-        self.looked_at, self.stored, self.since = [], {}, 0
+        self.first_offsets, self.acknowledge_unreadable, self.cached_bytes = [], [], 0
+        self.scanned_to, self.stored, self.since = [], {}, 0
         self.abandoned = []
 
     def may_pull(self, _):
@@ -43,13 +43,13 @@ class Consumer:
         found = self.first_offsets.pop(0)
         if isinstance(found, Exception):
             raise found
-        return Place(found, LastKnown())
+        return StartPosition(found, QueueFingerprint())
 
-    def bury(self, _, message):
-        self.buried.append(message.queue_offset)
+    def send_to_dlq(self, _, message):
+        self.acknowledge_unreadable.append(message.queue_offset)
 
     def message_at(self, _, queue_offset):
-        self.looked_at.append(queue_offset)
+        self.scanned_to.append(queue_offset)
         return self.stored.get(queue_offset)
 
     def offset_since(self, _, __):
@@ -68,7 +68,7 @@ class Consumer:
         self.corrected.append(request.next_offset)
 
     def correct_illegal_offset(self, _, offset):
-        self.illegal.append(offset)
+        self.illegal_result.append(offset)
 
 
 class Bench:
@@ -139,17 +139,17 @@ def test_a_held_pull_is_given_up_for_one_by_another_subscription(bench):
 def held_on():
     """It has had a message, and its next pull is held by a broker that tells of no deletions."""
     bench = Bench()
-    bench.request.last_known = LastKnown(bench.tasks)
+    bench.request.fingerprint = QueueFingerprint(bench.tasks)
     bench.start()
     bench.answer(in_doubt(pulled(*several(5), then=6)))
     bench.tasks.move(0)
     bench.request.process_queue.clear()
-    bench.tasks.move(DOUBT_MS)
+    bench.tasks.move(UNVERIFIED_MS_MAX)
     return bench
 
 
 def in_doubt(outcome):
-    return outcome._replace(may_be_of_another=True)
+    return outcome._replace(may_be_recreated=True)
 
 
 @pytest.mark.parametrize("messages", [(), several(6)], ids=["as long", "longer"])
@@ -161,9 +161,9 @@ def test_an_answer_to_a_pull_that_was_held_for_long_counts_only_if_the_queue_is_
         received(5), store_timestamp=9, commit_log_offset=9, message_id="another"
     )
     held_on.answer(in_doubt(pulled(*messages, then=6 + len(messages))))
-    assert held_on.consumer.looked_at == []  # who reads must not wait for the answer
+    assert held_on.consumer.scanned_to == []  # who reads must not wait for the answer
     held_on.tasks.move(0)
-    assert (held_on.consumer.looked_at, held_on.consumer.illegal) == ([5], [0])
+    assert (held_on.consumer.scanned_to, held_on.consumer.illegal_result) == ([5], [0])
     assert (held_on.consumer.consumed, held_on.consumer.corrected) == ([5], [])
 
 
@@ -171,7 +171,7 @@ def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_s
     held_on.consumer.stored[5] = received(5)
     held_on.answer(in_doubt(pulled(*several(6), then=7)))
     held_on.tasks.move(0)
-    assert (held_on.consumer.looked_at, held_on.offsets) == ([5], [5, 6, 7])
+    assert (held_on.consumer.scanned_to, held_on.offsets) == ([5], [5, 6, 7])
     assert held_on.consumer.consumed == [5, 6]
 
 
@@ -280,7 +280,7 @@ def test_before_the_first_pull_it_is_found_out_where_to_begin(bench):
 def test_what_cannot_be_read_is_buried_and_keeps_nothing_from_the_listener(bench):
     bench.start()
     bench.answer(pulled(*several(5, 7), then=8)._replace(unreadable=several(6)))
-    assert (bench.consumer.consumed, bench.consumer.buried) == ([5, 7], [6])
+    assert (bench.consumer.consumed, bench.consumer.acknowledge_unreadable) == ([5, 7], [6])
     cache = bench.request.process_queue
     cache.acknowledge(several(5, 7), lambda _: None)
     assert cache.commit_offset == 6
@@ -337,8 +337,8 @@ def test_when_room_is_made_it_goes_on_at_once_and_only_once(bench):
     bench.answer(pulled(*several(5, 6, 7), then=8))
     bench.tasks.move(10)
     bench.request.process_queue.acknowledge(several(5, 6, 7), lambda _: None)
-    bench.service.room_was_made(bench.request)
-    bench.service.room_was_made(bench.request)
+    bench.service.resume_throttled(bench.request)
+    bench.service.resume_throttled(bench.request)
     bench.tasks.move(1_000)
     assert bench.offsets == [5, 8]
 
@@ -346,9 +346,9 @@ def test_when_room_is_made_it_goes_on_at_once_and_only_once(bench):
 def test_an_illegal_offset_is_corrected_by_its_consumer_not_by_who_reads(bench):
     bench.start()
     bench.answer(pulled(then=40, status=PullStatus.OFFSET_ILLEGAL))
-    assert bench.consumer.illegal == []
+    assert bench.consumer.illegal_result == []
     bench.tasks.move(0)
-    assert bench.consumer.illegal == [40]
+    assert bench.consumer.illegal_result == [40]
     bench.tasks.move(10_000)
     assert bench.offsets == [5]
 
@@ -370,7 +370,7 @@ def test_a_request_of_a_queue_that_is_given_up_ends_and_moves_nothing(bench, out
     bench.tasks.move(100_000)
     assert caplog.messages == []
     assert bench.offsets == [5]
-    assert (bench.consumer.consumed, bench.consumer.corrected, bench.consumer.illegal) == (
+    assert (bench.consumer.consumed, bench.consumer.corrected, bench.consumer.illegal_result) == (
         [],
         [],
         [],

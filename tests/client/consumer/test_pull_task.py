@@ -9,11 +9,11 @@ from logged_lines import lines_of
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
-from rmq_spark.client.consumer.brokers.broker_client import Outages, Pulled
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog, DecodedPull
 from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
 from rmq_spark.client.consumer.pull.pull_task import PullLimits, PullTask
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.queues.queue_identity import DOUBT_MS, LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_identity import UNVERIFIED_MS_MAX, QueueFingerprint, StartPosition
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout, SystemBusy, TopicNotFound
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
@@ -28,7 +28,7 @@ DOWN = ConnectionClosed("b:1", "gone")
 
 
 def pulled(*messages, then, status=PullStatus.FOUND, least=0, most=1_000):
-    return Pulled(status, then, least, most, messages)
+    return DecodedPull(status, then, least, most, messages)
 
 
 class Source:
@@ -40,23 +40,23 @@ class Source:
         self.refuses = None
         self.is_connected = True
         self.cached_messages = self.cached_bytes = 0
-        self.abandoned, self.buried = [], []
-        self.looked_at, self.stored, self.taken_back, self.since = [], {}, [], None
+        self.abandoned, self.acknowledge_unreadable = [], []
+        self.scanned_to, self.stored, self.taken_back, self.since = [], {}, [], None
 
     def first_offset(self, _):
         found = self.first_offsets.pop(0)
         if isinstance(found, Exception):
             raise found
-        return Place(found, LastKnown())
+        return StartPosition(found, QueueFingerprint())
 
     def message_at(self, _, queue_offset):
-        self.looked_at.append(queue_offset)
+        self.scanned_to.append(queue_offset)
         return self.stored.get(queue_offset)
 
     def offset_since(self, _, __):
         return self.since
 
-    def take_back(self, _, offset):
+    def move_offset_back(self, _, offset):
         self.taken_back.append(offset)
 
     def is_ready(self, _):
@@ -68,8 +68,8 @@ class Source:
         self.asked.append((queue_offset, then))
         return lambda: self.abandoned.append(queue_offset)
 
-    def bury(self, _, __, message):
-        self.buried.append(message.queue_offset)
+    def send_to_dlq(self, _, __, message):
+        self.acknowledge_unreadable.append(message.queue_offset)
 
     def deliver(self, request):
         self.delivered += [each.queue_offset for each in request.messages]
@@ -91,7 +91,7 @@ class Bench:
         self.tasks, self.source = MovedTasks(), Source()
         self.assigned = AssignedQueue(QUEUE, self.tasks)
         self.task = PullTask(
-            self.assigned, self.source, self.tasks, LIMITS, Outages("cannot be pulled")
+            self.assigned, self.source, self.tasks, LIMITS, OutageLog("cannot be pulled")
         )
 
     def start(self):
@@ -143,43 +143,43 @@ class HeldOn(Bench):
     def __init__(self):
         super().__init__()
         self.start()
-        self.assigned.last_known = LastKnown(self.tasks)
+        self.assigned.fingerprint = QueueFingerprint(self.tasks)
         self.answered(*several(5), then=6)
         self.assigned.process_queue.clear()
 
     def answered(self, *messages, then, **more):
-        self.source.answer(pulled(*messages, then=then, **more)._replace(may_be_of_another=True))
+        self.source.answer(pulled(*messages, then=then, **more)._replace(may_be_recreated=True))
 
 
 @pytest.mark.parametrize("is_empty", [False, True], ids=["longer", "as long"])
 def test_an_answer_to_a_pull_that_was_held_for_long_counts_only_if_the_queue_is_the_same(is_empty):
     """RocketMQ's brokers hold a pull on while its topic is made again."""
     bench = HeldOn()
-    bench.tasks.move(DOUBT_MS)
+    bench.tasks.move(UNVERIFIED_MS_MAX)
     bench.source.stored[5] = of_another(received(5))
     bench.source.since = 0
     bench.answered(*([] if is_empty else several(6)), then=6 if is_empty else 7)
-    assert bench.source.looked_at == []  # who reads must not wait for the answer
+    assert bench.source.scanned_to == []  # who reads must not wait for the answer
     bench.tasks.move(0)
-    assert (bench.source.looked_at, bench.source.offsets) == ([5], [5, 6, 0])
+    assert (bench.source.scanned_to, bench.source.offsets) == ([5], [5, 6, 0])
     assert (bench.source.delivered, bench.source.taken_back) == ([5], [0])
 
 
 def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_same():
     bench = HeldOn()
-    bench.tasks.move(DOUBT_MS)
+    bench.tasks.move(UNVERIFIED_MS_MAX)
     bench.source.stored[5] = received(5)
     bench.answered(*several(6), then=7)
     bench.tasks.move(0)
-    assert (bench.source.looked_at, bench.source.offsets) == ([5], [5, 6, 7])
+    assert (bench.source.scanned_to, bench.source.offsets) == ([5], [5, 6, 7])
     assert bench.source.delivered == [5, 6]
 
 
 def test_an_answer_that_came_soon_is_not_doubted():
     bench = HeldOn()
-    bench.tasks.move(DOUBT_MS - 1)
+    bench.tasks.move(UNVERIFIED_MS_MAX - 1)
     bench.answered(*several(6), then=7)
-    assert (bench.source.looked_at, bench.source.delivered) == ([], [5, 6])
+    assert (bench.source.scanned_to, bench.source.delivered) == ([], [5, 6])
 
 
 def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again(monkeypatch):
@@ -187,7 +187,7 @@ def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again
         raise DOWN
 
     bench = HeldOn()
-    bench.tasks.move(DOUBT_MS)
+    bench.tasks.move(UNVERIFIED_MS_MAX)
     with monkeypatch.context() as patched:
         patched.setattr(bench.source, "message_at", is_down)
         bench.answered(*several(6), then=7)
@@ -199,7 +199,7 @@ def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again
 
 def test_an_answer_that_is_in_doubt_when_the_queue_is_sought_in_moves_nothing():
     bench = HeldOn()
-    bench.tasks.move(DOUBT_MS)
+    bench.tasks.move(UNVERIFIED_MS_MAX)
     bench.answered(*several(6), then=7)
     bench.assigned.seek(40)
     bench.task.wake()
@@ -352,7 +352,7 @@ def test_who_seeks_in_a_topic_that_was_gone_goes_on_there_and_not_where_it_was(b
     bench.task.wake()
     bench.tasks.move(0)
     assert bench.source.offsets == [5, 6, 50]
-    assert bench.source.looked_at == []
+    assert bench.source.scanned_to == []
 
 
 def test_waking_it_does_not_ask_twice(bench):
@@ -400,7 +400,7 @@ def test_an_answer_that_is_there_at_once_leads_to_no_deeper_calls():
 
     bench.source.pull = pull
     bench.start()
-    assert bench.assigned.begin() == (0, 3_000)
+    assert bench.assigned.pull_position() == (0, 3_000)
     assert deepest == 1
 
 
@@ -410,7 +410,7 @@ def test_ten_thousand_assignments_leave_no_task_behind():
         assigned = AssignedQueue(QUEUE, tasks)
         source.first_offsets = [5 if number % 3 else DOWN]
         assigned.is_paused = number % 5 == 0
-        task = PullTask(assigned, source, tasks, LIMITS, Outages("cannot be pulled"))
+        task = PullTask(assigned, source, tasks, LIMITS, OutageLog("cannot be pulled"))
         task.start()
         tasks.move(0)
         if number % 2 and source.asked:

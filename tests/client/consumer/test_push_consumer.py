@@ -18,7 +18,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS
-from rmq_spark.client.consumer.rebalance.rebalance import Share
+from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.wire.bodies.client_info import ConsumeResult
@@ -450,8 +450,8 @@ def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monk
         patched.setattr(
             consumer._member._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
         )
-        consumer._member.take_share(
-            topic, Share((queue,), (queue,))
+        consumer._member.apply_assignment(
+            topic, TopicAssignment((queue,), (queue,))
         )  # of a rebalance that began before
     assert queue not in consumer.assignment()
     assert asked == []
@@ -581,7 +581,7 @@ def test_all_queues_are_reset_while_their_broker_is_away():
             wait_until("both", lambda: len(seen) == 2)
             queues = [lag.queue for lag in admin.lag("G", "T")]
             with broker.away():
-                consumer._member.reset_offsets("T", dict.fromkeys(queues, 0))
+                consumer._impl.reset_offsets("T", dict.fromkeys(queues, 0))
             wait_until("both again", lambda: len(seen) == 4)
             wait_until(
                 "their offsets", lambda: {lag.consumer_offset for lag in admin.lag("G", "T")} == {1}
@@ -600,7 +600,7 @@ def test_a_queue_whose_pull_request_was_lost_is_pulled_again(cluster, push, orde
 
     def is_pulled_anew():
         lost.process_queue._pulled_at_ms -= PULL_EXPIRES_MS  # so long nobody has pulled it
-        member.take_share(topic, Share((queue,), (queue,)))
+        member.apply_assignment(topic, TopicAssignment((queue,), (queue,)))
         return member._requests.get(queue) not in (None, lost)
 
     wait_until("another request", is_pulled_anew)

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from received_messages import received
 
-from rmq_spark.client.consumer.dispatch.redelivery import Retries
+from rmq_spark.client.consumer.dispatch.redelivery import Redelivery
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, MessageIllegal, RouteNotFound
 from rmq_spark.wire.compression import compress_body, uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -54,18 +54,18 @@ def brokers():
 
 @pytest.fixture
 def retries(brokers):
-    return Retries("G", brokers, brokers, brokers, 16)
+    return Redelivery("G", brokers, brokers, brokers, 16)
 
 
 def test_a_message_goes_back_to_its_broker(retries, brokers):
-    assert retries.give_back(received(7), 4)
+    assert retries.send_back(received(7), 4)
     assert brokers.back == [(7, 4, 16)]
     assert brokers.sent == []
 
 
 def test_what_its_broker_does_not_take_is_sent_to_the_retry_topic_of_any(retries, brokers):
     brokers.refuses_back = True
-    assert retries.give_back(received(7, b"body", "red", reconsume_times=2, colour="blue"), 0)
+    assert retries.send_back(received(7, b"body", "red", reconsume_times=2, colour="blue"), 0)
     ((address, header, body, message_id),) = brokers.sent
     assert (address, body, message_id) == ("broker-b:1", b"body", "id-7")
     assert (header.topic, header.reconsume_times, header.max_reconsume_times) == ("%RETRY%G", 3, 16)
@@ -80,7 +80,7 @@ def test_what_its_broker_does_not_take_is_sent_to_the_retry_topic_of_any(retries
 
 
 def test_what_came_back_before_keeps_where_it_came_from(retries, brokers):
-    retries.send_again(received(7, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"))
+    retries.send_to_retry_topic(received(7, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"))
     properties = decode_properties(brokers.sent[0][1].properties)
     assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("First", "first")
     assert "TRAN_MSG" not in properties
@@ -89,7 +89,7 @@ def test_what_came_back_before_keeps_where_it_came_from(retries, brokers):
 @pytest.mark.parametrize("why", [ConnectionClosed("b:1", "gone"), RouteNotFound("%RETRY%G")])
 def test_what_nobody_takes_stays_with_its_consumer(retries, brokers, why):
     brokers.refuses_back, brokers.refuses_send = True, why
-    assert not retries.give_back(received(7), 0)
+    assert not retries.send_back(received(7), 0)
 
 
 OTHERS = [RuntimeError("can't start new thread"), MemoryError(), KeyError("x"), OSError(24, "full")]
@@ -102,10 +102,10 @@ def test_whatever_is_raised_a_message_is_sent_again_or_kept(retries, brokers, mo
         raise why
 
     monkeypatch.setattr(brokers, "send_back", fails)
-    assert retries.give_back(received(7), 0)
+    assert retries.send_back(received(7), 0)
     assert len(brokers.sent) == 1
     monkeypatch.setattr(brokers, "publish_queues", fails)
-    assert not retries.give_back(received(7), 0)
+    assert not retries.send_back(received(7), 0)
     assert not retries.give_up(received(7))
 
 
@@ -157,4 +157,4 @@ def test_a_body_that_grows_when_it_is_compressed_is_sent_again_as_it_is(retries,
 
 def test_what_a_busy_listener_has_written_into_a_message_keeps_it_here(retries, brokers):
     brokers.refuses_back = True
-    assert not retries.give_back(received(7, attempt=3), 0)
+    assert not retries.send_back(received(7, attempt=3), 0)

@@ -2,23 +2,23 @@ import threading
 
 import pytest
 
-from rmq_spark.client.consumer.service_state import Life, ServiceState
+from rmq_spark.client.consumer.service_state import ServiceStateMachine, ServiceState
 
 CREATED, STARTING, RUNNING, FAILED, OVER, OF_THE_PARENT = ServiceState
 
 
 def life_in(state):
-    life = Life()
+    life = ServiceStateMachine()
     life.state = state
     return life
 
 
 def test_of_several_that_start_one_does():
-    life, together, first = Life(), threading.Barrier(8), []
+    life, together, first = ServiceStateMachine(), threading.Barrier(8), []
 
     def start():
         together.wait(10)
-        if life.change(CREATED, STARTING):
+        if life.compare_and_set(CREATED, STARTING):
             first.append(True)
 
     threads = [threading.Thread(target=start) for _ in range(8)]
@@ -32,7 +32,7 @@ def test_of_several_that_start_one_does():
 
 def test_a_change_from_another_state_changes_nothing():
     life = life_in(OVER)
-    assert not life.change(STARTING, RUNNING)
+    assert not life.compare_and_set(STARTING, RUNNING)
     assert life.state is OVER
 
 
@@ -48,15 +48,15 @@ def test_a_change_from_another_state_changes_nothing():
 )
 def test_what_had_begun_is_the_parents_behind_a_fork(before, behind):
     life = life_in(before)
-    life.forked()
+    life.after_fork()
     assert life.state is behind
 
 
 def test_a_state_that_was_being_changed_as_the_process_forked_can_be_changed_again():
-    life = Life()
-    life._changing.acquire()  # by a thread that is not there any more
-    life.forked()
-    changed = threading.Thread(target=life.change, args=(CREATED, STARTING))
+    life = ServiceStateMachine()
+    life._state_lock.acquire()  # by a thread that is not there any more
+    life.after_fork()
+    changed = threading.Thread(target=life.compare_and_set, args=(CREATED, STARTING))
     changed.start()
     changed.join(10)
     assert life.state is STARTING

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from rmq_spark.client.concurrency.scheduler import ScheduledTasks
-from rmq_spark.client.consumer.lite_pull_consumer_impl import TopicChecks
+from rmq_spark.client.concurrency.scheduler import ThreadScheduler
+from rmq_spark.client.consumer.lite_pull_consumer_impl import TopicChangeMonitor
 from rmq_spark.client.errors import RouteNotFound
 
 WAIT_S = 10
@@ -14,7 +14,7 @@ WAIT_S = 10
 
 @pytest.fixture
 def workers():
-    made = ScheduledTasks("looks")
+    made = ThreadScheduler("looks")
     yield made
     made.stop(WAIT_S * 1_000)
 
@@ -38,7 +38,7 @@ def test_a_topic_that_cannot_be_read_for_a_while_is_a_warning_and_changes_are_to
         found.append(said)
         changed.set()
 
-    checks = TopicChecks(workers, queues_of, lambda _topic: None, 1)
+    checks = TopicChangeMonitor(workers, queues_of, lambda _topic: None, 1)
     with caplog.at_level(logging.INFO, "rmq_spark.client"):
         checks.start()
         checks.add("T", listener)
@@ -61,7 +61,7 @@ def test_a_listener_that_fails_is_named_and_told_of_the_next_change(workers, cap
             told_twice.set()
         raise SystemExit("a listener fails")
 
-    checks = TopicChecks(workers, lambda _topic: next(numbers, 2), lambda _topic: None, 1)
+    checks = TopicChangeMonitor(workers, lambda _topic: next(numbers, 2), lambda _topic: None, 1)
     checks.start()
     checks.add("T", listener)
     assert told_twice.wait(WAIT_S)

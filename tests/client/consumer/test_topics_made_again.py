@@ -152,7 +152,7 @@ def make_again(broker, new):
 
 def give_up_pulls(member):
     """Have the pulls that are held end without an answer, as behind a lost connection."""
-    member.consumer._member._pull_anew("T")
+    member.consumer._member._restart_pulls("T")
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
@@ -198,7 +198,7 @@ def seek_an_offset(_, member):
 def what_is_known(member):
     [known] = [
         known
-        for queue, known in member.consumer._member._last_known().items()
+        for queue, known in member.consumer._member._fingerprints().items()
         if queue.topic == "T"
     ]
     return known
@@ -267,12 +267,12 @@ def test_who_begins_at_a_stored_offset_and_has_had_nothing_begins_a_topic_that_i
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 def test_one_that_was_too_busy_to_notice_its_pause_looks_all_the_same(kind, monkeypatch):
     """Its thread for the broker comes to the queue again when it has been resumed."""
-    monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.DOUBT_MS", 600_000)
+    monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 600_000)
     new, is_free = [f"new {number}" for number in range(40)], threading.Event()
     with member_that_has_the_old_ones(kind) as (broker, member):
         [queue] = [each for each in member.consumer.assignment() if each.topic == "T"]
         wait_until_held(broker, member)
-        member.consumer._member._lanes.of(queue.broker_name).schedule(is_free.wait)
+        member.consumer._impl._broker_executor.for_broker(queue.broker_name).schedule(is_free.wait)
         make_again_unnoticed(broker, member, new)
         member.resume()
         is_free.set()
@@ -341,7 +341,7 @@ def test_a_member_that_has_noticed_nothing_when_it_leaves_stores_no_offset_of_th
 
 def test_a_member_that_was_full_meanwhile_tells_no_offset_of_the_old_one_as_it_pulls(monkeypatch):
     """Nothing lies yet where its last message was; it leaves before it goes on elsewhere."""
-    monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.DOUBT_MS", 0)
+    monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 0)
     new = [f"new {number}" for number in range(40)]
     others_go_on, last_goes_on = threading.Event(), threading.Event()
 
@@ -368,8 +368,8 @@ def test_a_member_that_was_full_meanwhile_tells_no_offset_of_the_old_one_as_it_p
             broker.send("T", new[0])
             others_go_on.set()
             [queue] = [each for each in consumer.assignment() if each.topic == "T"]
-            known = consumer._member._last_known()[queue]
-            wait_until("it has pulled", lambda: known.must_be_found, PATIENCE_S)
+            known = consumer._impl._fingerprints()[queue]
+            wait_until("it has pulled", lambda: known.must_relocate, PATIENCE_S)
             broker.send("T", *new[1:])
         last_goes_on.set()
         assert left_for_the_next(broker) == new

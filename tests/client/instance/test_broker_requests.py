@@ -4,7 +4,7 @@ import pytest
 from client_members import Consumer, Producer
 
 from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.instance.instance import AT_ONCE_MAX, BrokerRequests
+from rmq_spark.client.instance.instance import CONCURRENT_REQUESTS_MAX, ClientRequestProcessor
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.client_info import (
@@ -53,7 +53,7 @@ def producer():
 
 @pytest.fixture
 def requests(consumer, producer):
-    return BrokerRequests(lambda: "me", {"G": consumer}, {"P": producer, "Q": None})
+    return ClientRequestProcessor(lambda: "me", {"G": consumer}, {"P": producer, "Q": None})
 
 
 @pytest.fixture
@@ -155,10 +155,10 @@ def test_so_many_at_a_time_and_no_more(requests, consumer, line):
     consumer.consumes = consumes
     fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
     request = RemotingCommand(309, ext_fields=fields, body=record())
-    assert [requests(line, request) for _ in range(AT_ONCE_MAX)] == [None] * AT_ONCE_MAX
+    assert [requests(line, request) for _ in range(CONCURRENT_REQUESTS_MAX)] == [None] * CONCURRENT_REQUESTS_MAX
     assert requests(line, request).code == 2
     go_on.set()
-    assert {line.answer().code for _ in range(AT_ONCE_MAX)} == {0}
+    assert {line.answer().code for _ in range(CONCURRENT_REQUESTS_MAX)} == {0}
 
 
 def test_a_reset_finds_room_beside_listeners_that_are_slow(requests, consumer, line, caplog):
@@ -170,12 +170,12 @@ def test_a_reset_finds_room_beside_listeners_that_are_slow(requests, consumer, l
 
     consumer.consumes = waits
     fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
-    for _ in range(AT_ONCE_MAX):
+    for _ in range(CONCURRENT_REQUESTS_MAX):
         requests(line, RemotingCommand(309, ext_fields=fields, body=record()))
     assert requests(line, reset()) is None
     assert consumer.resets.acquire(timeout=10)
     consumer.reset_offsets = waits
-    for _ in range(AT_ONCE_MAX):
+    for _ in range(CONCURRENT_REQUESTS_MAX):
         requests(line, reset())
     requests(line, reset())
     assert "request 220 was dropped" in caplog.text
@@ -183,7 +183,7 @@ def test_a_reset_finds_room_beside_listeners_that_are_slow(requests, consumer, l
 
 
 def test_a_request_that_cannot_be_read_takes_nobody_elses_place(requests, line):
-    for _ in range(AT_ONCE_MAX):
+    for _ in range(CONCURRENT_REQUESTS_MAX):
         with pytest.raises(HeaderError):
             requests(line, RemotingCommand(221))
     assert requests(line, RemotingCommand(221, ext_fields={"topic": "T", "group": "G"})) is None

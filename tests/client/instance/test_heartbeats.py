@@ -6,7 +6,7 @@ from logged_lines import lines_of
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.instance import heartbeats
-from rmq_spark.client.instance.heartbeats import Heartbeats
+from rmq_spark.client.instance.heartbeats import HeartbeatSender
 from rmq_spark.wire.bodies.clients import HeartbeatData
 
 
@@ -14,8 +14,8 @@ class Brokers:
     """What they are told, in its order; some are stuck, some not there, some known to be silent."""
 
     def __init__(self):
-        self.told, self.stuck, self.gone, self.silent = [], {}, set(), set()
-        self.reached = set()
+        self.told, self.stuck, self.missing_brokers, self.silent = [], {}, set(), set()
+        self.commit_progress = set()
         self.beside = lambda _address: None
 
     @property
@@ -26,18 +26,18 @@ class Brokers:
         return address in self.silent
 
     def heartbeat(self, address, data):
-        self._say(address, f"I am {data.client_id}")
+        self._print_url(address, f"I am {data.client_id}")
         return 407
 
     def unregister(self, address, client_id, producer_group, consumer_group, timeout_ms):
-        assert timeout_ms <= heartbeats.TELL_MS
-        self._say(address, f"{client_id} leaves {producer_group or consumer_group}")
+        assert timeout_ms <= heartbeats.SEND_WAIT_MS
+        self._print_url(address, f"{client_id} leaves {producer_group or consumer_group}")
 
-    def _say(self, address, what):
-        self.reached.add(address)
+    def _print_url(self, address, what):
+        self.commit_progress.add(address)
         if address in self.stuck:
             self.stuck[address].wait(10)
-        if address in self.gone:
+        if address in self.missing_brokers:
             raise ConnectionFailed(address, "no answer")
         self.told.append((address, what))
         self.beside(address)
@@ -50,7 +50,7 @@ def brokers():
 
 @pytest.fixture
 def telling(brokers):
-    telling = Heartbeats(brokers, lambda: HeartbeatData(client_id="me"))
+    telling = HeartbeatSender(brokers, lambda: HeartbeatData(client_id="me"))
     yield telling
     telling.stop()
 
@@ -64,7 +64,7 @@ def test_all_brokers_are_told_and_their_versions_kept(brokers, telling):
 def test_one_that_is_stuck_keeps_no_other_from_hearing_again_and_again(
     brokers, telling, monkeypatch
 ):
-    monkeypatch.setattr(heartbeats, "TELL_MS", 50)
+    monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 50)
     brokers.stuck["a"] = threading.Event()
     for count in range(1, 4):
         telling.tell(["a", "b"])
@@ -80,22 +80,22 @@ def test_one_that_is_known_to_be_silent_is_not_waited_for(brokers, telling):
 
 
 def test_a_failure_is_logged_once_until_it_is_over(brokers, telling, caplog):
-    brokers.gone.add("a")
+    brokers.missing_brokers.add("a")
     for _ in range(3):
         telling.tell(["a", "b"])
     assert len(lines_of(caplog, "rmq_spark.client.instance")) == 1
-    brokers.gone.clear()
+    brokers.missing_brokers.clear()
     telling.tell(["a"])
-    brokers.gone.add("a")
+    brokers.missing_brokers.add("a")
     telling.tell(["a"])
     assert len(lines_of(caplog, "rmq_spark.client.instance")) == 2
 
 
 def test_leaving_comes_behind_a_heartbeat_that_is_on_its_way(brokers, telling, monkeypatch):
-    monkeypatch.setattr(heartbeats, "TELL_MS", 10_000)
+    monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 10_000)
     brokers.stuck["a"] = threading.Event()
     threading.Thread(target=telling.tell, args=(["a"],)).start()
-    wait_until("a heartbeat is on its way", lambda: "a" in brokers.reached)
+    wait_until("a heartbeat is on its way", lambda: "a" in brokers.commit_progress)
     threading.Timer(0.05, brokers.stuck["a"].set).start()
     telling.leave(["a", "b"], ["P"], ["G"])
     assert [what for address, what in brokers.told if address == "a"] == [
@@ -106,7 +106,7 @@ def test_leaving_comes_behind_a_heartbeat_that_is_on_its_way(brokers, telling, m
 
 
 def test_a_broker_that_fails_hears_of_no_more_groups_and_the_others_of_all(brokers, telling):
-    brokers.gone.add("a")
+    brokers.missing_brokers.add("a")
     telling.leave(["a", "b"], [], ["G", "H"])
     assert brokers.told == [("b", "me leaves G"), ("b", "me leaves H")]
 
@@ -114,7 +114,7 @@ def test_a_broker_that_fails_hears_of_no_more_groups_and_the_others_of_all(broke
 def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
     telling.tell(["a"])
     lanes = telling._lanes  # whose thread a child would not have
-    telling._forked()
+    telling._after_fork()
     lanes.stop()
     assert telling.versions == {}
     telling.stop()
@@ -123,23 +123,23 @@ def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
 
 
 def test_a_broker_that_was_not_told_is_as_soon_as_it_is_connected_again(brokers, telling):
-    brokers.gone.add("a")
+    brokers.missing_brokers.add("a")
     telling.tell(["a", "b"])
-    telling.tell_again("b")
-    brokers.gone.clear()
-    telling.tell_again("a")
+    telling.resend("b")
+    brokers.missing_brokers.clear()
+    telling.resend("a")
     wait_until("a is told", lambda: ("a", "I am me") in brokers.told)
-    telling.tell_again("a")
+    telling.resend("a")
     telling.tell([])
     assert sorted(brokers.told) == [("a", "I am me"), ("b", "I am me")]
 
 
 def test_a_broker_whose_connection_ended_is_told_once_more_and_then_no_more(brokers, telling):
     telling.tell(["a"])
-    telling.forgotten_by("a")
+    telling.on_connection_closed("a")
     assert telling.versions == {}
-    telling.tell_again("a")
-    telling.tell_again("a")
+    telling.resend("a")
+    telling.resend("a")
     wait_until("a is told again", lambda: telling.versions)
     telling.leave(["a"], (), ["G"])  # in the same lane, behind all that waits there
     assert brokers.told == [("a", "I am me"), ("a", "I am me"), ("a", "me leaves G")]
@@ -148,19 +148,19 @@ def test_a_broker_whose_connection_ended_is_told_once_more_and_then_no_more(brok
 def test_a_broker_that_did_not_answer_is_told_again_until_it_does(brokers, telling, monkeypatch):
     """Also if nobody has anything else to ask it, as a member without queues."""
     monkeypatch.setattr(heartbeats, "AGAIN_MS", 1)
-    brokers.gone.add("a")
+    brokers.missing_brokers.add("a")
     telling.tell(["a"])
-    telling.forgotten_by("a")
-    brokers.gone.clear()
+    telling.on_connection_closed("a")
+    brokers.missing_brokers.clear()
     wait_until("it is told", lambda: brokers.told == [("a", "I am me")], 10)
 
 
 def test_a_heartbeat_that_a_client_has_under_way_as_it_ends_is_no_failure(brokers, telling, caplog):
     brokers.stuck["a"] = threading.Event()
-    brokers.gone.add("a")
-    telling.forgotten_by("a")
-    telling.tell_again("a")
-    wait_until("it is on its way", lambda: "a" in brokers.reached)
+    brokers.missing_brokers.add("a")
+    telling.on_connection_closed("a")
+    telling.resend("a")
+    wait_until("it is on its way", lambda: "a" in brokers.commit_progress)
     telling.stop()
     brokers.stuck["a"].set()
     telling.stop(10_000)
@@ -169,13 +169,13 @@ def test_a_heartbeat_that_a_client_has_under_way_as_it_ends_is_no_failure(broker
 
 def test_one_that_is_gone_for_good_is_told_again_so_many_times(brokers, telling, monkeypatch):
     monkeypatch.setattr(heartbeats, "AGAIN_MS", 1)
-    tries, say = [], brokers._say
-    monkeypatch.setattr(brokers, "_say", lambda *what: (tries.append(what), say(*what)))
-    brokers.gone.add("a")
+    tries, say = [], brokers._print_url
+    monkeypatch.setattr(brokers, "_print_url", lambda *what: (tries.append(what), say(*what)))
+    brokers.missing_brokers.add("a")
     telling.tell(["a"])
-    wait_until("it is tried", lambda: len(tries) == heartbeats.AGAIN_TIMES_MAX + 1, 10)
+    wait_until("it is tried", lambda: len(tries) == heartbeats.RETRIES_MAX + 1, 10)
     telling.tell(["a"])
-    assert len(tries) == heartbeats.AGAIN_TIMES_MAX + 2
+    assert len(tries) == heartbeats.RETRIES_MAX + 2
 
 
 def test_one_whose_connection_ends_while_it_is_told_is_told_again_when_it_is_there(
@@ -183,10 +183,10 @@ def test_one_whose_connection_ends_while_it_is_told_is_told_again_when_it_is_the
 ):
     def ends_once(address):
         brokers.beside = lambda _address: None
-        telling.forgotten_by(address)
+        telling.on_connection_closed(address)
 
     brokers.beside = ends_once
     telling.tell(["a"])
     assert brokers.told == [("a", "I am me")]
-    telling.tell_again("a")
+    telling.resend("a")
     wait_until("a knows of it again", lambda: len(brokers.told) == 2)

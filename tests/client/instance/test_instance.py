@@ -7,7 +7,7 @@ from broker_kinds import wait_until
 from client_members import Consumer
 from fake_servers import FakeServer, silent
 
-from rmq_spark.client.concurrency.scheduler import Periodic
+from rmq_spark.client.concurrency.scheduler import PeriodicThread
 from rmq_spark.client.errors import (
     ClientShutDown,
     ConnectionClosed,
@@ -124,7 +124,7 @@ def test_a_shutdown_in_the_midst_of_a_start_leaves_no_thread_behind(running_brok
     """As that of a consumer whose start was interrupted, and goes on in a thread."""
     instance, begun = ClientInstance(running_broker.address), []
 
-    class Meanwhile(Periodic):
+    class Meanwhile(PeriodicThread):
         def start(self):
             begun.append(self)
             super().start()
@@ -134,7 +134,7 @@ def test_a_shutdown_in_the_midst_of_a_start_leaves_no_thread_behind(running_brok
                 ender.join(0.3)  # what does not wait for the start is over by then
                 assert instance.is_shut_down
 
-    monkeypatch.setattr("rmq_spark.client.instance.instance.Periodic", Meanwhile)
+    monkeypatch.setattr("rmq_spark.client.instance.instance.PeriodicThread", Meanwhile)
     with suppress(ClientShutDown):
         instance.start()
     instance.shutdown()

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from rmq_spark.client.errors import BrokerNotFound, NoNameServer, RouteNotFound, TopicNotUsable
-from rmq_spark.client.instance.routes import AT_ONCE_MAX, QUEUES_MAX, Routes
+from rmq_spark.client.instance.routes import ROUTE_THREADS_MAX, QUEUES_MAX, Routes
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -96,7 +96,7 @@ def test_a_topic_that_is_not_there_may_be_made_by_those_who_make_topics():
     server = NameServer(
         TBW102=route(queue_data("a", write=8), queue_data("b", write=2), brokers=(A, B))
     )
-    assert names_of(Routes(server).queues_to_send_to("N", "TBW102", 4)) == [
+    assert names_of(Routes(server).sendable_queues("N", "TBW102", 4)) == [
         "a0",
         "a1",
         "a2",
@@ -109,7 +109,7 @@ def test_a_topic_that_is_not_there_may_be_made_by_those_who_make_topics():
 @pytest.mark.parametrize("table", [{}, {"TBW102": route(queue_data("a", perm=4), brokers=(A,))}])
 def test_where_nobody_makes_topics_that_is_said(table):
     with pytest.raises(RouteNotFound, match="no broker makes topics"):
-        Routes(NameServer(**table)).queues_to_send_to("N", "TBW102", 4)
+        Routes(NameServer(**table)).sendable_queues("N", "TBW102", 4)
 
 
 def test_a_topic_that_may_not_be_written_is_not_taken_for_one_to_be_made():
@@ -117,7 +117,7 @@ def test_a_topic_that_may_not_be_written_is_not_taken_for_one_to_be_made():
         T=route(queue_data("a", perm=4), brokers=(A,)), TBW102=route(queue_data("a"), brokers=(A,))
     )
     with pytest.raises(TopicNotUsable):
-        Routes(server).queues_to_send_to("T", "TBW102", 4)
+        Routes(server).sendable_queues("T", "TBW102", 4)
 
 
 def test_addresses_for_writing_and_for_reading():
@@ -169,11 +169,11 @@ def test_a_broker_that_is_back_in_one_route_is_back_in_all_that_lost_it():
     )
     server = NameServer(T=both, U=both, V=left, GONE=both)
     routes = Routes(server)
-    routes.find(["T", "U", "V", "GONE"])
+    routes.require(["T", "U", "V", "GONE"])
     server.table.update(T=left, U=left, GONE=left)
     routes.refresh_all()
     assert set(routes.brokers) == {"a"}
-    routes.forget("GONE")
+    routes.discard("GONE")
     server.table.update(T=both, U=both)
     server.asked.clear()
     routes.refresh("U")
@@ -188,7 +188,7 @@ def test_a_topic_that_has_left_a_broker_for_good_is_asked_for_once_more_only():
     )
     server = NameServer(T=both, U=both)
     routes = Routes(server)
-    routes.find(["T", "U"])
+    routes.require(["T", "U"])
     server.table["T"] = left
     routes.refresh("T")
     server.asked.clear()
@@ -206,7 +206,7 @@ def test_a_route_that_cannot_be_found_out_keeps_no_other_from_being_asked_for(er
     )
     server = NameServer(T=both, U=both)
     routes = Routes(server)
-    routes.find(["T", "U"])
+    routes.require(["T", "U"])
     server.table.update(T=left, U=left)
     routes.refresh_all()
     server.table.update(T=error, U=both)
@@ -233,8 +233,8 @@ def test_a_topic_that_was_deleted_is_asked_for_no_more_until_it_is_needed():
     routes = Routes(server)
     routes.publish_queues("T")
     routes.publish_queues("U")
-    routes.forget("T")
-    routes.forget("never there")
+    routes.discard("T")
+    routes.discard("never there")
     server.asked.clear()
     routes.refresh_all()
     assert server.asked == ["U"]
@@ -293,19 +293,19 @@ class Together:
 
 @pytest.mark.parametrize("way", ["find", "refresh_all"])
 def test_where_many_routes_are_wanted_some_are_asked_for_at_a_time(way):
-    topics = [f"T{number}" for number in range(3 * AT_ONCE_MAX)]
-    server = Together(AT_ONCE_MAX)
+    topics = [f"T{number}" for number in range(3 * ROUTE_THREADS_MAX)]
+    server = Together(ROUTE_THREADS_MAX)
     routes = Routes(server)
     if way == "refresh_all":
-        routes._ask = NameServer(**dict.fromkeys(topics, route(queue_data("b"), brokers=[B])))
-        routes.find(topics)
-        routes._ask = server
+        routes._fetch = NameServer(**dict.fromkeys(topics, route(queue_data("b"), brokers=[B])))
+        routes.require(topics)
+        routes._fetch = server
         routes.refresh_all()
     else:
-        routes.find(topics)
+        routes.require(topics)
     assert routes.topics == set(topics)
     assert set(routes.brokers) == {"a"}
-    assert server.highest == AT_ONCE_MAX
+    assert server.highest == ROUTE_THREADS_MAX
 
 
 def test_only_routes_that_are_not_known_are_asked_for_and_one_that_is_missing_is_an_error():
@@ -316,10 +316,10 @@ def test_only_routes_that_are_not_known_are_asked_for_and_one_that_is_missing_is
     routes.route("U")
     server.table["V"] = None
     with pytest.raises(RouteNotFound, match="V"):
-        routes.find("TUVW")
+        routes.require("TUVW")
     assert sorted(server.asked) == ["T", "U", "V", "W"]
     assert routes.topics == {"T", "U", "W"}
-    routes.find("TU")
+    routes.require("TU")
     assert len(server.asked) == 4
 
 
@@ -332,4 +332,4 @@ def test_when_no_name_server_answers_the_topics_that_are_left_are_not_asked_for(
 
     outcomes = Routes(nobody).refresh_each(f"T{number}" for number in range(100))
     assert [type(outcome) for outcome in outcomes.values()] == [NoNameServer] * 100
-    assert len(asked) <= AT_ONCE_MAX
+    assert len(asked) <= ROUTE_THREADS_MAX

@@ -11,7 +11,7 @@ import pytest
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_frames import record_batches
+from rmq_spark.client.producer.tables.arrow_frames import normalize_tables
 from rmq_spark.client.producer.tables.arrow_rows import message_columns
 
 SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
@@ -32,18 +32,18 @@ class Stream:
 
 
 def rows_of(*given):
-    return [row for batch in record_batches(given) for row in batch.to_pylist()]
+    return [row for batch in normalize_tables(given) for row in batch.to_pylist()]
 
 
 def types_of(given):
-    [batch] = record_batches([given])
+    [batch] = normalize_tables([given])
     return {field.name: field.type for field in batch.schema}
 
 
 def test_tables_record_batches_readers_and_streams_are_taken_apart():
     rows = pa.record_batch({"body": [b"a", b"b"]})
     table = pa.Table.from_batches([rows, rows])
-    assert [each.num_rows for each in record_batches([table, rows, table.to_reader()])] == [2] * 5
+    assert [each.num_rows for each in normalize_tables([table, rows, table.to_reader()])] == [2] * 5
     assert rows_of(Stream(table)) == rows_of(table)
 
 
@@ -166,7 +166,7 @@ WRONG = {
 @pytest.mark.parametrize(("rows", "why"), WRONG.values(), ids=WRONG)
 def test_what_cannot_be_meant_is_refused_by_its_name_with_a_way_out(rows, why):
     with pytest.raises(TypeError, match=why) as raised:
-        list(record_batches([rows]))
+        list(normalize_tables([rows]))
     assert SAYS.fullmatch(str(raised.value)), raised.value
 
 
@@ -252,7 +252,7 @@ def test_a_null_in_an_optional_column_means_the_default(sent, admin, name, kind)
         assert "n" not in dict(found), default
     else:
         assert found == default
-    [batch] = record_batches([rows])
+    [batch] = normalize_tables([rows])
     assert not message_columns(batch).get("flag", pa.array([0])).null_count
 
 
@@ -268,9 +268,9 @@ def test_the_first_and_the_last_time_that_can_be_shown_come_back(sent, admin, ms
 def test_a_frame_of_pandas_whose_column_holds_values_of_several_kinds_is_refused():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     with pytest.raises(TypeError, match=r"columns of one type each.*body"):
-        list(record_batches([pandas.DataFrame({"body": [1, "x", b"y"]})]))
+        list(normalize_tables([pandas.DataFrame({"body": [1, "x", b"y"]})]))
     with pytest.raises(TypeError, match="column body: needed binary or text, found int64"):
-        list(record_batches([pandas.DataFrame({"body": [1, 2]})]))
+        list(normalize_tables([pandas.DataFrame({"body": [1, 2]})]))
 
 
 def test_a_frame_of_polars_is_sent(sent):

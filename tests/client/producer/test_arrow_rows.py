@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.producer.tables.arrow_rows import message_columns, pieces, record_columns
+from rmq_spark.client.producer.tables.arrow_rows import message_columns, split_rows, record_columns
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -18,7 +18,7 @@ def bodies(piece):
 
 
 def cut(rows, topic="T", bytes_max=MEBIBYTE, rows_max=1_000):
-    return list(pieces(rows, topic, bytes_max, lambda _: rows_max))
+    return list(split_rows(rows, topic, bytes_max, lambda _: rows_max))
 
 
 def test_rows_are_cut_where_one_request_is_full():

@@ -10,7 +10,7 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import MessageRejected, PartlySent, SendFailed, SystemBusy
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_sends import CHUNK_ROWS, _Bulk
+from rmq_spark.client.producer.tables.arrow_sends import CHUNK_ROWS, _TableSend
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.flags import PullSysFlag
@@ -249,7 +249,7 @@ def test_brokers_are_asked_what_they_take_in_the_same_order_always(monkeypatch):
     queues = [MessageQueue("T", name, 0) for name in reversed(names)]
     asked = []
     sender = SimpleNamespace(publish_queues=lambda _: queues)
-    bulk = _Bulk(sender, None, timeout_ms=1, retries=0)
-    monkeypatch.setattr(bulk, "_takes_chunks", lambda name: asked.append(name) or True)
+    bulk = _TableSend(sender, None, timeout_ms=1, retries=0)
+    monkeypatch.setattr(bulk, "_supports_chunks", lambda name: asked.append(name) or True)
     assert bulk.rows_max("T") == CHUNK_ROWS
     assert asked == names

@@ -18,7 +18,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import SendRules
-from rmq_spark.client.producer.producer import Producer, sender_of
+from rmq_spark.client.producer.producer import Producer, topic_sender
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -229,13 +229,13 @@ class Outcome:
     """What a send that waits for nobody tells its result to."""
 
     def __init__(self):
-        self.told, self.is_there, self.is_cancelled = None, threading.Event(), False
+        self.told, self.is_present, self.is_cancelled = None, threading.Event(), False
 
     def cancelled(self):
         return self.is_cancelled
 
     def set_running_or_notify_cancel(self):
-        self.is_there.set()
+        self.is_present.set()
         return not self.is_cancelled
 
     def set_result(self, result):
@@ -246,14 +246,14 @@ class Outcome:
 
 
 def begun(producer, outcome, timeout_ms=10_000):
-    prepared = sender_of(producer).prepared(X)
+    prepared = topic_sender(producer).prepare(X)
     return producer._async_sends.begin(prepared, None, timeout_ms, outcome, lambda action: action())
 
 
 def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_then_on(monkeypatch):
     threads = []
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
-        ask = producer.instance.connections.ask
+        ask = producer.instance.connections.submit
 
         def asked(*arguments):
             threads.append(threading.current_thread().name)
@@ -263,7 +263,7 @@ def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_th
         for _ in range(2):
             outcome = Outcome()
             assert begun(producer, outcome)
-            assert outcome.is_there.wait(10)
+            assert outcome.is_present.wait(10)
             assert outcome.told.queue.broker_name == "a"
     assert threads[0].startswith("rocketpoll sends again")
     assert threads[1] == threading.current_thread().name
@@ -274,7 +274,7 @@ def test_what_another_thread_tries_is_not_left_to_the_one_that_asked(monkeypatch
     """Not even where it does so before that one goes on: a loop's ways are for its own thread."""
     soon_of = []
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
-        sends, connections = producer._async_sends, producer.instance.connections
+        sends, connections = producer._async_sender, producer.instance.connections
 
         def try_again(send):
             monkeypatch.undo()
@@ -291,9 +291,9 @@ def test_what_another_thread_tries_is_not_left_to_the_one_that_asked(monkeypatch
             monkeypatch.setattr(connections, "ask", fails)
         monkeypatch.setattr(sends, "try_again", try_again)
         outcome = Outcome()
-        prepared = sender_of(producer).prepared(X)
-        assert sends.begin(prepared, None, 60_000, outcome, soon_of.append)
-        assert outcome.is_there.wait(10)
+        prepared = topic_sender(producer).prepare(X)
+        assert sends.send_nonblocking(prepared, None, 60_000, outcome, soon_of.append)
+        assert outcome.is_present.wait(10)
         assert outcome.told.queue.broker_name == "a"
         assert soon_of == []
 
@@ -308,7 +308,7 @@ def test_a_send_for_which_there_is_no_room_is_not_begun():
         assert begun(producer, first)
         assert not begun(producer, Outcome())
         answer.set()
-        assert first.is_there.wait(10)
+        assert first.is_present.wait(10)
         assert begun(producer, Outcome())
 
 
@@ -317,7 +317,7 @@ def test_a_send_that_nobody_wants_any_more_is_not_tried():
         outcome = Outcome()
         outcome.is_cancelled = True
         assert begun(producer, outcome)
-        assert outcome.is_there.is_set()
+        assert outcome.is_present.is_set()
         assert outcome.told is None
         assert producer.health().pending_sends == 0
         assert cluster.sends() == {"a": 0}
@@ -326,14 +326,14 @@ def test_a_send_that_nobody_wants_any_more_is_not_tried():
 def test_one_that_waits_for_its_first_try_as_the_producer_ends_fails(monkeypatch):
     asked, go_on = threading.Event(), threading.Event()
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
-        real = sender_of(producer).publish_queues
+        real = topic_sender(producer).publish_queues
 
         def publish_queues(topic):
             asked.set()
             go_on.wait(10)
             return real(topic)
 
-        monkeypatch.setattr(sender_of(producer), "publish_queues", publish_queues)
+        monkeypatch.setattr(topic_sender(producer), "publish_queues", publish_queues)
         outcomes = [Outcome() for _ in range(5)]  # one more than there are threads for them
         for outcome in outcomes:
             assert begun(producer, outcome)
@@ -341,5 +341,5 @@ def test_one_that_waits_for_its_first_try_as_the_producer_ends_fails(monkeypatch
         producer.shutdown()
         go_on.set()
         for outcome in outcomes:
-            assert outcome.is_there.wait(10)
+            assert outcome.is_present.wait(10)
         assert all(isinstance(outcome.told, ClientError) for outcome in outcomes)

@@ -11,25 +11,25 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import (
     BATCH_MESSAGES_MAX,
     SendRules,
-    batch_of,
-    batch_parts,
-    outgoing,
-    split,
+    encode_prepared_batch,
+    prepare_batch,
+    prepare_message,
+    split_batches,
 )
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.unique_ids import UniqueIds
+from rmq_spark.client.producer.unique_ids import UniqueIdGenerator
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import decode_properties
 
 RULES = SendRules("P", max_message_bytes=10_000)
-IDS = UniqueIds("10.0.0.1")
+IDS = UniqueIdGenerator("10.0.0.1")
 QUEUE = MessageQueue("T", "a", 3)
 
 
 def test_a_small_message_goes_as_it_is():
-    ready = outgoing(Message("T", b"x" * 4_095, flag=9), RULES, IDS, 1_000)
+    ready = prepare_message(Message("T", b"x" * 4_095, flag=9), RULES, IDS, 1_000)
     assert (ready.body, ready.sys_flag, ready.flag) == (b"x" * 4_095, 0, 9)
     assert decode_properties(ready.properties_text)["UNIQ_KEY"] == ready.message_id
     header = ready.header(QUEUE)
@@ -43,7 +43,7 @@ def test_a_small_message_goes_as_it_is():
 
 
 def test_a_large_one_goes_compressed_and_says_how():
-    ready = outgoing(Message("T", b"x" * 4_096), RULES, IDS, 0)
+    ready = prepare_message(Message("T", b"x" * 4_096), RULES, IDS, 0)
     assert zlib.decompress(ready.body) == b"x" * 4_096
     assert (
         ready.sys_flag
@@ -55,13 +55,13 @@ def test_a_large_one_goes_compressed_and_says_how():
 @pytest.mark.parametrize("size", [4_096, 10_000])
 def test_a_body_that_would_grow_goes_as_it_is(size):
     body = Random(1).randbytes(size)
-    ready = outgoing(Message("T", body), RULES, IDS, 0)
+    ready = prepare_message(Message("T", body), RULES, IDS, 0)
     assert (ready.body, ready.sys_flag) == (body, 0)
 
 
 def test_the_limit_holds_before_compression():
     with pytest.raises(MessageRejected, match="10001"):
-        outgoing(Message("T", b"x" * 10_001), RULES, IDS, 0)
+        prepare_message(Message("T", b"x" * 10_001), RULES, IDS, 0)
 
 
 VIEWS = {
@@ -73,33 +73,33 @@ VIEWS = {
 
 @pytest.mark.parametrize(("view", "as_bytes"), VIEWS.values(), ids=VIEWS)
 def test_a_view_is_sent_byte_for_byte(view, as_bytes):
-    assert outgoing(Message("T", view), RULES, IDS, 0).body == as_bytes
-    ready = batch_of(batch_parts([Message("T", view)], RULES, IDS), RULES, 0)
+    assert prepare_message(Message("T", view), RULES, IDS, 0).body == as_bytes
+    ready = encode_prepared_batch(prepare_batch([Message("T", view)], RULES, IDS), RULES, 0)
     assert [entry.body for entry in decode_batch(ready.body)] == [as_bytes]
 
 
 def test_the_limit_counts_the_bytes_of_a_view():
     too_long = Message("T", memoryview(array("d", [1.0] * 1_251)))
     with pytest.raises(MessageRejected, match="10008"):
-        outgoing(too_long, RULES, IDS, 0)
+        prepare_message(too_long, RULES, IDS, 0)
     with pytest.raises(MessageRejected, match="10008"):
-        batch_parts([too_long], RULES, IDS)
+        prepare_batch([too_long], RULES, IDS)
 
 
 def test_what_the_caller_writes_later_changes_nothing():
     body = bytearray(b"before")
     ready, parts = (
-        outgoing(Message("T", body), RULES, IDS, 0),
-        batch_parts([Message("T", body)], RULES, IDS),
+        prepare_message(Message("T", body), RULES, IDS, 0),
+        prepare_batch([Message("T", body)], RULES, IDS),
     )
     body[:] = b"after!"
     assert ready.body == b"before"
-    assert [entry.body for entry in decode_batch(batch_of(parts, RULES, 0).body)] == [b"before"]
+    assert [entry.body for entry in decode_batch(encode_prepared_batch(parts, RULES, 0).body)] == [b"before"]
 
 
 def test_a_batch_holds_its_messages_each_with_an_id_of_its_own():
-    parts = batch_parts([Message("T", b"1", "t"), Message("T", b"2", flag=7)], RULES, IDS)
-    ready = batch_of(parts, RULES, 5)
+    parts = prepare_batch([Message("T", b"1", "t"), Message("T", b"2", flag=7)], RULES, IDS)
+    ready = encode_prepared_batch(parts, RULES, 5)
     entries = decode_batch(ready.body)
     assert [(entry.body, entry.flag) for entry in entries] == [(b"1", 0), (b"2", 7)]
     assert [entry.properties["UNIQ_KEY"] for entry in entries] == ready.message_id.split(",")
@@ -109,7 +109,7 @@ def test_a_batch_holds_its_messages_each_with_an_id_of_its_own():
 
 def test_batches_are_as_large_as_brokers_take_and_stay_in_order():
     messages = [Message("T", b"%d" % n * 300) for n in range(100)]
-    split_parts = list(split(batch_parts(messages, RULES, IDS), 10_000))
+    split_parts = list(split_batches(prepare_batch(messages, RULES, IDS), 10_000))
     assert [part.message for parts in split_parts for part in parts] == messages
     assert len(split_parts) > 1
     assert all(sum(part.record_bytes for part in parts) <= 10_000 for parts in split_parts)
@@ -117,9 +117,9 @@ def test_batches_are_as_large_as_brokers_take_and_stay_in_order():
 
 def test_batches_have_no_more_messages_than_an_answer_has_room_for_ids():
     messages = [Message("T", b"x")] * (BATCH_MESSAGES_MAX + 1)
-    sizes = [len(parts) for parts in split(batch_parts(messages, RULES, IDS), 1 << 30)]
+    sizes = [len(parts) for parts in split_batches(prepare_batch(messages, RULES, IDS), 1 << 30)]
     assert sizes == [BATCH_MESSAGES_MAX, 1]
-    assert list(split([], 1)) == []
+    assert list(split_batches([], 1)) == []
 
 
 CANNOT = {
@@ -136,10 +136,10 @@ CANNOT = {
 @pytest.mark.parametrize("messages", CANNOT.values(), ids=CANNOT)
 def test_what_cannot_go_together_is_refused(messages):
     with pytest.raises(MessageRejected):
-        batch_parts(messages, RULES, IDS)
+        prepare_batch(messages, RULES, IDS)
 
 
-@java_vectors.each("defaults", where=lambda vector: vector["kind"] == "DefaultMQProducer")
+@java_vectors.decode_each("defaults", where=lambda vector: vector["kind"] == "DefaultMQProducer")
 def test_what_nobody_sets_is_as_in_javas_producer(vector):
     javas, arguments = vector["settings"], inspect.signature(Producer).parameters
     for ours, theirs in (

@@ -3,61 +3,61 @@ import threading
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.producer.async_send import PendingSends
+from rmq_spark.client.producer.async_send import SendPermits
 
 
 def test_so_many_fit_and_one_more_is_refused_when_its_time_is_over():
-    pending = PendingSends(2, 100)
-    assert pending.enter("a", 1, 0)
-    assert pending.enter("b", 1, 0)
-    assert not pending.enter("c", 1, 0.01)
+    pending = SendPermits(2, 100)
+    assert pending.acquire("a", 1, 0)
+    assert pending.acquire("b", 1, 0)
+    assert not pending.acquire("c", 1, 0.01)
     assert (pending.count, pending.bytes) == (2, 2)
-    pending.leave("a")
-    assert pending.enter("c", 1, 0)
+    pending.release("a")
+    assert pending.acquire("c", 1, 0)
 
 
 def test_who_leaves_twice_or_has_never_entered_leaves_no_room_of_others():
-    pending = PendingSends(2, 100)
-    assert pending.enter("a", 1, 0)
-    assert pending.enter("b", 1, 0)
+    pending = SendPermits(2, 100)
+    assert pending.acquire("a", 1, 0)
+    assert pending.acquire("b", 1, 0)
     for _ in range(2):
-        pending.leave("a")
-    pending.leave("c")
+        pending.release("a")
+    pending.release("c")
     assert (pending.count, pending.bytes) == (1, 1)
 
 
 def test_so_many_bytes_fit_however_few_they_come_in():
-    pending = PendingSends(10, 100)
-    assert pending.enter("a", 60, 0)
-    assert not pending.enter("b", 41, 0.01)
-    assert pending.enter("b", 40, 0)
-    assert not pending.enter("c", 1, 0)
+    pending = SendPermits(10, 100)
+    assert pending.acquire("a", 60, 0)
+    assert not pending.acquire("b", 41, 0.01)
+    assert pending.acquire("b", 40, 0)
+    assert not pending.acquire("c", 1, 0)
 
 
 def test_what_is_larger_than_all_the_room_goes_alone():
-    pending = PendingSends(10, 100)
-    assert pending.enter("large", 1_000, 0)
-    assert not pending.enter("a", 1, 0.01)
-    pending.leave("large")
-    assert pending.enter("a", 1, 0)
-    assert not pending.enter("large", 1_000, 0.01)
+    pending = SendPermits(10, 100)
+    assert pending.acquire("large", 1_000, 0)
+    assert not pending.acquire("a", 1, 0.01)
+    pending.release("large")
+    assert pending.acquire("a", 1, 0)
+    assert not pending.acquire("large", 1_000, 0.01)
 
 
 @pytest.mark.parametrize("left", [[100], [50, 50]])
 def test_room_that_is_made_is_noticed_by_all_that_wait(left):
-    pending = PendingSends(10, 100)
+    pending = SendPermits(10, 100)
     for number, size in enumerate(left):
-        pending.enter(f"before {number}", size, 0)
+        pending.acquire(f"before {number}", size, 0)
     came = []
     waiting = [
-        threading.Thread(target=lambda who=who: came.append(pending.enter(who, 25, 10)))
+        threading.Thread(target=lambda who=who: came.append(pending.acquire(who, 25, 10)))
         for who in range(4)
     ]
     for thread in waiting:
         thread.start()
-    wait_until("all wait", lambda: len(pending._line) == 4)
+    wait_until("all wait", lambda: len(pending._wait_queue) == 4)
     for number in range(len(left)):
-        pending.leave(f"before {number}")
+        pending.release(f"before {number}")
     for thread in waiting:
         thread.join(10)
     assert came == [True] * 4
@@ -71,19 +71,19 @@ def test_room_that_is_made_wakes_the_first_alone(monkeypatch):
         "notify",
         lambda condition, n=1: woken.append(len(condition._waiters)) or notify(condition, n),
     )
-    pending = PendingSends(1, 100)
-    pending.enter("before", 1, 0)
+    pending = SendPermits(1, 100)
+    pending.acquire("before", 1, 0)
 
     def come_and_go(who):
-        pending.enter(who, 1, 60)
-        pending.leave(who)
+        pending.acquire(who, 1, 60)
+        pending.release(who)
 
     waiting = [threading.Thread(target=come_and_go, args=(who,)) for who in range(20)]
     for number, thread in enumerate(waiting):
         thread.start()
-        wait_until("it waits", lambda number=number: len(pending._line) == number + 1)
+        wait_until("it waits", lambda number=number: len(pending._wait_queue) == number + 1)
     del woken[:]
-    pending.leave("before")
+    pending.release("before")
     for thread in waiting:
         thread.join(10)
     assert woken
@@ -91,27 +91,27 @@ def test_room_that_is_made_wakes_the_first_alone(monkeypatch):
 
 
 def test_a_large_one_is_not_passed_over_by_small_ones_however_many_come():
-    pending, came = PendingSends(100, 10), []
+    pending, came = SendPermits(100, 10), []
 
     def begin(name, size):
         thread = threading.Thread(
-            target=lambda: pending.enter(name, size, 60) and came.append(name), daemon=True
+            target=lambda: pending.acquire(name, size, 60) and came.append(name), daemon=True
         )
-        waiting = len(pending._line)
+        waiting = len(pending._wait_queue)
         thread.start()
-        wait_until(f"{name} waits", lambda: len(pending._line) == waiting + 1)
+        wait_until(f"{name} waits", lambda: len(pending._wait_queue) == waiting + 1)
         return thread
 
     for number in range(10):
-        pending.enter(number, 1, 0)
+        pending.acquire(number, 1, 0)
     large, small = begin("large", 8), begin("small", 1)
     for number in range(7):
-        pending.leave(number)
-    assert not pending.enter("who does not wait", 1, 0), "there is room, and others were first"
+        pending.release(number)
+    assert not pending.acquire("who does not wait", 1, 0), "there is room, and others were first"
     assert came == []
-    pending.leave(7)
+    pending.release(7)
     large.join(10)
-    pending.leave(8)
+    pending.release(8)
     small.join(10)
     assert came == ["large", "small"]
-    assert (pending.count, pending.bytes, len(pending._line)) == (3, 10, 0)
+    assert (pending.count, pending.bytes, len(pending._wait_queue)) == (3, 10, 0)

@@ -23,8 +23,8 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.prepared_message import SendRules
-from rmq_spark.client.producer.producer import Producer, sender_of
-from rmq_spark.client.producer.sync_send import RETRIED_CODES
+from rmq_spark.client.producer.producer import Producer, topic_sender
+from rmq_spark.client.producer.sync_send import RETRY_RESPONSE_CODES
 from rmq_spark.client.results import SendStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import PullSysFlag
@@ -96,7 +96,7 @@ def test_messages_take_turns_over_the_queues_and_those_of_one_key_do_not(produce
 
 
 def test_a_batch_goes_in_as_few_requests_as_its_broker_takes(producer, api, running_broker):
-    sender_of(producer).rules = SendRules("P", max_message_bytes=300_000)
+    topic_sender(producer).rules = SendRules("P", max_message_bytes=300_000)
     results = producer.send_batch([Message("T", b"%03d" % n * 40_000) for n in range(8)])
     assert len(results) == 4
     stored = api.admin.topic_stats(running_broker.address, "T").offset_table.values()
@@ -115,7 +115,7 @@ def test_a_delayed_message_is_taken(producer, pull):
     assert [pull(queue_id) for queue_id in range(4)] == [[], [], [], []]
 
 
-@pytest.mark.parametrize("code", sorted(RETRIED_CODES))
+@pytest.mark.parametrize("code", sorted(RETRY_RESPONSE_CODES))
 def test_what_another_broker_may_do_better_is_tried_there(code):
     with FakeCluster(a=always(code), b=ok) as cluster, Producer("P", cluster.address) as producer:
         for _ in range(3):
@@ -204,8 +204,8 @@ def test_slow_brokers_are_avoided_if_that_is_wanted():
         cluster.servers["a"].__exit__()
         for _ in range(6):
             producer.send(X)
-        assert not sender_of(producer).choice.is_available("a")
-        assert sender_of(producer).choice.is_available("b")
+        assert not topic_sender(producer).queue_selector.is_available("a")
+        assert topic_sender(producer).queue_selector.is_available("b")
 
 
 def test_a_batch_that_stops_half_way_says_how_far_it_came():

@@ -6,7 +6,7 @@ import pytest
 
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.producer.lifecycle import ProducerLife
+from rmq_spark.client.producer.lifecycle import ProducerLifecycle
 
 
 class Sends:
@@ -34,13 +34,13 @@ def sends():
 
 
 def test_it_is_started_once_ended_once_and_started_again(instance, sends):
-    life = ProducerLife("P", instance, None, sends)
+    life = ProducerLifecycle("P", instance, None, sends)
     for lives in (1, 2):
         with pytest.raises(ClientShutDown, match="start it"):
-            life.check_runs()
+            life.check_running()
         life.start()
         life.start()
-        life.check_runs()
+        life.check_running()
         assert life.is_running
         assert instance._producers == {"P": None}
         life.shutdown()
@@ -52,9 +52,9 @@ def test_it_is_started_once_ended_once_and_started_again(instance, sends):
 
 def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
     instance = ClientInstance("127.0.0.1:1")
-    first = ProducerLife("P", instance, None, Sends())
+    first = ProducerLifecycle("P", instance, None, Sends())
     first.start()
-    second = ProducerLife("P", instance, None, sends)
+    second = ProducerLifecycle("P", instance, None, sends)
     with pytest.raises(MessageRejected):
         second.start()
     assert sends.starts == 0
@@ -64,7 +64,7 @@ def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
 
 def test_it_runs_no_more_than_its_instance(sends):
     instance = ClientInstance("127.0.0.1:1")
-    life = ProducerLife("P", instance, None, sends)
+    life = ProducerLifecycle("P", instance, None, sends)
     life.start()
     instance.shutdown()
     assert not life.is_running
@@ -73,22 +73,22 @@ def test_it_runs_no_more_than_its_instance(sends):
 @pytest.fixture
 def of_the_parent(instance, sends):
     """One that ran when the process was forked, with an instance that knows of nobody."""
-    life = ProducerLife("P", instance, None, sends)
+    life = ProducerLifecycle("P", instance, None, sends)
     life.start()
     instance.unregister_producer("P")
     instance.stop()
-    life.forked()
+    life.after_fork()
     return life
 
 
 def test_behind_a_fork_one_that_ran_starts_with_its_first_use(of_the_parent, sends):
     assert not of_the_parent.is_running
-    of_the_parent.check_runs()
+    of_the_parent.check_running()
     assert of_the_parent.is_running
     assert sends.starts == 2
     of_the_parent.shutdown()
     with pytest.raises(ClientShutDown):
-        of_the_parent.check_runs()
+        of_the_parent.check_running()
 
 
 def test_one_that_is_ended_behind_a_fork_before_it_is_used_does_not_start_there(
@@ -96,18 +96,18 @@ def test_one_that_is_ended_behind_a_fork_before_it_is_used_does_not_start_there(
 ):
     of_the_parent.shutdown()
     with pytest.raises(ClientShutDown):
-        of_the_parent.check_runs()
+        of_the_parent.check_running()
     assert (sends.starts, sends.stops) == (1, 0)
 
 
 def test_behind_a_fork_one_that_did_not_run_does_not_either(instance, sends):
-    life = ProducerLife("P", instance, None, sends)
-    life.forked()
+    life = ProducerLifecycle("P", instance, None, sends)
+    life.after_fork()
     with pytest.raises(ClientShutDown):
-        life.check_runs()
+        life.check_running()
 
 
-class OtherEndsFirst(ProducerLife):
+class OtherEndsFirst(ProducerLifecycle):
     """Somebody else ends it between the question whether it runs and what follows from that."""
 
     _runs = False

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.client.producer.queue_selector import QueueChoice, not_available_ms, queue_of_key
+from rmq_spark.client.producer.queue_selector import QueueSelector, not_available_ms, queue_for_key
 from rmq_spark.wire.message_queue import MessageQueue
 
 A = [MessageQueue("T", "a", n) for n in range(2)]
@@ -37,43 +37,43 @@ def test_the_slower_a_broker_the_longer_it_is_left_alone(latency_ms, away_ms):
 
 
 def test_queues_take_turns():
-    choice = QueueChoice(Clock(), nobody)
-    chosen = [choice.choose(A + B) for _ in range(8)]
+    choice = QueueSelector(Clock(), nobody)
+    chosen = [choice.select(A + B) for _ in range(8)]
     assert sorted(chosen[:4]) == A + B
     assert chosen[:4] == chosen[4:]
 
 
 def test_a_broker_that_has_just_failed_is_passed_over_if_there_is_another():
-    choice = QueueChoice(Clock(), nobody)
-    assert {choice.choose(A + B, "a").broker_name for _ in range(8)} == {"b"}
-    assert choice.choose(A, "a") in A
+    choice = QueueSelector(Clock(), nobody)
+    assert {choice.select(A + B, "a").broker_name for _ in range(8)} == {"b"}
+    assert choice.select(A, "a") in A
 
 
 def test_a_slow_broker_is_passed_over_until_its_time_is_over():
     clock = Clock()
-    choice = QueueChoice(clock, nobody, send_latency_fault_enable=True)
-    choice.sent("a", 600)
-    choice.sent("b", 10)
-    assert {choice.choose(A + B).broker_name for _ in range(8)} == {"b"}
+    choice = QueueSelector(clock, nobody, send_latency_fault_enable=True)
+    choice.record_latency("a", 600)
+    choice.record_latency("b", 10)
+    assert {choice.select(A + B).broker_name for _ in range(8)} == {"b"}
     clock.now += 30
-    assert {choice.choose(A + B).broker_name for _ in range(8)} == {"a", "b"}
+    assert {choice.select(A + B).broker_name for _ in range(8)} == {"a", "b"}
 
 
 def test_where_all_are_slow_the_one_that_is_back_first_is_chosen():
-    choice = QueueChoice(Clock(), nobody, send_latency_fault_enable=True)
-    choice.failed("a")
-    choice.sent("b", 600)
-    assert choice.choose(A + B).broker_name == "b"
-    assert choice.choose(A + B, "b").broker_name == "a"
+    choice = QueueSelector(Clock(), nobody, send_latency_fault_enable=True)
+    choice.record_failure("a")
+    choice.record_latency("b", 600)
+    assert choice.select(A + B).broker_name == "b"
+    assert choice.select(A + B, "b").broker_name == "a"
 
 
 def test_slowness_counts_only_for_who_asked_for_it():
-    choice = QueueChoice(Clock(), nobody)
-    choice.failed("a")
+    choice = QueueSelector(Clock(), nobody)
+    choice.record_failure("a")
     assert choice.is_available("a")
 
 
 def test_a_key_has_one_queue_the_one_that_java_gives_it():
     queues = [MessageQueue("T", "a", n) for n in range(8)]
-    assert queue_of_key(queues, "TagA").queue_id == 2_598_919 % 8
-    assert queue_of_key(queues, "polygenelubricants").queue_id == 2_147_483_648 % 8
+    assert queue_for_key(queues, "TagA").queue_id == 2_598_919 % 8
+    assert queue_for_key(queues, "polygenelubricants").queue_id == 2_147_483_648 % 8

@@ -6,13 +6,13 @@ import pytest
 from broker_kinds import wait_until
 
 from rmq_spark.client.producer import async_send
-from rmq_spark.client.producer.async_send import Callbacks, SendFuture
+from rmq_spark.client.producer.async_send import CallbackExecutor, SendFuture
 
 
 @pytest.fixture
 def callbacks(monkeypatch):
     monkeypatch.setattr(async_send, "IDLE_SECONDS", 0.05)
-    return Callbacks("callbacks", 3)
+    return CallbackExecutor("callbacks", 3)
 
 
 def test_a_callback_runs_in_a_thread_of_the_producer(callbacks):
@@ -142,9 +142,9 @@ def test_where_too_many_wait_a_sender_waits_and_a_callback_that_sends_does_not(c
 
 
 def test_behind_a_fork_none_of_the_parents_callbacks_runs_and_the_thread_ends():
-    callbacks, ran, may_go_on = Callbacks("forking callbacks", 10), [], threading.Event()
-    callbacks.call(lambda: (may_go_on.wait(10), callbacks.forked(), ran.append("the one")))
-    callbacks.call(lambda: ran.append("another"))
+    callbacks, ran, may_go_on = CallbackExecutor("forking callbacks", 10), [], threading.Event()
+    callbacks.submit(lambda: (may_go_on.wait(10), callbacks.after_fork(), ran.append("the one")))
+    callbacks.submit(lambda: ran.append("another"))
     (thread,) = [each for each in threading.enumerate() if each.name == "forking callbacks"]
     may_go_on.set()
     thread.join(10)

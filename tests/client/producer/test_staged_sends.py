@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from client_clusters import FakeCluster
 
-from rmq_spark.client.api.admin_api import StagingCalls
+from rmq_spark.client.api.admin_api import StagingApi
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ConnectionClosed,
@@ -12,8 +12,8 @@ from rmq_spark.client.errors import (
     NotSupported,
     SystemBusy,
 )
-from rmq_spark.client.producer.producer import Producer, sender_of
-from rmq_spark.client.producer.tables.staged_sends import StagedSends
+from rmq_spark.client.producer.producer import Producer, topic_sender
+from rmq_spark.client.producer.tables.staged_sends import StagedSender
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -25,11 +25,11 @@ class Tries:
     """Counts what fails; the last one is raised."""
 
     def __init__(self, most=9):
-        self.failed, self.succeeded, self.most = [], 0, most
+        self.failed, self.succeeded, self.used_max = [], 0, most
 
-    def wait_after(self, error, topic):
+    def wait_or_raise(self, error, topic):
         self.failed.append((type(error), topic))
-        if len(self.failed) > self.most:
+        if len(self.failed) > self.used_max:
             raise error
 
     def reset(self):
@@ -49,7 +49,7 @@ def producer(running_broker, api):
 
 
 def attempt_of(producer, tries, name="a", **more):
-    return StagedSends(sender_of(producer), BATCH, name, producer.publish_queues, tries, **more)
+    return StagedSender(topic_sender(producer), BATCH, name, producer.publish_queues, tries, **more)
 
 
 def commit(producer, api, running_broker, *attempts):
@@ -63,7 +63,7 @@ def sent(monkeypatch):
     class Sent(list):
         """The errors are by the number of the request."""
 
-    found, stage = Sent(), StagingCalls.stage_chunk
+    found, stage = Sent(), StagingApi.stage_chunk
     found.errors = {}
 
     def stage_chunk(self, address, header, body, timeout_ms=None):
@@ -73,7 +73,7 @@ def sent(monkeypatch):
             raise error
         return stage(self, address, header, body, timeout_ms)
 
-    monkeypatch.setattr(StagingCalls, "stage_chunk", stage_chunk)
+    monkeypatch.setattr(StagingApi, "stage_chunk", stage_chunk)
     return found
 
 
@@ -137,7 +137,7 @@ def test_the_last_try_ends_it_and_the_others_are_waited_for(producer, sent):
     sends = attempt_of(producer, Tries(most=0), chunk_bytes=400)
     with pytest.raises(ConnectionClosed):
         sends.stage(rows(50), "T")
-    sends.give_up()
+    sends.drain()
     with pytest.raises(MessageRejected, match="body"):
         attempt_of(producer, Tries(most=0)).stage(pa.record_batch({"body": [b""]}), "T")
 

@@ -10,7 +10,7 @@ from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
 
@@ -22,7 +22,7 @@ COUNT = 500
 @pytest.fixture(params=["our broker", "as RocketMQ's", "who waits reads"])
 def api(request):
     extensions = {"extensions": frozenset()} if request.param == "as RocketMQ's" else {}
-    connections = Connections(reads_itself=request.param == "who waits reads", **extensions)
+    connections = RemotingClient(reads_itself=request.param == "who waits reads", **extensions)
     yield BrokerApi(connections)
     connections.shutdown()
 
@@ -128,7 +128,7 @@ class FailingApi(BrokerApi):
 def test_what_has_come_is_not_lost_when_asking_for_more_fails(
     address, extensions, subscription, fails_at
 ):
-    connections = Connections(**extensions)
+    connections = RemotingClient(**extensions)
     rules = PullRules(subscription=subscription, chunk_bytes=3_000, tries=2)
     pull = BulkPull(FailingApi(connections, fails_at), address, "G", QUEUE, 0, COUNT, rules)
     found = offsets(pull)
@@ -228,7 +228,7 @@ class Broker:
 
 @pytest.fixture
 def plain():
-    connections = Connections()
+    connections = RemotingClient()
     yield BrokerApi(connections)
     connections.shutdown()
 
@@ -281,7 +281,7 @@ class QueueWithHoles:
     def __init__(self, there):
         self._there = sorted(there)
 
-    def takes_chunks(self, _):
+    def supports_chunks(self, _):
         return False
 
     def pull_async(self, _, header, *__, **___):
@@ -304,7 +304,7 @@ def test_where_offsets_have_no_messages_each_message_comes_once(there):
 class QueueThatLosesItsBeginning:
     """What a broker gives by a filter whose log has lost the middle of what is read meanwhile."""
 
-    def takes_chunks(self, _):
+    def supports_chunks(self, _):
         return False
 
     def pull_async(self, _, header, *__, **___):

@@ -5,12 +5,12 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.reading.taken_back import left_out
+from rmq_spark.client.reading.taken_back import missing_ranges
 
 
 @given(st.sets(st.integers(3, 40)), st.integers(0, 3), st.integers(41, 50))
 def test_what_is_there_and_what_is_left_out_are_all(offsets, start, end):
-    ranges = left_out(sorted(offsets), start, end)
+    ranges = missing_ranges(sorted(offsets), start, end)
     missing = [offset for first, last in ranges for offset in range(first, last)]
     assert sorted([*offsets, *missing]) == list(range(start, end))
     assert all(first < last for first, last in ranges)

@@ -18,12 +18,12 @@ from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.reading.log_files import LocalFiles, LogFiles, SystemFiles, machine_identity
-from rmq_spark.client.transport.connection import Connection
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.reading.log_files import LocalLogFinder, LogFiles, SystemFileAccess, machine_identity
+from rmq_spark.client.transport.connection import RemotingConnection
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.extensions import LogPlace, proof_of
+from rmq_spark.wire.extensions import LogLocation, proof_content
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import host_of, parse_host
 from rmq_spark.wire.message_queue import MessageQueue
@@ -34,7 +34,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("T", "broker-a", 1)
 
 
-class CountedFiles(SystemFiles):
+class CountedFiles(SystemFileAccess):
     """The system's, which count what is read, and may be changed before that."""
 
     def __init__(self, before=lambda _: None):
@@ -51,11 +51,11 @@ class CountedDirectory:
     def __init__(self, files, directory, path):
         self._files, self._directory, self._path = files, directory, path
 
-    def proof(self, name):
-        return self._directory.proof(name)
+    def read_proof(self, name):
+        return self._directory.read_proof(name)
 
-    def below(self, name, owner):
-        return CountedDirectory(self._files, self._directory.below(name, owner), self._path / name)
+    def open_subdirectory(self, name, owner):
+        return CountedDirectory(self._files, self._directory.open_subdirectory(name, owner), self._path / name)
 
     def read(self, name, position, into):
         self._files.before(self._path / name)
@@ -82,7 +82,7 @@ def pulled(api, address, queue=QUEUE, subscription="*", files=None, **more):
     """All of a queue: its records, by the offset behind those that came together."""
     end = api.max_offset(address, queue)
     if files is not None:
-        more["local_files"] = LocalFiles(files)
+        more["local_files"] = LocalLogFinder(files)
     rules = PullRules(subscription=subscription, **more)
     chunks = BulkPull(api, address, "G", queue, 0, end, rules)
     return b"".join(bytes(chunk.records) for chunk in chunks)
@@ -265,14 +265,14 @@ def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
     (tmp_path / "log").mkdir(exist_ok=True)
     (tmp_path / "log" / f"{0:020d}").write_bytes(data)
     (tmp_path / "proof.0").write_bytes(b"proof")
-    place = LogPlace(str(tmp_path), "log", 1 << 20, "proof.0")
-    files = LogFiles(SystemFiles().open(place.directory), place, b"proof")
+    place = LogLocation(str(tmp_path), "log", 1 << 20, "proof.0")
+    files = LogFiles(SystemFileAccess().open(place.directory), place, b"proof")
     return files, np.array(places), np.array(sizes, np.int32), data
 
 
 def test_records_lie_back_to_back_whatever_lies_between_them(tmp_path):
     files, places, sizes, data = log_of(tmp_path, (3, b"a"), (0, b"other"), (4, b"b" * 50))
-    found = files.records(QUEUE, places[::2], sizes[::2], range(3, 5))
+    found = files.read_records(QUEUE, places[::2], sizes[::2], range(3, 5))
     assert bytes(found.data) == data[: sizes[0]] + data[places[2] :]
 
 
@@ -304,7 +304,7 @@ def test_records_that_are_not_as_the_broker_says_are_none(tmp_path, of, changed)
         queue = changed
     else:
         offsets = changed
-    assert files.records(queue, places, sizes, offsets) is None
+    assert files.read_records(queue, places, sizes, offsets) is None
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1:9", "[::1]:9"])
@@ -313,24 +313,24 @@ def test_records_of_all_topics_and_hosts_are_found(tmp_path, topic, host):
     """A long topic has the second magic, and hosts of IPv6 are longer."""
     queue = MessageQueue(topic, "broker-a", 3)
     files, places, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b" * 9), queue=queue, host=host)
-    assert bytes(files.records(queue, places, sizes, range(2)).data) == data
+    assert bytes(files.read_records(queue, places, sizes, range(2)).data) == data
     other = MessageQueue(topic[:-1] + "U", "broker-a", 3)
-    assert files.records(other, places, sizes, range(2)) is None
+    assert files.read_records(other, places, sizes, range(2)) is None
 
 
 def test_offsets_must_ascend(tmp_path):
     files, places, sizes, _ = log_of(tmp_path, (4, b"a"), (3, b"b"))
-    assert files.records(QUEUE, places, sizes, range(9)) is None
+    assert files.read_records(QUEUE, places, sizes, range(9)) is None
 
 
 def test_nothing_is_read_once_the_proof_is_gone_or_another(tmp_path):
     """As where another broker has taken the place of the one that wrote it."""
     files, places, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b"))
-    assert bytes(files.records(QUEUE, places, sizes, range(2)).data) == data
+    assert bytes(files.read_records(QUEUE, places, sizes, range(2)).data) == data
     (tmp_path / "proof.0").write_bytes(b"proof of another connection")
-    assert files.records(QUEUE, places, sizes, range(2)) is None
+    assert files.read_records(QUEUE, places, sizes, range(2)) is None
     (tmp_path / "proof.0").unlink()
-    assert files.records(QUEUE, places, sizes, range(2)) is None
+    assert files.read_records(QUEUE, places, sizes, range(2)) is None
 
 
 def test_the_directory_of_the_proof_is_read_wherever_it_is_moved(tmp_path):
@@ -341,7 +341,7 @@ def test_the_directory_of_the_proof_is_read_wherever_it_is_moved(tmp_path):
         files, places, sizes, _ = log_of(root, (0, body), (1, body))
     store.rename(tmp_path / "aside")
     other.rename(store)
-    assert b"right" in bytes(files.records(QUEUE, places, sizes, range(2)).data)
+    assert b"right" in bytes(files.read_records(QUEUE, places, sizes, range(2)).data)
 
 
 # ---- who may name files
@@ -363,7 +363,7 @@ class Elsewhere(FakeServer):
     """An address in front of a broker, whose answers to the request for a proof are changed."""
 
     def __init__(self, broker, change):
-        self._broker, self._change = broker, change
+        self._broker, self._apply = broker, change
         super().__init__(self._between)
 
     def _between(self, peer):
@@ -375,7 +375,7 @@ class Elsewhere(FakeServer):
                 answer = behind.receive()
                 if request.code == RequestCode.EXTENSIONS and "nonce" in request.ext_fields:
                     nonce = request.ext_fields["nonce"]
-                    fields = self._change(nonce, peer.socket, dict(answer.ext_fields))
+                    fields = self._apply(nonce, peer.socket, dict(answer.ext_fields))
                     answer = answer._replace(ext_fields=fields)
                 peer.send(answer)
 
@@ -384,7 +384,7 @@ def own_proof(root, nonce, sock):
     """Write into a directory what an honest broker would, so that the client accepts it."""
     ends = host_of(sock.getsockname()), host_of(sock.getpeername())
     root.mkdir(exist_ok=True)
-    (root / "proof.0").write_bytes(proof_of(nonce, *ends, machine_identity()))
+    (root / "proof.0").write_bytes(proof_content(nonce, *ends, machine_identity()))
     return {"storeDirectory": str(root), "proofName": "proof.0"}
 
 
@@ -406,7 +406,7 @@ def with_a_proof_of_another(part):
             said = [nonce, host_of(sock.getsockname()), host_of(sock.getpeername())]
             said.append(machine_identity())
             said[part] = ["0" * 32, said[2], said[1], "another/4026531840"][part]
-            (victim / fields["proofName"]).write_bytes(proof_of(*said))
+            (victim / fields["proofName"]).write_bytes(proof_content(*said))
             return fields
 
         return change
@@ -528,7 +528,7 @@ def test_a_hostile_broker_has_no_file_read_that_is_not_its_own(
     change = lie(log_of_broker(running_broker).parent, tmp_path / "own")
     files = CountedFiles()
     with Elsewhere(running_broker, change) as hostile:
-        way = {"local_files": LocalFiles(files, is_wanted=True)}
+        way = {"local_files": LocalLogFinder(files, is_requested=True)}
         assert pulled(api, hostile.address, **way) == by_broker
         assert pulled(api, hostile.address, **way) == by_broker
         told = [each for each in caplog.messages if hostile.address in each]
@@ -555,7 +555,7 @@ def test_the_stand_in_has_its_own_files_read(running_broker, api, tmp_path):
 
 def test_a_broker_that_does_not_answer_the_nonce_is_pulled_from(running_broker, tmp_path):
     filled(running_broker, LARGE)
-    connections = Connections(agree_timeout_ms=300)
+    connections = RemotingClient(negotiation_timeout_ms=300)
     api = BrokerApi(connections)
 
     def story(peer):
@@ -589,10 +589,10 @@ def test_only_a_broker_at_the_readers_own_address_is_asked(
     running_broker, api, monkeypatch, caplog, client, broker, asks
 ):
     filled(running_broker, LARGE)
-    monkeypatch.setattr(Connection, "ends", (parse_host(client), parse_host(broker)))
+    monkeypatch.setattr(RemotingConnection, "ends", (parse_host(client), parse_host(broker)))
     asked = []
-    monkeypatch.setattr(Connections, "log_place", lambda *_: asked.append(1))
-    way = {"local_files": LocalFiles(is_wanted=True)}
+    monkeypatch.setattr(RemotingClient, "log_place", lambda *_: asked.append(1))
+    way = {"local_files": LocalLogFinder(is_requested=True)}
     pulled(api, running_broker.address, **way)
     assert bool(asked) is asks
     assert ("it runs on another machine" in caplog.text) is not asks
@@ -603,14 +603,14 @@ def test_a_connection_that_has_ended_proves_nothing(running_broker, api, monkeyp
     filled(running_broker, LARGE)
     line = api.connections.line(running_broker.address)
     ends = iter([line.connection.ends, None])
-    monkeypatch.setattr(Connection, "ends", property(lambda _: next(ends)))
+    monkeypatch.setattr(RemotingConnection, "ends", property(lambda _: next(ends)))
     with pytest.raises(ConnectionClosed, match="ended before its proof was read"):
-        LocalFiles().log_of(api.connections, running_broker.address)
+        LocalLogFinder().find_log(api.connections, running_broker.address)
 
 
 def test_an_answer_over_another_connection_names_no_places(running_broker, api):
     filled(running_broker, LARGE)
-    log = LocalFiles().log_of(api.connections, running_broker.address)
+    log = LocalLogFinder().find_log(api.connections, running_broker.address)
     header = BulkPull(api, running_broker.address, "G", QUEUE, 0, 1)._header
     way = {"is_chunk": True, "places_over": log.connection}
     answer = api.pull_async(running_broker.address, header._replace(max_msg_nums=60), **way)

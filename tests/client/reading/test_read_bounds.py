@@ -10,7 +10,7 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange, RouteNotFound
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.reading.read_bounds import checked_bound, spans_to_read
+from rmq_spark.client.reading.read_bounds import normalize_bound, resolve_read_ranges
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
@@ -29,7 +29,7 @@ def admin(running_broker):
 
 
 def offsets(admin, start="earliest", end="latest"):
-    spans = spans_to_read(admin.instance, "T", start, end)
+    spans = resolve_read_ranges(admin.instance, "T", start, end)
     return [(span.queue.queue_id, span.start, span.end) for span in spans]
 
 
@@ -72,9 +72,9 @@ def test_a_time_is_the_first_message_stored_then_or_later_whatever_the_broker_sa
 
 
 def test_a_datetime_is_its_milliseconds_in_any_zone():
-    assert checked_bound("start", NOON) == NOON_MS
-    assert checked_bound("start", NOON.astimezone(timezone(timedelta(hours=5)))) == NOON_MS
-    assert checked_bound("start", NOON + timedelta(microseconds=1_999)) == NOON_MS + 1
+    assert normalize_bound("start", NOON) == NOON_MS
+    assert normalize_bound("start", NOON.astimezone(timezone(timedelta(hours=5)))) == NOON_MS
+    assert normalize_bound("start", NOON + timedelta(microseconds=1_999)) == NOON_MS + 1
 
 
 REJECTED = {
@@ -101,7 +101,7 @@ def test_what_means_nothing_is_refused(admin, name, bound, why):
 )
 def test_what_is_of_another_kind_is_refused_with_an_example(bound):
     with pytest.raises(TypeError, match=r"start.*: needed .+, found .+; for example: .+"):
-        checked_bound("start", bound)
+        normalize_bound("start", bound)
 
 
 def test_offsets_that_a_queue_does_not_hold_are_refused(admin):
@@ -120,6 +120,6 @@ def test_a_start_and_an_end_that_contradict_each_other_are_refused(admin):
 
 def test_a_topic_that_is_not_there_is_named(admin):
     with pytest.raises(RouteNotFound, match="ordres"):
-        spans_to_read(admin.instance, "ordres", "earliest", "latest")
+        resolve_read_ranges(admin.instance, "ordres", "earliest", "latest")
     with pytest.raises(MessageRejected, match="topic"):
-        spans_to_read(admin.instance, "no spaces", "earliest", "latest")
+        resolve_read_ranges(admin.instance, "no spaces", "earliest", "latest")

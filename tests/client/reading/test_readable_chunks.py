@@ -3,7 +3,7 @@ import pytest
 
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.client.reading.readable_chunks import GATHERED_BYTES, gathered, readable_chunks
+from rmq_spark.client.reading.readable_chunks import BATCH_BYTES_MIN, merge_chunks, readable_chunks
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 
@@ -12,20 +12,20 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 @pytest.mark.parametrize("has_sizes", [True, False])
 def test_small_answers_are_worked_on_together(has_sizes):
-    size = GATHERED_BYTES // 5 * 2
+    size = BATCH_BYTES_MIN // 5 * 2
     answers = [
         RawChunk(memoryview(bytes([n]) * size), np.array([size]) if has_sizes else None, n)
         for n in range(4)
     ]
-    first, last = gathered(answers)
+    first, last = merge_chunks(answers)
     assert first.records == b"".join(answer.records for answer in answers[:3])
     assert (first.next_offset, last) == (2, answers[3])
     assert first.sizes.tolist() == [size] * 3 if has_sizes else first.sizes is None
 
 
 def test_a_large_answer_is_not_copied():
-    answer = RawChunk(memoryview(bytes(GATHERED_BYTES)), None, 1)
-    assert next(gathered([answer])).records is answer.records
+    answer = RawChunk(memoryview(bytes(BATCH_BYTES_MIN)), None, 1)
+    assert next(merge_chunks([answer])).records is answer.records
 
 
 def test_what_came_before_a_failure_is_given_out_before_it():
@@ -34,7 +34,7 @@ def test_what_came_before_a_failure_is_given_out_before_it():
         yield RawChunk(b"cd", None, 2)
         raise ConnectionClosed("127.0.0.1:1", "gone")
 
-    given = gathered(answers())
+    given = merge_chunks(answers())
     assert next(given) == RawChunk(b"abcd", None, 2)
     with pytest.raises(ConnectionClosed):
         next(given)

@@ -18,15 +18,15 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.client.reading.taken_back import without_taken_back
+from rmq_spark.client.reading.taken_back import without_rolled_back
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
-from rmq_spark.spark.read.record_chunks import Unreadable, chunks_of
+from rmq_spark.spark.read.record_chunks import UnreadableRecord, pull_chunks
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import encode_record
@@ -92,14 +92,14 @@ def test_a_table_has_all_that_others_have_sent(tmp_path, queue_bytes, gap):
         with ClientInstance(broker.address) as instance:
             first, last = offsets[0], offsets[-1]
             ask = (instance.api, broker.address, QUEUE)
-            assert without_taken_back(*ask, [(first, last + 1), (last, last + 1)]) == []
-            assert without_taken_back(*ask, [(first - 1, last + 3), (90, 92)]) == [
+            assert without_rolled_back(*ask, [(first, last + 1), (last, last + 1)]) == []
+            assert without_rolled_back(*ask, [(first - 1, last + 3), (90, 92)]) == [
                 (first - 1, first),
                 (last + 1, last + 3),
                 (90, 92),
             ]
             absent = MessageQueue("absent", "broker-a", 0)
-            assert without_taken_back(instance.api, broker.address, absent, [(0, 2)]) == [(0, 2)]
+            assert without_rolled_back(instance.api, broker.address, absent, [(0, 2)]) == [(0, 2)]
 
 
 @pytest.mark.parametrize("most", [1, 2, 1_000])
@@ -127,8 +127,8 @@ def test_tasks_know_their_topic_wherever_a_queue_is_cut(
     with broker_on(tmp_path, queue_bytes) as broker:
         if is_stream:
             with query_of(broker, "T", startingOffsets="earliest", **more) as batches:
-                start = batches.initial()
-                cut = batches.pieces(start, batches.latest(start, NO_LIMITS))
+                start = batches.initial_offset()
+                cut = batches.plan_ranges(start, batches.latest_offset(start, NO_LIMITS))
         else:
             given = {"namesrvAddr": broker.address, "topic": "T", **more}
             cut = [
@@ -188,9 +188,9 @@ def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
     monkeypatch.setattr(arrow_reads, "BulkPull", lambda **_: [answer])
     with broker_on(tmp_path, queue_bytes) as broker:
         options = options_for(broker, "T")
-        chunks = chunks_of(addresses_of(options.access), options, Piece(QUEUE, 0, behind + 1))
+        chunks = pull_chunks(addresses_of(options.access), options, OffsetRange(QUEUE, 0, behind + 1))
         assert next(chunks)[1] == behind
-        with pytest.raises(Unreadable) as raised:
+        with pytest.raises(UnreadableRecord) as raised:
             next(chunks)
         assert raised.value.queue_offset == behind
         with pytest.raises(ProtocolError, match=f"offset {behind} "):

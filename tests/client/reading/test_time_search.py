@@ -1,22 +1,22 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.reading.time_search import Search
+from rmq_spark.client.reading.time_search import TimeSearch
 
 
 def run(times, timestamp_ms, start=0, hint=0):
     """The result of a search over messages by their times, None for those that are gone;
     and its probes."""
-    search = Search(timestamp_ms, start, len(times), hint)
+    search = TimeSearch(timestamp_ms, start, len(times), hint)
     probes = []
-    while (probe := search.probe()) is not None:
+    while (probe := search.next_probe()) is not None:
         probes.append(probe)
         assert start <= probe < len(times)
         behind = [at for at in range(probe, len(times)) if times[at] is not None]
         if behind:
-            search.found(behind[0], times[behind[0]])
+            search.record_result(behind[0], times[behind[0]])
         else:
-            search.found(0, None)
+            search.record_result(0, None)
     return search.low, len(probes)
 
 
@@ -46,11 +46,11 @@ def test_messages_that_are_gone_in_the_middle_hide_none_before_them():
 
 
 def test_where_a_broker_only_says_that_nothing_is_there_the_next_offset_is_tried():
-    search = Search(5, 0, 4, hint=9)
+    search = TimeSearch(5, 0, 4, hint=9)
     asked = []
-    while (probe := search.probe()) is not None:
+    while (probe := search.next_probe()) is not None:
         asked.append(probe)
-        search.found(0, 7 if probe == 3 else None)
+        search.record_result(0, 7 if probe == 3 else None)
     assert asked == [2, 3, 1, 0]
     assert search.low == 0
 

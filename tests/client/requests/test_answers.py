@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rmq_spark.client.api.responses import pulled, sent
+from rmq_spark.client.api.responses import pull_result, send_result
 from rmq_spark.client.errors import BrokerRefused, MessageIllegal, ProtocolError
 from rmq_spark.client.results import PullStatus, SendStatus
 from rmq_spark.wire.chunk.sized import encode_sizes
@@ -23,31 +23,31 @@ def answer(code, fields, body=b"", remark=None):
     ("code", "status"), [(0, SendStatus.SEND_OK), (10, SendStatus.FLUSH_DISK_TIMEOUT)]
 )
 def test_what_is_stored_says_how_safely_and_where(code, status):
-    result = sent("h:1", SEND, answer(code, STORED), HEADER, "unique")
+    result = send_result("h:1", SEND, answer(code, STORED), HEADER, "unique")
     assert result[:5] == (status, "unique", MessageQueue("T", "b", 1), 7, "ID")
 
 
 def test_a_send_may_be_refused_or_answered_by_nonsense():
     with pytest.raises(MessageIllegal, match="too long"):
-        sent("h:1", SEND, answer(13, {}, remark="too long"), HEADER, "unique")
+        send_result("h:1", SEND, answer(13, {}, remark="too long"), HEADER, "unique")
     with pytest.raises(ProtocolError, match="queueOffset"):
-        sent("h:1", SEND, answer(0, {**STORED, "queueOffset": "x"}), HEADER, "unique")
+        send_result("h:1", SEND, answer(0, {**STORED, "queueOffset": "x"}), HEADER, "unique")
 
 
 @pytest.mark.parametrize("status", PullStatus)
 def test_a_pull_says_where_to_go_on_whatever_it_found(status):
-    result = pulled("h:1", PULL, answer(status.value, FOUND, b"records"))
+    result = pull_result("h:1", PULL, answer(status.value, FOUND, b"records"))
     assert result == (status, 5, 2, 9, 1, b"records", None, None)
 
 
 def test_a_pull_may_be_refused():
     with pytest.raises(BrokerRefused, match="no such group"):
-        pulled("h:1", PULL, answer(26, {}, remark="no such group"))
+        pull_result("h:1", PULL, answer(26, {}, remark="no such group"))
 
 
 def test_a_chunk_has_its_sizes_in_front():
     body = encode_sizes(np.array([3, 4])) + b"onetwo2"
-    result = pulled("h:1", PULL_CHUNK, answer(0, FOUND, body))
+    result = pull_result("h:1", PULL_CHUNK, answer(0, FOUND, body))
     assert (result.sizes.tolist(), bytes(result.records)) == ([3, 4], b"onetwo2")
     with pytest.raises(ProtocolError, match="sized chunk"):
-        pulled("h:1", PULL_CHUNK, answer(0, FOUND, b"\0\0\0\5"))
+        pull_result("h:1", PULL_CHUNK, answer(0, FOUND, b"\0\0\0\5"))

@@ -10,7 +10,7 @@ from rmq_spark.client.errors import (
     TopicNotFound,
 )
 from rmq_spark.client.results import PullStatus, SendStatus
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
     ConsumerData,
@@ -119,7 +119,7 @@ def test_a_held_pull_is_answered_when_a_message_comes(api, running_broker):
 def test_a_chunk_comes_with_its_sizes_and_can_be_appended_with_them(api, address):
     api.send(address, send_header(), b"zero", "ID")
     agreement = api.agreement(address)
-    assert api.takes_chunks(address)
+    assert api.supports_chunks(address)
     chunk = encode_chunk(
         {
             "topic": "T",
@@ -243,11 +243,11 @@ def test_a_group_that_cannot_be_asked_for_is_not_a_group_without_members(api):
 
 def test_a_rocketmq_broker_takes_no_chunks(api):
     with FakeServer(answering(lambda _: None)) as server:
-        assert not api.takes_chunks(server.address)
+        assert not api.supports_chunks(server.address)
 
 
 def test_a_chunk_that_was_not_agreed_on_is_refused(running_broker):
-    api = BrokerApi(Connections(extensions=frozenset()))
+    api = BrokerApi(RemotingClient(extensions=frozenset()))
     with pytest.raises(NotSupported):
         api.append_chunk(
             running_broker.address, AppendChunkRequestHeader("P", "T", 0), b"\0\0\0\0"

@@ -7,7 +7,7 @@ import pytest
 from fake_servers import FakeServer, answering
 
 from rmq_spark.client.errors import MessageIllegal, NotSupported, ProtocolError
-from rmq_spark.client.producer.tables.arrow_rows import sized_records
+from rmq_spark.client.producer.tables.arrow_rows import encode_sized_records
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.codes import RequestCode
@@ -29,7 +29,7 @@ def address(running_broker, api):
 
 
 def test_a_batch_is_staged_committed_and_known(address, api):
-    body = sized_records(pa.record_batch({"body": [b"x", b"y"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
+    body = encode_sized_records(pa.record_batch({"body": [b"x", b"y"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
     assert api.staging.last_batch(address, "sink") is None
     assert api.staging.stage_chunk(address, HEADER, body).result() is False
     assert api.max_offset(address, QUEUE) == 0
@@ -45,7 +45,7 @@ def test_a_batch_is_staged_committed_and_known(address, api):
 
 
 def test_an_abort_names_the_attempts_that_go(address, api):
-    body = sized_records(pa.record_batch({"body": [b"x"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
+    body = encode_sized_records(pa.record_batch({"body": [b"x"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
     for attempt in ("a", "b"):
         api.staging.stage_chunk(address, HEADER._replace(attempt=attempt), body).result()
     api.staging.abort_batch(address, BATCH, ["a"])

@@ -3,13 +3,13 @@ import threading
 import pytest
 
 from rmq_spark.client.concurrency import parallel
-from rmq_spark.client.concurrency.parallel import for_each, raise_first
+from rmq_spark.client.concurrency.parallel import parallel_map, raise_first
 
 PATIENCE_S = 20
 
 
 def each_with(action, things, most=4):
-    return for_each(things, action, most=most, name="test")
+    return parallel_map(things, action, threads_max=most, name="test")
 
 
 def test_some_are_done_at_a_time_and_no_more():
@@ -70,7 +70,7 @@ def test_behind_an_error_that_is_the_last_nothing_more_is_begun():
             raise LookupError(thing)
         return 0
 
-    found = for_each(range(6), action, most=1, name="test", last=(LookupError,))
+    found = parallel_map(range(6), action, threads_max=1, name="test", stop_on=(LookupError,))
     assert begun == [0, 1, 2]
     assert list(found) == [*range(6)]
     assert [found[thing] for thing in (0, 1)] == [0, 0]

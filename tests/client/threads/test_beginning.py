@@ -8,19 +8,19 @@ import pytest
 from broker_kinds import wait_until
 from interruptions import interrupted_everywhere
 
-from rmq_spark.client.concurrency.lifecycle import Beginning
+from rmq_spark.client.concurrency.lifecycle import SafeStart
 
 
 def test_it_is_done_when_run_returns():
     done = []
-    Beginning("it", lambda: done.append(threading.current_thread().name), done.clear).run()
+    SafeStart("it", lambda: done.append(threading.current_thread().name), done.clear).run()
     assert done == ["it"]
 
 
 def test_what_fails_fails_in_the_caller_and_is_not_taken_back():
     taken_back = []
     with pytest.raises(ZeroDivisionError):
-        Beginning("it", lambda: 1 // 0, lambda: taken_back.append(True)).run()
+        SafeStart("it", lambda: 1 // 0, lambda: taken_back.append(True)).run()
     assert not taken_back
 
 
@@ -30,7 +30,7 @@ def test_it_is_done_here_where_no_thread_can_be_started(monkeypatch):
 
     done = []
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    Beginning("it", lambda: done.append(threading.current_thread()), done.clear).run()
+    SafeStart("it", lambda: done.append(threading.current_thread()), done.clear).run()
     assert done == [threading.current_thread()]
 
 
@@ -42,7 +42,7 @@ def test_wherever_it_is_interrupted_it_is_done_once_and_taken_back_or_not_done_a
             assert done == ["done"]
             done.append("taken back")
 
-        return Beginning("it", lambda: done.append("done"), take_back), done
+        return SafeStart("it", lambda: done.append("done"), take_back), done
 
     def is_nothing_left(made):
         wait_until("nothing is left", lambda: made[1] in ([], ["done", "taken back"]))

@@ -4,7 +4,7 @@ import threading
 
 from broker_kinds import wait_until
 
-from rmq_spark.client.concurrency.worker_threads import OwnCrew, SharedCrew
+from rmq_spark.client.concurrency.worker_threads import DedicatedThreads, SharedThreads
 
 
 def done_by(workers):
@@ -16,9 +16,9 @@ def done_by(workers):
 
 
 def test_a_crew_of_ones_own_has_threads_by_the_name_of_its_user():
-    crew = OwnCrew()
-    lanes, again, services = crew.lanes("a"), crew.retry_lanes("a"), crew.services("a")
-    assert [done_by(each) for each in (lanes.of("b"), again.of("b"), services)] == [
+    crew = DedicatedThreads()
+    lanes, again, services = crew.broker_executor("a"), crew.retry_executor("a"), crew.service_scheduler("a")
+    assert [done_by(each) for each in (lanes.for_broker("b"), again.for_broker("b"), services)] == [
         *("a b-1", "a gives back b-1", "a services-1")
     ]
     for each in (lanes, again):
@@ -27,10 +27,10 @@ def test_a_crew_of_ones_own_has_threads_by_the_name_of_its_user():
 
 
 def test_a_hundred_users_of_a_shared_crew_have_few_threads():
-    crew = SharedCrew("all")
+    crew = SharedThreads("all")
     for number in range(100):
-        lanes, services = crew.lanes(f"user {number}"), crew.services(f"user {number}")
-        assert done_by(lanes.of("a")) == "all a-1"
+        lanes, services = crew.broker_executor(f"user {number}"), crew.service_scheduler(f"user {number}")
+        assert done_by(lanes.for_broker("a")) == "all a-1"
         assert done_by(services).startswith("all services-")
         assert lanes.thread_count == services.thread_count == 0
     assert crew.thread_count <= 1 + 8
@@ -39,33 +39,33 @@ def test_a_hundred_users_of_a_shared_crew_have_few_threads():
 
 
 def test_a_lane_that_is_shared_does_things_in_order_and_keeps_no_other_broker_waiting():
-    crew, stuck, order = SharedCrew("all"), threading.Event(), []
-    first, second = crew.lanes("first"), crew.lanes("second")
-    first.of("a").schedule(lambda: stuck.wait(10))
+    crew, stuck, order = SharedThreads("all"), threading.Event(), []
+    first, second = crew.broker_executor("first"), crew.broker_executor("second")
+    first.for_broker("a").schedule(lambda: stuck.wait(10))
     for number, lanes in enumerate((first, second, first, second)):
-        lanes.of("a").schedule(lambda number=number: order.append(number))
-    assert done_by(second.of("b")) == "all b-1"
+        lanes.for_broker("a").schedule(lambda number=number: order.append(number))
+    assert done_by(second.for_broker("b")) == "all b-1"
     assert order == []
     stuck.set()
-    done_by(first.of("a"))
+    done_by(first.for_broker("a"))
     assert order == [0, 1, 2, 3]
     crew.stop()
 
 
 def test_one_user_that_stops_is_done_with_and_the_others_go_on():
-    crew, done = SharedCrew("all"), []
-    first, second = crew.lanes("first"), crew.lanes("second")
-    services = crew.services("first")
+    crew, done = SharedThreads("all"), []
+    first, second = crew.broker_executor("first"), crew.broker_executor("second")
+    services = crew.service_scheduler("first")
     held = threading.Event()
     for lanes in (first, second):
-        lanes.of("a").schedule(lambda: held.wait(10))
-    for name, workers in (("a", first.of("a")), ("b", second.of("a")), ("c", services)):
+        lanes.for_broker("a").schedule(lambda: held.wait(10))
+    for name, workers in (("a", first.for_broker("a")), ("b", second.for_broker("a")), ("c", services)):
         workers.schedule(lambda name=name: done.append(name), 100)
     first.stop()
     assert services.stop(0)
     held.set()
-    first.of("a").schedule(lambda: done.append("after the end"))
+    first.for_broker("a").schedule(lambda: done.append("after the end"))
     wait_until("the other's task", lambda: done == ["b"])
-    done_by(second.of("a"))
+    done_by(second.for_broker("a"))
     assert done == ["b"]
     crew.stop()

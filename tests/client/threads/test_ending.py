@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_spark.client.concurrency.lifecycle import Ending, do_all
+from rmq_spark.client.concurrency.lifecycle import SafeStop, run_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 10
@@ -20,7 +20,7 @@ def test_it_ends_once_and_everybody_waits_for_that():
         going.wait(PATIENCE_S)
         ended.append(threading.current_thread().name)
 
-    ending = Ending("it ends", end, PATIENCE_S)
+    ending = SafeStop("it ends", end, PATIENCE_S)
 
     def ask():
         ending.run()
@@ -40,7 +40,7 @@ def test_it_ends_once_and_everybody_waits_for_that():
 
 def test_whoever_asks_waits_no_longer_than_was_said():
     never = threading.Event()
-    Ending("never", lambda: never.wait(PATIENCE_S), 0.01).run()
+    SafeStop("never", lambda: never.wait(PATIENCE_S), 0.01).run()
     never.set()
 
 
@@ -51,7 +51,7 @@ def test_a_signal_handler_may_ask_while_its_own_thread_holds_what_ending_needs()
         with lock:
             ended.set()
 
-    ending = Ending("it ends", end, 0.05)
+    ending = SafeStop("it ends", end, 0.05)
     old = signal.signal(signal.SIGUSR1, lambda *_: ending.run())
     try:
         with lock:
@@ -70,7 +70,7 @@ def test_what_ends_may_ask_for_the_end_itself():
         ended.append(True)
 
     ended = []
-    ending = Ending("it ends", end, PATIENCE_S)
+    ending = SafeStop("it ends", end, PATIENCE_S)
     ending.run()
     assert ended == [True]
 
@@ -81,14 +81,14 @@ def test_without_a_thread_for_it_whoever_asks_ends_it(monkeypatch):
 
     ended = []
     monkeypatch.setattr(threading.Thread, "start", start)
-    Ending("it ends", lambda: ended.append(threading.current_thread().name), PATIENCE_S).run()
+    SafeStop("it ends", lambda: ended.append(threading.current_thread().name), PATIENCE_S).run()
     assert ended == [threading.current_thread().name]
 
 
 def test_an_end_that_fails_is_an_end(monkeypatch):
     failed = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
-    ending = Ending("it ends", lambda: 1 / 0, PATIENCE_S)
+    ending = SafeStop("it ends", lambda: 1 / 0, PATIENCE_S)
     ending.run()
     ending.run()
     assert len(failed) == 1
@@ -120,6 +120,6 @@ time.sleep(0.05)
 
 def test_each_step_is_done_whatever_became_of_those_before_it(caplog):
     done = []
-    do_all("G", lambda: done.append(1), lambda: 1 / 0, lambda: done.append(2))
+    run_steps("G", lambda: done.append(1), lambda: 1 / 0, lambda: done.append(2))
     assert done == [1, 2]
     assert "G could not leave in order: ZeroDivisionError" in caplog.text

@@ -3,16 +3,16 @@ import threading
 
 from broker_kinds import wait_until
 
-from rmq_spark.client.concurrency.per_broker_executor import Lanes
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 
 LONG_MS = 10_000
 
 
 def test_one_broker_that_takes_long_keeps_no_other_waiting():
     stuck, done = threading.Event(), threading.Event()
-    lanes = Lanes("lane")
-    lanes.of("a").schedule(lambda: stuck.wait(10))
-    lanes.of("b").schedule(done.set)
+    lanes = PerBrokerExecutor("lane")
+    lanes.for_broker("a").schedule(lambda: stuck.wait(10))
+    lanes.for_broker("b").schedule(done.set)
     assert done.wait(10)
     stuck.set()
     lanes.stop()
@@ -20,10 +20,10 @@ def test_one_broker_that_takes_long_keeps_no_other_waiting():
 
 def test_what_is_done_for_one_broker_is_done_in_its_order():
     order, ended = [], threading.Event()
-    lanes = Lanes("lane")
+    lanes = PerBrokerExecutor("lane")
     for number in range(200):
-        lanes.of("a").schedule(lambda number=number: order.append(number))
-    lanes.of("a").schedule(ended.set)
+        lanes.for_broker("a").schedule(lambda number=number: order.append(number))
+    lanes.for_broker("a").schedule(ended.set)
     assert ended.wait(10)
     assert order == list(range(200))
     assert lanes.thread_count == 1
@@ -32,19 +32,19 @@ def test_what_is_done_for_one_broker_is_done_in_its_order():
 
 def test_something_is_done_for_each_at_the_same_time():
     together = threading.Barrier(3)
-    lanes = Lanes("lane")
-    assert lanes.at_each("abc", lambda _: together.wait(10), LONG_MS)
+    lanes = PerBrokerExecutor("lane")
+    assert lanes.run_for_each("abc", lambda _: together.wait(10), LONG_MS)
     lanes.stop()
 
 
 def test_what_takes_too_long_is_left_and_what_has_not_begun_is_not_done():
     stuck, done = threading.Event(), []
-    lanes = Lanes("lane")
-    lanes.of("a").schedule(lambda: stuck.wait(10))
-    assert not lanes.at_each("ab", done.append, 200)
+    lanes = PerBrokerExecutor("lane")
+    lanes.for_broker("a").schedule(lambda: stuck.wait(10))
+    assert not lanes.run_for_each("ab", done.append, 200)
     assert done == ["b"]
     stuck.set()
-    lanes.of("a").schedule(lambda: done.append("behind"))
+    lanes.for_broker("a").schedule(lambda: done.append("behind"))
     wait_until("the lane is free", lambda: "behind" in done)
     assert done == ["b", "behind"]
     lanes.stop()
@@ -56,33 +56,33 @@ def test_one_that_fails_counts_as_done_and_harms_no_other():
         raise SystemExit
 
     done = []
-    lanes = Lanes("lane")
-    assert lanes.at_each("ab", act, LONG_MS)
-    assert lanes.at_each("ab", act, LONG_MS)
+    lanes = PerBrokerExecutor("lane")
+    assert lanes.run_for_each("ab", act, LONG_MS)
+    assert lanes.run_for_each("ab", act, LONG_MS)
     assert sorted(done) == ["a", "a", "b", "b"]
     lanes.stop()
 
 
 def test_behind_the_end_nothing_is_begun_nor_waited_for():
     done = []
-    lanes = Lanes("lane")
-    lanes.at_each("a", done.append, LONG_MS)
+    lanes = PerBrokerExecutor("lane")
+    lanes.run_for_each("a", done.append, LONG_MS)
     lanes.stop()
-    assert not lanes.at_each("ab", done.append, LONG_MS)
-    lanes.of("c").schedule(lambda: done.append("c"))
+    assert not lanes.run_for_each("ab", done.append, LONG_MS)
+    lanes.for_broker("c").schedule(lambda: done.append("c"))
     assert done == ["a"]
-    assert [lanes.of(broker).thread_count for broker in "bc"] == [0, 0]
+    assert [lanes.for_broker(broker).thread_count for broker in "bc"] == [0, 0]
 
 
 def test_in_a_child_process_lanes_that_had_begun_do_nothing_and_new_ones_work():
-    begun, fresh = Lanes("begun"), Lanes("fresh")
-    begun.at_each("a", lambda _: None, LONG_MS)
+    begun, fresh = PerBrokerExecutor("begun"), PerBrokerExecutor("fresh")
+    begun.run_for_each("a", lambda _: None, LONG_MS)
     child = os.fork()
     if child == 0:
-        is_right = fresh.at_each("a", lambda _: None, LONG_MS) and not begun.at_each(
+        is_right = fresh.run_for_each("a", lambda _: None, LONG_MS) and not begun.run_for_each(
             "a", print, LONG_MS
         )
         os._exit(0 if is_right else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert begun.at_each("a", lambda _: None, LONG_MS)
+    assert begun.run_for_each("a", lambda _: None, LONG_MS)
     begun.stop()

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from rmq_spark.client.concurrency.scheduler import Periodic
+from rmq_spark.client.concurrency.scheduler import PeriodicThread
 from rmq_spark.client.errors import ClientShutDown
 
 LONG_MS = 3_600_000
@@ -24,7 +24,7 @@ class Job:
 
 def test_it_is_done_again_and_again():
     job = Job()
-    periodic = Periodic("job", 1, job)
+    periodic = PeriodicThread("job", 1, job)
     periodic.start()
     assert all(job.was_done() for _ in range(3))
     periodic.stop()
@@ -32,21 +32,21 @@ def test_it_is_done_again_and_again():
 
 def test_it_is_done_at_once_when_told_to():
     job = Job()
-    periodic = Periodic("job", LONG_MS, job, gap_ms=0)
+    periodic = PeriodicThread("job", LONG_MS, job, rest_ms=0)
     periodic.start()
     for _ in range(3):
-        periodic.soon()
+        periodic.wake()
         assert job.was_done()
     periodic.stop()
 
 
 def test_however_often_it_is_told_to_hurry_it_rests_in_between():
     job = Job()
-    periodic = Periodic("job", LONG_MS, job, gap_ms=LONG_MS)
+    periodic = PeriodicThread("job", LONG_MS, job, rest_ms=LONG_MS)
     periodic.start()
-    periodic.soon()
+    periodic.wake()
     assert job.was_done()
-    periodic.soon()
+    periodic.wake()
     assert not job.done.acquire(blocking=False)
     periodic.stop()
     periodic._thread.join(10)
@@ -57,10 +57,10 @@ def test_however_often_it_is_told_to_hurry_it_rests_in_between():
 @pytest.mark.parametrize("error", [ClientShutDown(), ValueError("a mistake")])
 def test_a_failure_is_logged_and_not_the_end(error, caplog):
     job = Job(error)
-    periodic = Periodic("job", LONG_MS, job, gap_ms=0)
+    periodic = PeriodicThread("job", LONG_MS, job, rest_ms=0)
     periodic.start()
     for _ in range(2):
-        periodic.soon()
+        periodic.wake()
         assert job.was_done()
     periodic.stop()
     periodic._thread.join(10)
@@ -69,9 +69,9 @@ def test_a_failure_is_logged_and_not_the_end(error, caplog):
 
 def test_once_stopped_it_is_not_done_again():
     job = Job()
-    periodic = Periodic("job", LONG_MS, job)
+    periodic = PeriodicThread("job", LONG_MS, job)
     periodic.start()
     periodic.stop()
-    periodic.soon()
+    periodic.wake()
     periodic._thread.join(10)
     assert not job.done.acquire(blocking=False)

@@ -4,17 +4,17 @@ import pickle
 
 import pytest
 
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 
 
-class Bound(ProcessBound):
+class Bound(ForkAware):
     """Something that knows in which processes it was told of a fork."""
 
     def __init__(self):
         self.told = []
         super().__init__()
 
-    def _forked(self):
+    def _after_fork(self):
         self.told.append(os.getpid())
 
 
@@ -44,7 +44,7 @@ def test_each_is_told_once_in_the_child_and_not_at_all_in_the_parent():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_that_fails_keeps_no_other_from_being_told():
     class HalfMade(Bound):
-        def _forked(self):
+        def _after_fork(self):
             raise AttributeError("made by a thread that is not here")
 
     half_made, bound = HalfMade(), Bound()
@@ -56,7 +56,7 @@ def test_what_nobody_has_any_more_is_not_kept_for_the_next_fork():
     told = []
 
     class Gone(Bound):
-        def _forked(self):
+        def _after_fork(self):
             told.append(self)
 
     Gone()

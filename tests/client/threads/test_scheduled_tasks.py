@@ -7,14 +7,14 @@ import pytest
 from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.concurrency.scheduler import Repeated, ScheduledTasks
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
 
 PATIENCE_S = 20
 
 
 @pytest.fixture
 def tasks():
-    tasks = ScheduledTasks("test", threads_max=3)
+    tasks = ThreadScheduler("test", threads_max=3)
     yield tasks
     assert tasks.stop(PATIENCE_S * 1000)
 
@@ -76,7 +76,7 @@ def test_what_is_due_later_does_not_wait_for_the_only_thread_to_end_its_task(tas
 
 def test_one_at_a_time_takes_two_threads_and_no_more():
     """One does what is due, the other looks at the clock meanwhile."""
-    tasks, done = idle(ScheduledTasks("test", threads_max=20), 1), threading.Semaphore(0)
+    tasks, done = idle(ThreadScheduler("test", threads_max=20), 1), threading.Semaphore(0)
     tasks.schedule(lambda: None, 3_600_000)
     for number in range(20):
         tasks.schedule(done.release, number % 3)
@@ -86,7 +86,7 @@ def test_one_at_a_time_takes_two_threads_and_no_more():
 
 
 def test_no_more_threads_than_allowed_are_made():
-    tasks, met = ScheduledTasks("test", threads_max=2), []
+    tasks, met = ThreadScheduler("test", threads_max=2), []
     names, done = set(), threading.Semaphore(0)
     for number in range(50):
         tasks.schedule(
@@ -118,7 +118,7 @@ def test_a_task_that_raises_is_logged_and_harms_no_other(tasks, caplog):
 
 
 def test_stopping_does_not_wait_for_what_never_ends():
-    tasks, began, end = ScheduledTasks("test", threads_max=1), threading.Event(), threading.Event()
+    tasks, began, end = ThreadScheduler("test", threads_max=1), threading.Event(), threading.Event()
     tasks.schedule(lambda: (began.set(), end.wait(PATIENCE_S)))
     tasks.schedule(lambda: None, 100_000)
     assert began.wait(PATIENCE_S)
@@ -130,13 +130,13 @@ def test_stopping_does_not_wait_for_what_never_ends():
 
 
 def test_a_stopped_scheduler_forgets_what_comes():
-    tasks = ScheduledTasks("test")
+    tasks = ThreadScheduler("test")
     tasks.stop(0)
     assert tasks.schedule(lambda: None).is_cancelled
 
 
 def test_a_task_may_stop_its_scheduler():
-    tasks, done = ScheduledTasks("test"), threading.Event()
+    tasks, done = ThreadScheduler("test"), threading.Event()
     tasks.schedule(lambda: (tasks.stop(PATIENCE_S * 1000), done.set()))
     assert done.wait(PATIENCE_S)
 
@@ -146,7 +146,7 @@ def test_a_task_may_stop_its_scheduler():
 
 def test_what_is_started_twice_is_repeated_once():
     tasks, at = MovedTasks(), []
-    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(10)
     repeated.start(30)
     tasks.move(220)
@@ -155,7 +155,7 @@ def test_what_is_started_twice_is_repeated_once():
 
 def test_what_is_repeated_comes_after_each_period():
     tasks, at = MovedTasks(), []
-    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(10)
     tasks.move(250)
     assert at == [10, 110, 210]
@@ -163,7 +163,7 @@ def test_what_is_repeated_comes_after_each_period():
 
 def test_who_asks_need_not_wait_and_the_period_begins_anew():
     tasks, at = MovedTasks(), []
-    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(100)
     tasks.move(50)
     repeated.wake()
@@ -180,7 +180,7 @@ def test_asking_while_it_is_done_means_once_more():
         if len(at) == 1:
             repeated.wake()
 
-    repeated = Repeated(tasks, act, 100)
+    repeated = RepeatedTask(tasks, act, 100)
     repeated.start(0)
     tasks.move(99)
     assert at == [0, 0]
@@ -188,7 +188,7 @@ def test_asking_while_it_is_done_means_once_more():
 
 def test_an_action_may_say_when_to_come_back():
     tasks, at = MovedTasks(), []
-    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms) or (7 if len(at) < 3 else None), 100)
+    repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms) or (7 if len(at) < 3 else None), 100)
     repeated.start(0)
     tasks.move(100)
     assert at == [0, 7, 14]
@@ -196,7 +196,7 @@ def test_an_action_may_say_when_to_come_back():
 
 def test_an_action_that_raises_comes_again():
     tasks, at = MovedTasks(), []
-    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms) or 1 // 0, 100)
+    repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms) or 1 // 0, 100)
     repeated.start(0)
     tasks.move(100)
     assert at == [0, 100]
@@ -204,7 +204,7 @@ def test_an_action_that_raises_comes_again():
 
 def test_what_is_stopped_does_not_come_again():
     tasks, at = MovedTasks(), []
-    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(0)
     tasks.move(0)
     repeated.stop()

@@ -6,8 +6,8 @@ from rmq_spark.client.concurrency import deferred_wakeups
 def test_what_is_put_off_is_called_at_the_end_of_the_turn_in_its_order():
     called = []
     deferred_wakeups.begin()
-    assert deferred_wakeups.put_off(lambda: called.append(1))
-    assert deferred_wakeups.put_off(lambda: called.append(2))
+    assert deferred_wakeups.defer(lambda: called.append(1))
+    assert deferred_wakeups.defer(lambda: called.append(2))
     assert called == []
     deferred_wakeups.end()
     assert called == [1, 2]
@@ -17,9 +17,9 @@ def test_what_is_put_off_is_called_at_the_end_of_the_turn_in_its_order():
 
 
 def test_outside_of_a_turn_and_at_its_end_nothing_is_put_off():
-    said = [deferred_wakeups.put_off(lambda: None)]
+    said = [deferred_wakeups.defer(lambda: None)]
     deferred_wakeups.begin()
-    deferred_wakeups.put_off(lambda: said.append(deferred_wakeups.put_off(lambda: None)))
+    deferred_wakeups.defer(lambda: said.append(deferred_wakeups.defer(lambda: None)))
     deferred_wakeups.end()
     assert said == [False, False]
 
@@ -27,7 +27,7 @@ def test_outside_of_a_turn_and_at_its_end_nothing_is_put_off():
 def test_a_turn_is_of_its_thread_alone():
     said = []
     deferred_wakeups.begin()
-    other = threading.Thread(target=lambda: said.append(deferred_wakeups.put_off(lambda: None)))
+    other = threading.Thread(target=lambda: said.append(deferred_wakeups.defer(lambda: None)))
     other.start()
     other.join(10)
     deferred_wakeups.end()

@@ -13,21 +13,21 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.clients.pending_replies import (
-    QUESTION_BYTES,
-    SHARE,
-    AwaitedAnswers,
+    REQUEST_BYTES,
+    CLIENT_SHARE,
+    PendingReplies,
 )
 from rocketpoll.broker.processor.request import RequestRejected
 
-ALL = 80 * QUESTION_BYTES
-OWN = ALL // SHARE
+ALL = 80 * REQUEST_BYTES
+OWN = ALL // CLIENT_SHARE
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 11), st.booleans(), st.integers(0, 2 * OWN)), max_size=200)
 )
 def test_whoever_asks_all_and_each_stay_within_their_bounds_but_for_one_each(moves):
-    awaited, asked = AwaitedAnswers(ALL), FakeConnection()
+    awaited, asked = PendingReplies(ALL), FakeConnection()
     askers = [FakeConnection() for _ in range(12)]
     sizes, refused = {}, 0
     for number, is_answered, kept in moves:
@@ -38,12 +38,12 @@ def test_whoever_asks_all_and_each_stay_within_their_bounds_but_for_one_each(mov
         else:
             own = Counter(asker for asker, _ in sizes.values())[number]
             own_bytes = sum(size for asker, size in sizes.values() if asker == number)
-            size, taken = kept + QUESTION_BYTES, sum(size for _, size in sizes.values())
+            size, taken = kept + REQUEST_BYTES, sum(size for _, size in sizes.values())
             fits = (not own or own_bytes + size <= OWN) and (not taken or taken + size <= ALL)
             opaque = len(sizes) + sum(sizes, start=refused) + 1
             question = RemotingCommand(1, opaque=opaque)
             try:
-                awaited.ask(askers[number], asked, question, 10, lambda _: None, kept_bytes=kept)
+                awaited.request(askers[number], asked, question, 10, lambda _: None, kept_bytes=kept)
             except RequestRejected as error:
                 assert error.code is ResponseCode.SYSTEM_BUSY
                 assert not fits
@@ -55,12 +55,12 @@ def test_whoever_asks_all_and_each_stay_within_their_bounds_but_for_one_each(mov
 
 
 def test_what_cannot_be_asked_does_not_wait():
-    awaited, asked = AwaitedAnswers(), FakeConnection()
+    awaited, asked = PendingReplies(), FakeConnection()
 
     def cannot(*_):
         raise HeaderError("header", at="its end", needed="less", found="more")
 
     asked.request = cannot
     with pytest.raises(HeaderError):
-        awaited.ask(FakeConnection(), asked, RemotingCommand(1), 10, lambda _: None)
+        awaited.request(FakeConnection(), asked, RemotingCommand(1), 10, lambda _: None)
     assert awaited.bytes == 0

@@ -23,9 +23,9 @@ from rocketpoll.broker.processor.clients.client_relay import (
 )
 from rocketpoll.broker.processor.clients.pending_replies import (
     BYTES_MAX,
-    QUESTION_BYTES,
-    SHARE,
-    AwaitedAnswers,
+    REQUEST_BYTES,
+    CLIENT_SHARE,
+    PendingReplies,
 )
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 
@@ -44,7 +44,7 @@ def consumers():
 
 @pytest.fixture
 def awaited():
-    return AwaitedAnswers()
+    return PendingReplies()
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_question_goes_to_the_consumer_and_its_answer_to_the_asker(processor, 
     assert question.ext_fields == {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"}
     assert timeout_ms == RELAY_TIMEOUT_MS
     assert admin.sent == []
-    member.answer_all()
+    member.acknowledge_all()
     (answer,) = admin.sent
     assert (answer.code, answer.remark, answer.ext_fields, answer.body) == (
         0,
@@ -85,14 +85,14 @@ def test_what_the_consumer_refuses_is_told_as_it_is(processor, consumers, admin)
         1, "no such group here"
     )
     processor.get_consumer_running_info(admin, running_info(admin))
-    member.answer_all()
+    member.acknowledge_all()
     assert (admin.sent[0].code, admin.sent[0].remark) == (1, "no such group here")
 
 
 def test_who_does_not_answer_in_time_has_timed_out(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     processor.get_consumer_running_info(admin, running_info(admin))
-    member.answer_all()
+    member.acknowledge_all()
     assert admin.codes() == [Answer.CONSUME_MSG_TIMEOUT]
     assert "<c>" in admin.sent[0].remark
 
@@ -111,8 +111,8 @@ def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered
     del fields
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 40 * QUESTION_BYTES
-    assert awaited.bytes == 40 * QUESTION_BYTES
+    assert kept < 40 * REQUEST_BYTES
+    assert awaited.bytes == 40 * REQUEST_BYTES
     for _, _, then in member.asked:
         then(None)
     assert awaited.bytes == 0
@@ -123,16 +123,16 @@ def test_no_more_questions_wait_than_one_client_may_ask_at_a_time(
 ):
     member = join(consumers, "g", "c", "T")
     others = FakeConnection("another")
-    while awaited.bytes < BYTES_MAX // SHARE:
+    while awaited.bytes < BYTES_MAX // CLIENT_SHARE:
         processor.get_consumer_running_info(admin, running_info(admin))
     for _ in range(3):
         code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
-        assert (code, f"of {BYTES_MAX // SHARE}: try again later" in remark) == (
+        assert (code, f"of {BYTES_MAX // CLIENT_SHARE}: try again later" in remark) == (
             Answer.SYSTEM_BUSY,
             True,
         )
     assert processor.get_consumer_running_info(others, running_info(others)) is None
-    member.answer_all()
+    member.acknowledge_all()
     assert awaited.bytes == 0
     assert processor.get_consumer_running_info(admin, running_info(admin)) is None
 
@@ -157,14 +157,14 @@ def test_a_survey_counts_until_its_last_answer_or_until_its_asker_has_gone(
     )
     for member in members:
         assert awaited.bytes > 0
-        member.answer_all()
+        member.acknowledge_all()
     assert awaited.bytes == 0
 
 
 def test_a_one_way_question_is_not_answered(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     processor.get_consumer_running_info(admin, running_info(admin, one_way=True))
-    member.answer_all()
+    member.acknowledge_all()
     assert admin.sent == []
 
 
@@ -175,7 +175,7 @@ def test_nothing_piles_up_for_a_consumer_or_a_tool_that_does_not_read(processor,
     )
     processor.get_consumer_running_info(admin, running_info(admin))
     admin.is_congested = True
-    member.answer_all()
+    member.acknowledge_all()
     assert [(answer.code, answer.body) for answer in admin.sent] == [(Answer.SYSTEM_BUSY, b"")]
     member.is_congested = True
     code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
@@ -215,7 +215,7 @@ def test_a_message_is_given_to_a_consumer_with_its_record(processor, consumers, 
     }
     assert decode_record(question.body).body == b"two"
     member.answers[Code.CONSUME_MESSAGE_DIRECTLY] = lambda asked: asked.respond(0, None, {}, b"{}")
-    member.answer_all()
+    member.acknowledge_all()
     assert admin.codes() == [Answer.SUCCESS]
 
 
@@ -254,9 +254,9 @@ def test_all_members_are_asked_where_they_are_and_answered_for_together(
     assert finished(processor.get_consumer_status(admin, status(admin, ""))) is None
     assert one.asked[0][0].ext_fields == {"topic": "T", "group": "g"}
     assert one.asked[0][1] == STATUS_TIMEOUT_MS
-    one.answer_all()
+    one.acknowledge_all()
     assert admin.sent == []
-    two.answer_all()
+    two.acknowledge_all()
     (answer,) = admin.sent
     assert body_in(GetConsumerStatusBody, answer).consumer_table == {
         "one": {QUEUE: 1},
@@ -268,7 +268,7 @@ def test_one_member_can_be_asked_alone(processor, consumers, admin):
     one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
     two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
     finished(processor.get_consumer_status(admin, status(admin, "two")))
-    two.answer_all()
+    two.acknowledge_all()
     assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
     assert one.asked == []
 
@@ -284,8 +284,8 @@ def test_a_member_that_does_not_answer_well_leaves_the_others_answers(
     one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = bad
     two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
     finished(processor.get_consumer_status(admin, status(admin)))
-    two.answer_all()
-    one.answer_all()
+    two.acknowledge_all()
+    one.acknowledge_all()
     assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
 
 
@@ -298,7 +298,7 @@ def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, adm
         member.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(number)
     finished(processor.get_consumer_status(admin, status(admin)))
     for member in (one, two, three):
-        member.answer_all()
+        member.acknowledge_all()
     found = body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table
     assert found == {"two": {QUEUE: 2}, "three": {QUEUE: 3}}
 
@@ -306,7 +306,7 @@ def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, adm
 def test_if_nobody_answers_the_question_has_timed_out(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     finished(processor.get_consumer_status(admin, status(admin)))
-    member.answer_all()
+    member.acknowledge_all()
     assert admin.codes() == [Answer.CONSUME_MSG_TIMEOUT]
 
 

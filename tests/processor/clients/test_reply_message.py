@@ -13,7 +13,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.properties import decode_properties
-from rocketpoll.broker.processor.clients.pending_replies import BYTES_MAX, SHARE
+from rocketpoll.broker.processor.clients.pending_replies import BYTES_MAX, CLIENT_SHARE
 
 ASKER = "10.0.0.1@asker"
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -126,7 +126,7 @@ def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_
             replier.send(reply_to(body="x" * 2_000, opaque=opaque))
         answer = await replier.receive()
         count = answer.opaque
-        assert BYTES_MAX // SHARE // 9_000 < count < BYTES_MAX // SHARE // 6_000
+        assert BYTES_MAX // CLIENT_SHARE // 9_000 < count < BYTES_MAX // CLIENT_SHARE // 6_000
         for opaque in range(count + 1, 900):
             assert (answer.code, "that wait for others' answers" in answer.remark) == (2, True)
             answer = await replier.receive()

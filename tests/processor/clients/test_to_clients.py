@@ -3,20 +3,20 @@ import pytest
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader
-from rocketpoll.broker.processor.clients.to_clients import notice, question
+from rocketpoll.broker.processor.clients.to_clients import one_way_command, request_command
 
 
 def test_a_notice_wants_no_answer_and_a_question_does():
     header = ConsumerGroupRequestHeader("g")
-    told = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, b"body")
+    told = one_way_command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, b"body")
     assert (told.code, told.ext_fields, told.body) == (40, {"consumerGroup": "g"}, b"body")
     assert told.is_one_way
     assert not told.is_response
-    asked = question(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+    asked = request_command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
     assert not asked.is_one_way
     assert asked.body == b""
 
 
 def test_a_command_without_fields_has_no_header():
     with pytest.raises(HeaderError, match="a code with a header"):
-        question(RequestCode.GET_BROKER_CONFIG, None)
+        request_command(RequestCode.GET_BROKER_CONFIG, None)

@@ -115,8 +115,8 @@ def test_every_queue_that_can_be_read_is_shown(room):
 
 
 def test_a_groups_rate_is_that_of_all_its_topics(stocked):
-    stocked.stats.got("T", "G", 40, 400, 0)
-    stocked.stats.got("U", "G", 20, 200, 0)
+    stocked.stats.record_get("T", "G", 40, 400, 0)
+    stocked.stats.record_get("U", "G", 20, 200, 0)
     finished(stocked.stats.sample(START + 10_000))
     assert consume_stats(stocked).consume_tps == 6.0
     assert consume_stats(stocked, topic="T").consume_tps == 4.0

@@ -10,7 +10,7 @@ from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import offsets as headers
-from rocketpoll.broker.processor.groups.consumer_offset import ConsumerOffsetProcessor, IsYoung
+from rocketpoll.broker.processor.groups.consumer_offset import ConsumerOffsetProcessor, InMemoryCheck
 
 BYTES = 1 << 30
 CLIENT = FakeConnection()
@@ -22,7 +22,7 @@ def processor(parts):
 
 
 def processor_of(parts, memory_bytes=BYTES):
-    young = IsYoung(parts.store, memory_bytes)
+    young = InMemoryCheck(parts.store, memory_bytes)
     return ConsumerOffsetProcessor(parts.store, parts.topics, parts.groups, parts.offsets, young)
 
 

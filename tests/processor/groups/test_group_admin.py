@@ -145,7 +145,7 @@ def test_a_deleted_group_keeps_its_offsets_unless_they_are_to_go(room, ext_field
     room.groups.put(SubscriptionGroupConfig(group_name="G"))
     for group in ("G", "H"):
         room.offsets.commit(group, "T", 0, 5)
-        room.stats.got("T", group, 1, 1, 0)
+        room.stats.record_get("T", group, 1, 1, 0)
     room.offsets.save()
     finished(room.stats.sample(room.clock() + 10_000))
     assert (
@@ -189,7 +189,7 @@ def test_a_group_whose_deletion_could_not_be_saved_keeps_its_offsets_and_counter
     room.groups.put(before)
     room.offsets.commit("G", "T", 0, 5)
     room.offsets.commit("G", "U", 1, 6)
-    room.stats.got("T", "G", 1, 1, 0)
+    room.stats.record_get("T", "G", 1, 1, 0)
     room.groups.save()
     room.offsets.save()
     finished(room.stats.sample(room.clock() + 10_000))
@@ -213,7 +213,7 @@ def test_a_group_whose_deletion_could_not_be_saved_keeps_its_offsets_and_counter
 def test_what_comes_while_a_deletion_is_not_saved_yet_is_not_written_over_by_taking_it_back(room):
     """The group commits, and one of its topics goes, before the disk has refused the deletion."""
     waiting = []
-    room.after_saving._run_aside = lambda _, then: waiting.append(then)
+    room.after_saving._run_in_thread = lambda _, then: waiting.append(then)
     for queue_id in (0, 1):
         room.offsets.commit("G", "T", queue_id, 5)
     room.offsets.commit("G", "Gone", 0, 5)

@@ -14,7 +14,7 @@ from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.processor.groups.group_offsets import NO_CORRECTION, GroupOffsetsProcessor
+from rocketpoll.broker.processor.groups.group_offsets import NO_CORRECTION_OFFSET, GroupOffsetsProcessor
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.store.queues.consume_queue import QueueBounds
 
@@ -217,7 +217,7 @@ def test_a_group_is_told_how_far_behind_the_others_are(processor, parts, story):
         processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
     )
     assert body_in(QueryCorrectionOffsetBody, answer).correction_offsets == {
-        0: NO_CORRECTION,
+        0: NO_CORRECTION_OFFSET,
         1: 0,
         2: 0,
     }

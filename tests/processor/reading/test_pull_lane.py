@@ -93,13 +93,13 @@ class Story:
         getattr(self, f"act_{name}")(*given)
 
     def act_pull(self, client, pulls, is_cut):
-        data = b"".join(map(self.bytes_of, pulls))
+        data = b"".join(map(self.body_bytes_of, pulls))
         places = [0, len(data) // 2, len(data)] if is_cut else [0, len(data)]
         pieces = [data[start:end] for start, end in pairwise(places)]
         self.twins.receive(self.clients[client], *pieces)
         self.twins.settle()
 
-    def bytes_of(self, pull):
+    def body_bytes_of(self, pull):
         given = {**pull, **SUBSCRIBED[pull["subscribed"]], **FORMS.get(pull["form"], {})}
         offsets = given.pop("offsets")
         body = given.pop("body", b"")
@@ -155,7 +155,7 @@ class Story:
         for client in self.clients:
             assert lane.said_to(client) == usual.said_to(client)
         for twin in self.twins.both:
-            assert twin.controller.hold_service.rescued == 0
+            assert twin.controller.hold_service.rescued_total == 0
         assert self._known(lane) == self._known(usual)
 
     @staticmethod
@@ -169,7 +169,7 @@ class Story:
             for group in ("G", "H")
         }
         held = twin.controller.hold_service.held
-        return offsets, held, twin.got, processors.dispatch.refused, processors.stats.got_messages
+        return offsets, held, twin.record_get, processors.dispatch.refused, processors.stats.got_messages
 
 
 def story_with(root, *disks, **changed):
@@ -204,7 +204,7 @@ def story(tmp_path_factory):
     for topic, tags in ((topic, tags) for topic in "TU" for tags in ("", "A", "B")):
         told.act_send(0, topic, tags, sends=20)
     yield told
-    assert told.twins.lane.pulled > told.numbers / 40, "few have taken the lane"
+    assert told.twins.fast_path.pull_result > told.numbers / 40, "few have taken the lane"
     told.twins.shutdown()
 
 
@@ -243,7 +243,7 @@ def test_what_a_consumer_in_java_has_sent_takes_the_lane(told):
         data = struct.pack(">iI", len(header) + 4, len(header)) + header
         story.twins.receive(1, data)
     story.twins.settle()
-    assert story.twins.lane.pulled == 9
+    assert story.twins.fast_path.pull_result == 9
     story.check()
 
 
@@ -252,10 +252,10 @@ def test_a_second_pull_takes_the_lane_alone_or_with_others_wherever_they_are_cut
     story.act_send(0, "T", "A", sends=9)
     for offsets, by_lane in (((0,), 0), ((3,), 1), ((9,), 2), ((1, 2, 4), 5)):
         story.act_pull(1, [pull(*offsets)], is_cut=False)
-        assert story.twins.lane.pulled == by_lane
+        assert story.twins.fast_path.pull_result == by_lane
     story.act_pull(1, [pull(5, 6, 7, 8)], is_cut=True)
-    assert story.twins.lane.pulled > 6
-    assert story.twins.usual.pulled == 0
+    assert story.twins.fast_path.pull_result > 6
+    assert story.twins.usual.pull_result == 0
     story.check()
 
 
@@ -264,8 +264,8 @@ def test_a_pull_that_is_held_by_the_lane_is_woken_and_its_time_ends(told):
     story.act_send(0, "T", "A", sends=3)
     for offset in (0, 3):
         story.act_pull(1, [pull(offset, suspend_ms=2_000)], is_cut=False)
-    lane = story.twins.lane
-    assert lane.pulled == 1
+    lane = story.twins.fast_path
+    assert lane.pull_result == 1
     assert [twin.controller.hold_service.held for twin in story.twins.both] == [1, 1]
     story.act_send(0, "T", "A")
     assert lane.answers(1)[-1].ext_fields["nextBeginOffset"] == "4"
@@ -289,8 +289,8 @@ def test_what_has_changed_since_counts_for_the_next_pull(told):
         story.act_pull(1, [pull(0, 1, topic="U", queue_id=0)], is_cut=False)
         story.act(*change)
         story.act_pull(1, [pull(2, topic="U", queue_id=0)], is_cut=False)
-        assert story.twins.lane.answers(1)[-1].code == code
-    assert story.twins.lane.pulled > 2
+        assert story.twins.fast_path.answers(1)[-1].code == code
+    assert story.twins.fast_path.pull_result > 2
     story.check()
 
 
@@ -304,8 +304,8 @@ def test_a_subscription_is_that_of_the_last_heartbeat(told):
         story.act_heartbeat(1, text, 1, model)
         for _ in range(2):
             story.act_pull(1, [mine], is_cut=False)
-        found.append(story.twins.lane.answers(1)[-1].ext_fields["nextBeginOffset"])
-    assert story.twins.lane.pulled == 3
+        found.append(story.twins.fast_path.answers(1)[-1].ext_fields["nextBeginOffset"])
+    assert story.twins.fast_path.pull_result == 3
     story.act_pull(1, [pull(0, subscribed="what later heartbeats say")], is_cut=False)
     story.check()
 
@@ -323,5 +323,5 @@ def test_a_disk_that_does_not_give_the_messages_is_told_of_the_same_way(told):
     for disk in disks:
         disk.plan = ()
     story.act_pull(1, [pull(0, 1)], is_cut=False)
-    assert story.twins.lane.pulled == 5
+    assert story.twins.fast_path.pull_result == 5
     story.check()

@@ -15,14 +15,14 @@ from stores import small_config
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.chunk import placed
-from rmq_spark.wire.chunk.placed import decode_placed
+from rmq_spark.wire.chunk.placed import decode_located
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
 from rocketpoll.broker.processor.pulls.pull_message import PullMessageProcessor
 from rocketpoll.broker.processor.pulls.subscription_filters import SubscriptionFilters
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig, HoldLimits
-from rocketpoll.broker.state.members.clients import ClientChannel
+from rocketpoll.broker.state.members.clients import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
@@ -34,7 +34,7 @@ class Room:
     def __init__(self, parts, store=None, **settings):
         self.parts = parts
         self.held = []
-        self.takes = True
+        self.accepts = True
         self.config = BrokerConfig(store=small_config(parts.root), **settings)
         self.stats = BrokerStats("C", 0)
         self.consumers = ConsumerManager(lambda _: None, room())
@@ -54,7 +54,7 @@ class Room:
 
     def suspend(self, request):
         self.held.append(request)
-        return self.takes
+        return self.accepts
 
     def pull(self, *given, **named):
         answer = finished(
@@ -118,7 +118,7 @@ def test_pulls_that_find_nothing_are_counted_and_so_is_the_time_that_they_took(p
     room.pull(5)
     finished(room.stats.sample(10_000))
     assert room.stats.rates().missed.ten_seconds == 0.2
-    assert (room.stats.got_messages, room.stats.get_took_ms_max) == (0, 7)
+    assert (room.stats.got_messages, room.stats.get_latency_ms_max) == (0, 7)
 
 
 def test_every_status_has_its_row():
@@ -137,7 +137,7 @@ def test_one_that_waits_for_what_is_to_come_is_woken_by_no_message_before_it(par
     room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE, next_begin_offset=43))
     assert room.pull(43, suspend_ms=5_000) is None
     (held,) = room.held
-    assert held.nothing_before == 43
+    assert held.no_match_before == 43
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_of_a_pull_that_waits_only_what_its_replay_needs_is_kept_however_long_th
 ):
     room = Room(parts)
     room.consumers.register(
-        ClientChannel(room.connection, "c", "JAVA", 1, 0),
+        ClientChannelInfo(room.connection, "c", "JAVA", 1, 0),
         ConsumerData(group_name="G", subscription_data_set=(SubscriptionData(topic="T"),)),
     )
     long = {name: text.replace("x", "x" * 60_000) for name, text in fields.items()}
@@ -189,7 +189,7 @@ def test_of_a_pull_that_waits_only_what_its_replay_needs_is_kept_however_long_th
 
 def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts):
     room = Room(parts)
-    room.takes = False
+    room.accepts = False
     code, remark = refused(
         room.processor.pull_message, room.connection, pull_request(0, suspend_ms=5_000)
     )
@@ -209,7 +209,7 @@ def test_where_messages_may_follow_that_are_there_already_nobody_waits(parts):
 def test_where_nothing_follows_what_is_missing_the_next_arrival_is_waited_for(parts):
     room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL))
     assert room.pull(5, suspend_ms=5_000) is None
-    assert [held.nothing_before for held in room.held] == [40]
+    assert [held.no_match_before for held in room.held] == [40]
 
 
 def test_a_client_that_does_not_read_is_answered_and_not_held(parts):
@@ -366,10 +366,10 @@ def test_places_are_told_to_those_who_have_agreed(monkeypatch, parts):
         handle(room.connection, pull_request(0, **asks))
     room.connection.extensions = frozenset([Extension.READ_FILES])
     assert finished(handle(room.connection, pull_request(0, **asks))) is None
-    found = decode_placed(room.connection.sent.pop().body)
+    found = decode_located(room.connection.sent.pop().body)
     chunk = parts.store.get_message("T", 0, 0, count_max=100, bytes_max=1 << 20)
     assert found.sizes.tolist() == list(chunk.sizes)
-    assert found.places.tolist() == list(chunk.places)
+    assert found.physical_offsets.tolist() == list(chunk.places)
     assert not found.records
 
 
@@ -377,8 +377,8 @@ def test_scattered_records_come_themselves(parts):
     room = Room(parts)
     parts.put("a", "b")
     room.connection.extensions = frozenset([Extension.READ_FILES])
-    found = decode_placed(room.pull(0, code=RequestCode.PULL_PLACES).body)
-    assert found.places is None
+    found = decode_located(room.pull(0, code=RequestCode.PULL_PLACES).body)
+    assert found.physical_offsets is None
     assert len(found.sizes) == 2
     assert len(found.records) == sum(found.sizes.tolist())
 

@@ -7,8 +7,8 @@ from broker_connections import FakeConnection
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.processor.pulls import cached_pull
-from rocketpoll.broker.processor.pulls.cached_pull import PullPlan, PullPlans, PullPlanTable
-from rocketpoll.broker.processor.pulls.pull_header import shape_of
+from rocketpoll.broker.processor.pulls.cached_pull import CachedPull, ClientPullCache, PullCache
+from rocketpoll.broker.processor.pulls.pull_header import build_template
 from rocketpoll.broker.processor.request import header_of
 
 TOPIC = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
@@ -21,9 +21,9 @@ def header(request):
 
 
 def plan_of(request, topic_config=TOPIC):
-    shape = shape_of(header(request), request)
+    shape = build_template(header(request), request)
     group = SubscriptionGroupConfig(group_name="G")
-    return PullPlan(shape, header_of(request), request.bare(), topic_config, group, None)
+    return CachedPull(shape, header_of(request), request.without_content(), topic_config, group, None)
 
 
 def put(table, client, request):
@@ -31,7 +31,7 @@ def put(table, client, request):
 
 
 def test_a_plan_is_found_by_the_shape_of_a_header_with_its_numbers():
-    plans = PullPlans()
+    plans = ClientPullCache()
     assert plans.find(header(pull_request(3))) is None
     first, second = (plan_of(pull_request(3, topic)) for topic in ("T", "U"))
     plans.put(first, header(pull_request(3, "T")))
@@ -46,7 +46,7 @@ def test_a_plan_is_found_by_the_shape_of_a_header_with_its_numbers():
 
 def test_topics_that_come_behind_the_first_number_are_told_apart():
     """Clients in Java say the topic late."""
-    plans, requests = PullPlans(), []
+    plans, requests = ClientPullCache(), []
     for topic in ("T", "U"):
         fields = dict(pull_request(3, topic).ext_fields)
         late = {"topic": fields.pop("topic")}
@@ -57,7 +57,7 @@ def test_topics_that_come_behind_the_first_number_are_told_apart():
 
 
 def test_a_plan_takes_the_place_of_one_of_the_same_shape():
-    plans = PullPlans()
+    plans = ClientPullCache()
     plans.put(plan_of(pull_request(3)), header(pull_request(3)))
     newer = plan_of(pull_request(4), TopicConfig(topic_name="T"))
     plans.put(newer, header(pull_request(4)))
@@ -73,7 +73,7 @@ def small(monkeypatch):
 
 @pytest.mark.usefixtures("small")
 def test_what_is_remembered_has_bounds_and_ends_with_its_client():
-    table = PullPlanTable()
+    table = PullCache()
     clients = [FakeConnection() for _ in range(3)]
     for client in clients:
         for queue_id in range(3):
@@ -81,26 +81,26 @@ def test_what_is_remembered_has_bounds_and_ends_with_its_client():
             put(table, client, pull_request(0, queue_id=queue_id))
             assert len(table) <= 5
         assert not table.may_learn(client)  # they have not paid for more
-    known = [table.known_of(client) for client in clients]
+    known = [table.get(client) for client in clients]
     assert [each and len(each) for each in known] == [None, None, 3]
-    known[2].lessons.pay(1_000)
+    known[2].learning_budget.earn(1_000)
     assert table.may_learn(clients[2])
     put(table, clients[2], pull_request(0, queue_id=3))
     assert len(table) == len(known[2]) == 1  # it has started over
-    table.forget(clients[2])
+    table.discard(clients[2])
     assert len(table) == 0
 
 
 def test_nothing_is_learned_of_a_client_that_is_gone():
-    table, client = PullPlanTable(), FakeConnection()
+    table, client = PullCache(), FakeConnection()
     client.is_closed = True
     assert not table.may_learn(client)
-    assert table.known_of(client) is None
+    assert table.get(client) is None
 
 
 def test_of_plans_that_begin_alike_the_last_few_are_known():
     """Groups come behind both offsets here."""
-    plans, requests = PullPlans(), []
+    plans, requests = ClientPullCache(), []
     for number in range(20):
         fields = dict(pull_request(3, group=f"G{number}").ext_fields)
         late = {"consumerGroup": fields.pop("consumerGroup")}

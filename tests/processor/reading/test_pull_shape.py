@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import Frame, FrameReader
-from rocketpoll.broker.processor.pulls.pull_header import beginning_of, shape_of
+from rocketpoll.broker.processor.pulls.pull_header import header_prefix, build_template
 
 USUAL = pull_request(17, suspend_ms=15_000, commit_offset=5, opaque=7)
 ORDERS = ("queueOffset", "commitOffset"), ("commitOffset", "queueOffset")
@@ -28,7 +28,7 @@ def in_order(request, names):
 
 
 def shape_of_request(request):
-    return shape_of(header_of(request), request)
+    return build_template(header_of(request), request)
 
 
 SHAPE = shape_of_request(USUAL)
@@ -39,7 +39,7 @@ def cut(shape, header):
     known = tuple(
         piece[: -len(mark)] for piece, mark in zip(shape.pieces, shape.marks, strict=False)
     )
-    return shape.cut(header) if beginning_of(header, shape.marks) == known else None
+    return shape.cut(header) if header_prefix(header, shape.marks) == known else None
 
 
 def test_a_header_is_cut_at_both_offsets_and_the_opaque():
@@ -58,7 +58,7 @@ def test_the_numbers_may_come_in_any_order(order):
     assert all(map(bytes.endswith, shape.pieces, shape.marks))
     header = header_of(USUAL)
     in_front = b'{"opaque":7,' + header[1:].replace(b'"opaque":7,', b"")
-    shape = shape_of(in_front, USUAL)
+    shape = build_template(in_front, USUAL)
     assert cut(shape, in_front) == (17, 5, 7)
     assert shape.marks[0] == b'"opaque":'
 
@@ -116,7 +116,7 @@ def test_what_differs_elsewhere_is_not_cut(old, new):
 def test_no_shape_is_made_where_another_place_might_be_meant(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
-    shape = shape_of(header, request)
+    shape = build_template(header, request)
     if shape is not None:  # then it was only another place for the same
         fields = request.ext_fields
         offsets = int(fields["queueOffset"]), int(fields["commitOffset"])

@@ -1,7 +1,7 @@
 import pytest
 from staged_rows import roll_back_between
 
-from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.bodies.stats import QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.record import decode_records
@@ -100,7 +100,7 @@ def test_offsets_without_a_message_are_listed_as_what_they_are(room):
     sizes = [entry.physic_size for entry in found.queue_data]
     assert len(sizes) == found.max_queue_index > len(sent)
     blank = [entry for entry in found.queue_data if entry.physic_size == BLANK_SIZE]
-    assert [entry.tags_code for entry in blank] == [TAKEN_BACK] * (len(sizes) - len(sent))
+    assert [entry.tags_code for entry in blank] == [ROLLED_BACK] * (len(sizes) - len(sent))
     first = sizes.index(BLANK_SIZE)
     assert ask(room, first, len(blank)).queue_data == tuple(blank)
     assert (

@@ -12,7 +12,7 @@ from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.filter.subscription import TAGS_MAX
 from rocketpoll.broker.processor.pulls.subscription_filters import (
-    REMEMBERED_BYTES_MAX,
+    CACHED_BYTES_MAX,
     SubscriptionFilters,
 )
 from rocketpoll.broker.processor.request import RequestRejected
@@ -22,7 +22,7 @@ FILTERS = SubscriptionFilters(FilterLimits(expression_bytes_max=40, depth_max=3,
 
 
 def remembered_bytes(filters):
-    return filters._of_texts.bytes + filters._of_subscriptions.bytes
+    return filters._by_text.bytes + filters._by_subscription.bytes
 
 
 def sql(text):
@@ -37,15 +37,15 @@ def refusal(ask, *asked):
 
 @pytest.mark.parametrize("text", ["*", None, ""])
 def test_who_wants_everything_has_no_filter(text):
-    assert FILTERS.of_text("T", text, None) is None
+    assert FILTERS.for_text("T", text, None) is None
 
 
 def test_tags_and_expressions_have_filters_that_are_remembered():
-    tags = FILTERS.of_text("T", "A || B", "TAG")
+    tags = FILTERS.for_text("T", "A || B", "TAG")
     assert [tags.matches_code(code) for code in (65, 66, 67)] == [True, True, False]
-    assert tags is FILTERS.of_text("T", "A || B", "TAG")
-    assert FILTERS.of_subscription(sql("a = 1")) is FILTERS.of_subscription(sql("a = 1"))
-    assert FILTERS.of_subscription(sql("a = 1")).needs_messages
+    assert tags is FILTERS.for_text("T", "A || B", "TAG")
+    assert FILTERS.for_subscription(sql("a = 1")) is FILTERS.for_subscription(sql("a = 1"))
+    assert FILTERS.for_subscription(sql("a = 1")).needs_messages
 
 
 def test_however_many_subscriptions_there_are_each_has_its_own_filter():
@@ -54,8 +54,8 @@ def test_however_many_subscriptions_there_are_each_has_its_own_filter():
         subscription = SubscriptionData(
             topic="T", sub_string=f"{number}", code_set=frozenset([number])
         )
-        found = filters.of_subscription(subscription)
-        assert found is filters.of_subscription(subscription)
+        found = filters.for_subscription(subscription)
+        assert found is filters.for_subscription(subscription)
         assert [found.matches_code(code) for code in (number, number + 1)] == [True, False]
     assert remembered_bytes(filters) < 4 << 20
 
@@ -82,15 +82,15 @@ def many_kinds_of_long_subscriptions():
     """What strangers can say at length: with pulls, in heartbeats, and before they come;
     right or wrong."""
     for number in range(10):
-        yield lambda filters, n=number: filters.of_text("T", tags_of(n, 4_000), None)
-        yield lambda filters, n=number: filters.of_text("T", tags_of(n, 300), "TAG")
-        yield lambda filters, n=number: filters.of_text("T", f"a > {n} " + "x" * 240_000, "SQL92")
-        yield lambda filters, n=number: filters.of_text("T", f"a > {n}", f"{n}" + "x" * 240_000)
-        yield lambda filters, n=number: filters.of_text("%RETRY%G", f"{n}" + "x" * 240_000, "XPATH")
-        yield lambda filters, n=number: filters.of_text("%RETRY%G", "*", f"{n}" + "x" * 240_000)
+        yield lambda filters, n=number: filters.for_text("T", tags_of(n, 4_000), None)
+        yield lambda filters, n=number: filters.for_text("T", tags_of(n, 300), "TAG")
+        yield lambda filters, n=number: filters.for_text("T", f"a > {n} " + "x" * 240_000, "SQL92")
+        yield lambda filters, n=number: filters.for_text("T", f"a > {n}", f"{n}" + "x" * 240_000)
+        yield lambda filters, n=number: filters.for_text("%RETRY%G", f"{n}" + "x" * 240_000, "XPATH")
+        yield lambda filters, n=number: filters.for_text("%RETRY%G", "*", f"{n}" + "x" * 240_000)
         yield lambda filters, n=number: filters.check(with_tags(n, "SQL92"))
-        yield lambda filters, n=number: filters.of_subscription(with_tags(n, "SQL92"))
-        yield lambda filters, n=number: filters.of_subscription(with_tags(n, "TAG"))
+        yield lambda filters, n=number: filters.for_subscription(with_tags(n, "SQL92"))
+        yield lambda filters, n=number: filters.for_subscription(with_tags(n, "TAG"))
 
 
 def with_tags(number, expression_type):
@@ -105,17 +105,17 @@ def with_tags(number, expression_type):
 
 def test_what_is_remembered_takes_few_bytes_however_long_it_is_what_clients_say():
     filters = SubscriptionFilters(FilterLimits())
-    assert memory_kept_by(filters, many_kinds_of_long_subscriptions()) < REMEMBERED_BYTES_MAX
-    assert 0 < remembered_bytes(filters) < REMEMBERED_BYTES_MAX
+    assert memory_kept_by(filters, many_kinds_of_long_subscriptions()) < CACHED_BYTES_MAX
+    assert 0 < remembered_bytes(filters) < CACHED_BYTES_MAX
 
 
 def test_what_is_refused_is_not_remembered():
     filters = SubscriptionFilters(FilterLimits())
     for number in range(10):
-        assert refusal(filters.of_text, "T", f"a > {number} AND", "SQL92")
-        assert refusal(filters.of_text, "T", "||" * number + "||", "TAG")
-        assert refusal(filters.of_text, "T", "x", f"XPATH{number}")
-        assert refusal(filters.of_subscription, sql(f"a > {number} OR"))
+        assert refusal(filters.for_text, "T", f"a > {number} AND", "SQL92")
+        assert refusal(filters.for_text, "T", "||" * number + "||", "TAG")
+        assert refusal(filters.for_text, "T", "x", f"XPATH{number}")
+        assert refusal(filters.for_subscription, sql(f"a > {number} OR"))
         assert refusal(
             filters.check, SubscriptionData(topic="T", sub_string="x", expression_type="X")
         )
@@ -124,26 +124,26 @@ def test_what_is_refused_is_not_remembered():
 
 def test_more_tags_than_a_step_can_read_are_refused_with_their_limit():
     filters = SubscriptionFilters(FilterLimits())
-    assert len(filters.of_text("T", tags_of(1, TAGS_MAX), None).codes) == TAGS_MAX
+    assert len(filters.for_text("T", tags_of(1, TAGS_MAX), None).codes) == TAGS_MAX
     with pytest.raises(RequestRejected, match=f"at most {TAGS_MAX} tags"):
-        filters.of_text("T", tags_of(1, TAGS_MAX + 1), None)
+        filters.for_text("T", tags_of(1, TAGS_MAX + 1), None)
 
 
 @pytest.mark.parametrize(
     "text", ["a =", "a = 1 OR b = 2 OR c = 3", "a IN ('" + "x" * 40 + "')", "((((a = 1))))"]
 )
 def test_an_expression_that_is_wrong_or_costs_too_much_is_refused(text):
-    assert refusal(FILTERS.of_subscription, sql(text)) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert refusal(FILTERS.for_subscription, sql(text)) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert refusal(FILTERS.check, sql(text)) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_a_subscription_that_cannot_be_is_refused():
-    assert refusal(FILTERS.of_text, "T", "||", None) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert refusal(FILTERS.for_text, "T", "||", None) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
     other = SubscriptionData(topic="T", sub_string="x", expression_type="XPATH")
-    assert refusal(FILTERS.of_subscription, other) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert refusal(FILTERS.for_subscription, other) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_without_filters_by_properties_only_tags_are_taken():
     filters = SubscriptionFilters(FilterLimits(enable_property_filter=False))
-    assert filters.of_text("T", "A", None) is not None
-    assert refusal(filters.of_subscription, sql("a = 1")) is ResponseCode.SYSTEM_ERROR
+    assert filters.for_text("T", "A", None) is not None
+    assert refusal(filters.for_subscription, sql("a = 1")) is ResponseCode.SYSTEM_ERROR

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
-from rocketpoll.broker.server.fair_scheduler import LoopTurn
+from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
@@ -33,7 +33,7 @@ class Disk:
     def confirm_offset(self):
         return self.confirmed
 
-    def flushed(self, end_offset):
+    def flush_future(self, end_offset):
         self.flushes_asked += 1
         future = Future()
         if end_offset <= self.confirmed:
@@ -65,7 +65,7 @@ class Waiting:
             "took_ms": lambda took_ms, sends: self.took_ms.extend([took_ms] * sends),
         }
         self.loop = asyncio.get_running_loop()
-        usual["work"] = LoopTurn(self.loop).work
+        usual["work"] = FairScheduler(self.loop).run_steps
         self.acknowledger = Acknowledger(self.disk, loop=self.loop, **{**usual, **settings})
 
     def send(self, *ends):
@@ -203,16 +203,16 @@ class Log:
     def __init__(self, waiting, dice):
         self.waiting = waiting
         self.dice = dice
-        self.written = 0
+        self.written_name = 0
         self.appended = []
         self.answered = []
         self.turns = 0
         self.has_told = False
 
-    async def do(self, what):
+    async def run(self, what):
         if what == APPEND:
-            self.written += 10
-            self.appended.append(self.written)
+            self.written_name += 10
+            self.appended.append(self.written_name)
         elif what == TELL:
             self._tell()
         elif what == FLUSH:
@@ -240,7 +240,7 @@ class Log:
 
     def _flush(self):
         disk = self.waiting.disk
-        disk.confirmed = self.written
+        disk.confirmed = self.written_name
         asked, disk.asked = disk.asked, []
         for end, future in asked:
             if end <= disk.confirmed:
@@ -257,10 +257,10 @@ def test_whatever_is_told_in_any_order_and_flushed_at_any_time_is_answered_once_
         waiting = Waiting(capacity=1_000)
         log = Log(waiting, dice)
         for what in [*does, TURN, FLUSH, TURN, FLUSH, TURN]:
-            await log.do(what)
+            await log.run(what)
         assert {each.status for each in log.answered} <= {OK}
         assert sorted(each.end_offset for each in log.answered) == list(
-            range(10, log.written + 1, 10)
+            range(10, log.written_name + 1, 10)
         )
         assert waiting.acknowledger.queue() == (0, 0)
         assert waiting.disk.flushes_asked <= log.turns
@@ -344,7 +344,7 @@ def test_an_answer_that_fails_keeps_nobody_else_from_theirs(end, status, caplog)
 async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
     waiting = Waiting(timeout_ms=0)
     waiting.send(10)
-    waiting.acknowledger._time_out()  # as if it came before the turn had ended
+    waiting.acknowledger._expire()  # as if it came before the turn had ended
     await turn()
     assert waiting.outcomes() == [(10, LATE)]
     assert [end for end, _ in waiting.disk.asked] == [10]  # it is still to be seen
@@ -357,19 +357,19 @@ async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
 @story
 async def test_a_disk_that_is_too_slow_makes_the_broker_busy():
     waiting = Waiting()
-    assert waiting.acknowledger.why_busy() is None
+    assert waiting.acknowledger.busy_reason() is None
     waiting.send(10, 20)
-    assert waiting.acknowledger.why_busy() is None
+    assert waiting.acknowledger.busy_reason() is None
     waiting.loop.move(1.5)
-    assert "[PCBUSY_CLEAN_QUEUE]" in waiting.acknowledger.why_busy()
+    assert "[PCBUSY_CLEAN_QUEUE]" in waiting.acknowledger.busy_reason()
     assert waiting.acknowledger.queue().size == 2
     assert waiting.acknowledger.queue().head_wait_ms >= 1_500
     waiting.send(30)
-    assert "[REJECTREQUEST]system busy, 3 sends" in waiting.acknowledger.why_busy()
+    assert "[REJECTREQUEST]system busy, 3 sends" in waiting.acknowledger.busy_reason()
     await turn()
     waiting.disk.finish(30)
     await turn()
-    assert waiting.acknowledger.why_busy() is None
+    assert waiting.acknowledger.busy_reason() is None
 
 
 @pytest.mark.parametrize(
@@ -383,10 +383,10 @@ async def test_a_disk_that_is_too_slow_makes_the_broker_busy():
 def test_the_end_waits_until_nobody_waits_any_more(end):
     async def tell():
         waiting = Waiting()
-        await waiting.acknowledger.settled(60)
+        await waiting.acknowledger.drain(60)
         waiting.send(10)
         await turn()
-        settled = asyncio.ensure_future(waiting.acknowledger.settled(60))
+        settled = asyncio.ensure_future(waiting.acknowledger.drain(60))
         await turn()
         assert not settled.done()
         end(waiting)
@@ -400,7 +400,7 @@ def test_the_end_waits_until_nobody_waits_any_more(end):
 async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answer():
     waiting = Waiting()
     waiting.send(10, 20)
-    settled = asyncio.ensure_future(waiting.acknowledger.settled(4))
+    settled = asyncio.ensure_future(waiting.acknowledger.drain(4))
     await turn()
     waiting.loop.move(4)
     await turn()
@@ -417,7 +417,7 @@ async def test_the_end_comes_behind_answers_that_are_known_and_not_given_yet():
     waiting.disk.finish(20)
     await turn()
     assert (len(steps), waiting.said) == (1, [])  # others are in the line before them
-    settled = asyncio.ensure_future(waiting.acknowledger.settled(4))
+    settled = asyncio.ensure_future(waiting.acknowledger.drain(4))
     await turn()
     waiting.loop.move(4)
     await turn()

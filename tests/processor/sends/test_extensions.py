@@ -18,7 +18,7 @@ from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
-from rocketpoll.broker.processor.extensions.negotiation import OURS, ExtensionsProcessor
+from rocketpoll.broker.processor.extensions.negotiation import SUPPORTED_EXTENSIONS, ExtensionsProcessor
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
@@ -60,7 +60,7 @@ class Room:
 @pytest.fixture
 def room(parts):
     room = Room(parts)
-    room.connection.extensions = OURS
+    room.connection.extensions = SUPPORTED_EXTENSIONS
     return room
 
 
@@ -75,7 +75,7 @@ def room(parts):
 )
 def test_what_both_know_is_agreed_on_and_the_last_word_counts(parts, asked, agreed):
     room = Room(parts)
-    room.connection.extensions = OURS
+    room.connection.extensions = SUPPORTED_EXTENSIONS
     answer = room.ask(RequestCode.EXTENSIONS, {"names": asked})
     assert (answer.code, answer.ext_fields["names"]) == (0, agreed)
     assert {each.value for each in room.connection.extensions} == set(
@@ -239,7 +239,7 @@ def test_a_busy_broker_takes_no_chunks(parts, room):
 
 def test_with_sync_flush_a_chunk_is_acknowledged_when_it_is_on_the_disk(parts):
     room = Room(parts, is_sync=True)
-    room.connection.extensions = OURS
+    room.connection.extensions = SUPPORTED_EXTENSIONS
     assert room.append(message("a")) is None
     assert room.append(message("b")) is None
     (first, then), (second, then_second) = room.disk.waiting

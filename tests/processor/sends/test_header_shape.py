@@ -11,9 +11,9 @@ from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import Frame, FrameReader
 from rocketpoll.broker.processor.sends.fast_path.send_header import (
     BORN_MARK,
-    beginning_of,
-    plain_texts,
-    shape_of,
+    header_prefix,
+    unescape_all,
+    build_template,
 )
 
 
@@ -24,7 +24,7 @@ def header_of(request):
 
 
 def shape_of_request(request):
-    return shape_of(header_of(request), request._replace(body=b""))
+    return build_template(header_of(request), request._replace(body=b""))
 
 
 USUAL = send_request(properties="KEYS\x01k\x02", opaque=7)
@@ -32,12 +32,12 @@ SHAPE = shape_of_request(USUAL)
 
 
 def cut(header):
-    return SHAPE.cut(header.partition(BORN_MARK)[2])
+    return SHAPE.match(header.partition(BORN_MARK)[2])
 
 
 def test_a_header_is_cut_at_birth_properties_and_opaque():
     assert cut(header_of(USUAL)) == (1_600_000_000_000, rb"KEYS\u0001k\u0002", 7)
-    assert beginning_of(header_of(USUAL)) == SHAPE.before
+    assert header_prefix(header_of(USUAL)) == SHAPE.prefix
     assert shape_of_request(send_request(properties="", opaque=123_456)) == SHAPE
     assert shape_of_request(send_request(queue_id=1)) != SHAPE
 
@@ -52,7 +52,7 @@ def test_what_is_cut_is_what_the_codec_reads(text, opaque):
     except HeaderError:  # half of a pair
         return
     found = cut(header)
-    plain = None if found is None else plain_texts([found[1]])
+    plain = None if found is None else unescape_all([found[1]])
     if plain is not None:
         assert (plain, found[2]) == (text, opaque)
     else:
@@ -82,9 +82,9 @@ def test_what_differs_elsewhere_is_not_cut(old, new):
 
 
 def test_texts_that_need_the_codec_are_not_plain():
-    assert plain_texts([rb"a\u0001b\u0002", b"", b"c"]) == 'a\x01b\x02""c'
+    assert unescape_all([rb"a\u0001b\u0002", b"", b"c"]) == 'a\x01b\x02""c'
     for odd in (b'a"', rb"\\u0001", rb"\n", rb"\u0003", b"\x01", b"\x7f", "ü".encode(), b"\n"):
-        assert plain_texts([b"a", odd]) is None
+        assert unescape_all([b"a", odd]) is None
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_texts_that_need_the_codec_are_not_plain():
 def test_no_shape_is_made_where_another_place_might_be_meant(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
-    shape = shape_of(header, request)
+    shape = build_template(header, request)
     if shape is not None:  # then it was only another place for the same
-        found = shape.cut(header.partition(BORN_MARK)[2])
+        found = shape.match(header.partition(BORN_MARK)[2])
         assert found == (1_600_000_000_000, rb"KEYS\u0001k\u0002", 7)
         assert header.count(b'"opaque":') == 2
 

@@ -17,7 +17,7 @@ from rocketpoll.broker.processor.sends import pending_topic_sends
 from rocketpoll.broker.processor.sends.pending_topic_sends import (
     BYTES_MAX,
     DISPATCHED_PER_STEP,
-    ParkedSends,
+    PendingTopicSends,
 )
 
 ONE_WAY = 2
@@ -31,10 +31,10 @@ class Topics:
         self.made = {}
         self.saved = {}
 
-    def make(self, name):
+    def create(self, name):
         return self.made.setdefault(name, TopicConfig(topic_name=name))
 
-    def change(self, name):
+    def compare_and_set(self, name):
         self.made[name] = TopicConfig(topic_name=name)
 
     def save(self):
@@ -54,7 +54,7 @@ class Room:
         self.stored = []
         self.unwritten = 0
         self.client = FakeConnection()
-        self.parked = ParkedSends(
+        self.pending_sends = PendingTopicSends(
             self.topics,
             self.dispatch,
             self.end_turn,
@@ -66,9 +66,9 @@ class Room:
     def dispatch(self, connection, request):
         """What a handler does that stores messages, behind a dispatcher."""
         topic = request.ext_fields["topic"]
-        config = self.topics.make(topic)
-        if self.parked.must_wait(config):
-            refusal = self.parked.park(connection, request, topic)
+        config = self.topics.create(topic)
+        if self.pending_sends.must_wait(config):
+            refusal = self.pending_sends.suspend(connection, request, topic)
             if refusal is not None:
                 connection.send(refusal)
             return None
@@ -170,7 +170,7 @@ def test_sends_that_have_to_wait_again_as_their_topic_has_changed_keep_their_ord
         room.send("A", opaque)
     save, then = room.aside.popleft()
     save()
-    room.topics.change("A")  # before the broker has heard that it was saved
+    room.topics.compare_and_set("A")  # before the broker has heard that it was saved
     then(None)
     assert room.stored == []
     room.settle()
@@ -238,7 +238,7 @@ def test_a_send_whose_client_has_gone_is_dropped_unless_nobody_was_to_wait_for_i
 
 def test_the_end_answers_all_that_wait_and_lets_nobody_wait(room):
     room.send("A", 1)
-    room.parked.refuse_all("the broker is stopping")
+    room.pending_sends.refuse_all("the broker is stopping")
     room.send("A", 2)
     room.send("A", 3, flag=ONE_WAY)
     assert room.answers()[:2] == [(1, 14), (2, 14)]
@@ -285,7 +285,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.room = Room()
+        self.get_buffer = Room()
         self.sent = {}
         self.count = 0
 
@@ -293,46 +293,46 @@ class ParkingMachine(RuleBasedStateMachine):
     def send(self, topic):
         self.count += 1
         self.sent[self.count] = topic
-        self.room.send(topic, self.count)
+        self.get_buffer.send(topic, self.count)
 
     @rule(topic=st.sampled_from("AB"))
     def send_large(self, topic):
         """One that was sent to a topic that is saved is the business of its connection."""
-        if self.room.parked.must_wait(self.room.topics.make(topic)):
+        if self.get_buffer.pending_sends.must_wait(self.get_buffer.topics.create(topic)):
             self.count += 1
             self.sent[self.count] = topic
-            self.room.send(topic, self.count, body=LARGE)
+            self.get_buffer.send(topic, self.count, body=LARGE)
 
     @rule(topic=st.sampled_from("AB"))
     def change_topic(self, topic):
-        self.room.topics.change(topic)
+        self.get_buffer.topics.compare_and_set(topic)
 
     @rule()
     def save_unheard(self):
         """The thread has saved, for whatever reason, and nobody was told yet."""
-        self.room.topics.save()
+        self.get_buffer.topics.save()
 
-    @precondition(lambda self: self.room.aside)
+    @precondition(lambda self: self.get_buffer.aside)
     @rule(fails=st.booleans())
     def end_save(self, fails):
-        self.room.save(OSError("full") if fails else None)
+        self.get_buffer.save(OSError("full") if fails else None)
 
-    @precondition(lambda self: self.room.soon)
+    @precondition(lambda self: self.get_buffer.soon)
     @rule()
     def turn(self):
-        self.room.soon.popleft()()
+        self.get_buffer.soon.popleft()()
 
     @rule()
     def settle(self):
-        self.room.settle()
-        assert sorted(opaque for opaque, _ in self.room.answers()) == sorted(self.sent)
+        self.get_buffer.settle()
+        assert sorted(opaque for opaque, _ in self.get_buffer.answers()) == sorted(self.sent)
 
     @invariant()
     def each_is_answered_once_and_those_of_a_topic_are_in_order(self):
-        answered = [opaque for opaque, _ in self.room.answers()]
+        answered = [opaque for opaque, _ in self.get_buffer.answers()]
         assert len(answered) == len(set(answered))
         for topic in "AB":
-            stored = [opaque for name, opaque in self.room.stored if name == topic]
+            stored = [opaque for name, opaque in self.get_buffer.stored if name == topic]
             assert stored == sorted(stored)
             assert {self.sent[opaque] for opaque in stored} <= {topic}
 

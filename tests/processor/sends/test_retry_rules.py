@@ -29,17 +29,17 @@ def retried(times, **more):
 
 def test_a_message_to_another_topic_is_none_of_its_business(rules, parts):
     sent = replace(message("x"), reconsume_times=99)
-    assert rules.redirected(sent, 1, 409) is sent
+    assert rules.redirect(sent, 1, 409) is sent
     assert parts.groups.get("g") is None
 
 
 def test_a_retry_below_the_limit_of_its_group_goes_where_it_was_sent(rules):
     sent = retried(15)
-    assert rules.redirected(sent, None, 409) is sent
+    assert rules.redirect(sent, None, 409) is sent
 
 
 def test_a_retry_at_the_limit_is_a_dead_letter_and_not_delayed_any_more(rules, parts):
-    dead = rules.redirected(retried(16, tags="a", DELAY="18", RETRY_TOPIC="T"), None, 409)
+    dead = rules.redirect(retried(16, tags="a", DELAY="18", RETRY_TOPIC="T"), None, 409)
     assert (dead.topic, dead.queue_id) == ("%DLQ%g", 0)
     assert dead.properties == {"TAGS": "a", "RETRY_TOPIC": "T"}
     assert dead.reconsume_times == 16
@@ -62,7 +62,7 @@ def test_the_limit_is_the_consumers_if_it_is_new_enough_to_say_one(times, asked,
 
 def test_a_retry_of_a_group_that_cannot_be_is_refused(rules):
     with pytest.raises(RequestRejected, match="subscription group not exist") as refusal:
-        rules.redirected(message("x", topic="%RETRY%"), None, 409)
+        rules.redirect(message("x", topic="%RETRY%"), None, 409)
     assert refusal.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 

@@ -123,7 +123,7 @@ class Story:
             fields["g"] = str(1_700_000_000_000 + self.numbers)
         return request._replace(ext_fields=fields)
 
-    def bytes_of(self, what):
+    def body_bytes_of(self, what):
         if what == "a batch":
             self.numbers += 1
             return batch_request("a", "b", opaque=self.numbers).encode()
@@ -138,7 +138,7 @@ class Story:
         getattr(self, f"act_{name}")(*given)
 
     def act_receive(self, client, sent, cuts):
-        data = b"".join(map(self.bytes_of, sent))
+        data = b"".join(map(self.body_bytes_of, sent))
         places = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
         pieces = [data[start:end] for start, end in pairwise(places)]
         self.twins.receive(client, *pieces)
@@ -149,7 +149,7 @@ class Story:
         for twin in self.twins.both:
             twin.disk.keep_waiting()
         for client, sent, ms in arrivals:
-            self.twins.receive(client, b"".join(map(self.bytes_of, sent)))
+            self.twins.receive(client, b"".join(map(self.body_bytes_of, sent)))
             self.twins.pass_ms(ms)
         for twin in self.twins.both:
             twin.disk.let_go()
@@ -225,7 +225,7 @@ def story(request, tmp_path_factory):
         mappedFileSizeCommitLog=1 << 20,
     )
     yield told
-    assert sum(told.twins.lane.ran) > told.numbers / 20, "few have taken the lane"
+    assert sum(told.twins.fast_path.ran) > told.numbers / 20, "few have taken the lane"
     told.twins.shutdown()
 
 
@@ -233,7 +233,7 @@ def story(request, tmp_path_factory):
 def turns(request, monkeypatch):
     """Turns of the loop that are over behind each step, or as long as usual."""
     if request.param == "of one step":
-        for name in ("TURN_SECONDS", "LINE_SECONDS", "SLICE_SECONDS"):
+        for name in ("TURN_SECONDS", "QUEUED_WORK_SECONDS", "SLICE_SECONDS"):
             monkeypatch.setattr(fair_scheduler, name, 0)
 
 
@@ -300,7 +300,7 @@ def test_what_a_producer_in_java_has_sent_takes_the_lane(told):
         frames = (struct.pack(">iI", len(each) + 5, len(each)) + each + b"x" for each in headers)
         story.twins.receive(0, b"".join(frames))
         story.settle()
-    assert story.twins.lane.ran == [20]
+    assert story.twins.fast_path.ran == [20]
     story.check()
 
 
@@ -309,7 +309,7 @@ def test_what_producers_usually_write_takes_the_lane(told, text):
     story = told()
     story.act_receive(0, many(1, text=text), [])
     story.act_receive(0, many(30, text=text), [])
-    assert story.twins.lane.ran == [30]
+    assert story.twins.fast_path.ran == [30]
     story.check()
 
 
@@ -318,21 +318,21 @@ def test_what_comes_to_a_retry_topic_is_counted_each_time(told, form):
     story = told()
     for _ in range(3):
         story.act_receive(0, many(9, topic="%RETRY%G", form=form), [])
-    assert (story.twins.lane.ran, story.twins.lane.alone) == ([], 0)
+    assert (story.twins.fast_path.ran, story.twins.fast_path.alone) == ([], 0)
     story.check()
 
 
 def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
     story = told()
-    ran = story.twins.lane.ran
+    ran = story.twins.fast_path.ran
     story.act_receive(0, many(1), [])
-    assert story.twins.lane.alone == 0  # it has taught the next ones
+    assert story.twins.fast_path.alone == 0  # it has taught the next ones
     story.act_receive(0, many(1), [])
-    assert (ran, story.twins.lane.alone) == ([], 1)  # one alone is no run
+    assert (ran, story.twins.fast_path.alone) == ([], 1)  # one alone is no run
     story.act_receive(0, many(2 * RUN_MAX + 5), [])
     assert ran == [RUN_MAX, RUN_MAX, 5]
     del ran[:]
-    length = len(story.bytes_of(lone(count=20)))
+    length = len(story.body_bytes_of(lone(count=20)))
     for cut in range(1, length, length // 7):
         story.act_receive(0, many(20), [cut])
     assert sum(ran) > 7 * 18
@@ -347,13 +347,13 @@ def test_whoever_waits_for_a_tag_is_woken_by_a_run(told):
             pull = pull_request(3, subscription=tags, suspend_ms=15_000, opaque=opaque)
             twin.receive(1, pull.encode())
     story.act_receive(0, [*many(5), *many(5, text="tag B")], [])
-    assert sum(story.twins.lane.ran) > 8
+    assert sum(story.twins.fast_path.ran) > 8
     for twin in story.twins.both:
         (woken,) = twin.answers(1)
         assert (woken.opaque, woken.code) == (9_001, 0)
         assert woken.ext_fields["nextBeginOffset"] == "13"
-    assert set(story.twins.lane.arrivals["T", 0]) == set(story.twins.usual.arrivals["T", 0])
-    assert len(set(story.twins.lane.arrivals["T", 0])) == 2
+    assert set(story.twins.fast_path.arrivals["T", 0]) == set(story.twins.usual.arrivals["T", 0])
+    assert len(set(story.twins.fast_path.arrivals["T", 0])) == 2
 
 
 def test_a_run_that_the_disk_refuses_is_refused_and_leaves_no_trace(told):
@@ -370,8 +370,8 @@ def test_a_run_that_the_disk_refuses_is_refused_and_leaves_no_trace(told):
     for disk in disks:
         disk.plan = ()
     story.act_receive(0, many(20), [])
-    assert codes(story.twins.lane.answers(0), 20) == [0] * 20
-    assert story.twins.lane.ran == [9, 20, 20]
+    assert codes(story.twins.fast_path.answers(0), 20) == [0] * 20
+    assert story.twins.fast_path.ran == [9, 20, 20]
     story.check()
 
 
@@ -401,10 +401,10 @@ def test_a_run_is_answered_when_it_is_on_the_disk_or_late_and_counts_for_each_of
         disk.keep_waiting()
     for twin in story.twins.both:
         story.numbers = 100
-        twin.receive(0, story.bytes_of(lone(count=30)))
+        twin.receive(0, story.body_bytes_of(lone(count=30)))
         assert len(twin.answers(0)) == 10
         assert twin.processors.acknowledger.queue()[0] == 30
-        twin.receive(0, story.bytes_of(lone(count=5)))
+        twin.receive(0, story.body_bytes_of(lone(count=5)))
         assert codes(twin.answers(0), 5) == [2] * 5
         assert "30 sends wait for the disk" in twin.answers(0)[-1].remark
     story.twins.pass_ms(299)
@@ -415,7 +415,7 @@ def test_a_run_is_answered_when_it_is_on_the_disk_or_late_and_counts_for_each_of
         assert {"msgId", "queueOffset"} <= twin.answers(0)[-6].ext_fields.keys()
         disk.let_go()
     story.act_receive(0, many(20), [])
-    assert story.twins.lane.ran == [9, 30, 20]
+    assert story.twins.fast_path.ran == [9, 30, 20]
     story.check()
 
 
@@ -434,7 +434,7 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
         (5, 1, [10] * 20 + [2] * 10),  # the first have waited for five (syncFlushTimeout)
         (9, 1_000, [10] * 27 + [2] * 19),
     ):
-        story.twins.receive(0, story.bytes_of(lone(count=sent)))
+        story.twins.receive(0, story.body_bytes_of(lone(count=sent)))
         quick.settle()
         story.twins.pass_ms(passes_ms)
         assert codes(late.answers(0), 99) == [0] * 10 + answered
@@ -455,15 +455,15 @@ def test_a_topic_that_has_changed_is_looked_at_again_before_the_next_send(told):
         story.act_receive(0, many(5, topic="U", queue_id=3), [])
         story.act(*change)
         story.act_receive(0, many(5, topic="U", queue_id=3), [])
-        assert codes(story.twins.lane.answers(0), 5) == [code] * 5
+        assert codes(story.twins.fast_path.answers(0), 5) == [code] * 5
     story.check()
 
 
 def test_one_way_sends_take_the_lane_and_are_not_answered(told):
     story = told()
     story.act_receive(0, many(20, form="one way"), [])
-    assert story.twins.lane.ran == [19]
-    assert story.twins.lane.answers(0) == []
+    assert story.twins.fast_path.ran == [19]
+    assert story.twins.fast_path.answers(0) == []
     story.check()
 
 
@@ -472,7 +472,7 @@ def test_a_client_that_does_not_read_is_taken_no_more_from(told):
     story.act_receive(0, many(3), [])
     for twin in story.twins.both:
         twin.wire(0).is_full = True
-    data = story.bytes_of(lone(count=400))
+    data = story.body_bytes_of(lone(count=400))
     for twin in story.twins.both:
         for _ in range(8):
             twin.receive(0, data)
@@ -489,28 +489,28 @@ def test_what_a_client_has_taught_goes_with_it(told):
     story = told()
     for queue_id in range(4):
         story.act_receive(0, many(3, queue_id=queue_id), [])
-    plans = story.twins.lane.processors.sends._plans
+    plans = story.twins.fast_path.processors.sends._plans
     assert len(plans) == 8
-    story.twins.lane.wire(0).protocol.connection_lost(None)
+    story.twins.fast_path.wire(0).protocol.connection_lost(None)
     assert len(plans) == 0
-    del story.twins.lane._wires[0]
+    del story.twins.fast_path._wires[0]
 
 
 def test_a_client_whose_headers_never_come_again_gets_no_lessons_for_ever(told, monkeypatch):
     lessons = []
-    shape_of = cached_send.shape_of
+    shape_of = cached_send.build_template
     monkeypatch.setattr(
-        cached_send, "shape_of", lambda *given: lessons.append(1) or shape_of(*given)
+        cached_send, "build_template", lambda *given: lessons.append(1) or shape_of(*given)
     )
     monkeypatch.setattr(cached_send, "PLANS_MAX", 64)
     story = told()
-    for number in range(2 * cached_send.PLANS_MAX):
+    for number in range(2 * cached_send.CACHED_SENDS_MAX):
         odd = story.request()
         odd = odd._replace(ext_fields={"a0": str(number), **odd.ext_fields})
-        story.twins.lane.receive(0, odd.encode())
-    assert len(lessons) <= cached_send.PLANS_MAX
-    plans = story.twins.lane.processors.sends._plans
-    assert len(plans) <= cached_send.PLANS_MAX + 1
+        story.twins.fast_path.receive(0, odd.encode())
+    assert len(lessons) <= cached_send.CACHED_SENDS_MAX
+    plans = story.twins.fast_path.processors.sends._plans
+    assert len(plans) <= cached_send.CACHED_SENDS_MAX + 1
 
 
 def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):
@@ -520,5 +520,5 @@ def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):
         story.act_receive(0, mixed, [])
     story.act_receive(0, [each for size in SIZES for each in (*many(5), lone(size=size))], [])
     story.act_receive(0, [each for form in FORMS for each in (*many(5), *many(3, form=form))], [])
-    assert len(story.twins.lane.ran) + story.twins.lane.alone > 2 * len(TEXTS)
+    assert len(story.twins.fast_path.ran) + story.twins.fast_path.alone > 2 * len(TEXTS)
     story.check()

@@ -209,10 +209,10 @@ def test_hosts_of_either_version_are_stored_and_flags_of_the_sender_about_them_a
 def test_a_client_that_has_gone_is_forgotten(parts):
     room = Room(parts)
     room.send("a")
-    assert room.processor._plans
+    assert room.processor._cache
     room.processor.connection_closed(room.connection)
     room.processor.connection_closed(room.connection)
-    assert not room.processor._plans
+    assert not room.processor._cache
 
 
 def test_a_topic_name_over_127_characters_is_that_of_a_retry_topic(parts):
@@ -296,7 +296,7 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     """There is room for two here; one always may be."""
     room = Room(parts)
     request = batch_request(*("x" * 20 for _ in range(2_000)))
-    monkeypatch.setattr(batch_puts, "TAKEN_APART_BYTES_MAX", 2 * len(request.body))
+    monkeypatch.setattr(batch_puts, "SPLITTING_BYTES_MAX", 2 * len(request.body))
 
     def begun():
         steps = room.processor.send_message(room.connection, request)
@@ -313,7 +313,7 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     finished(second)
     finished(third)
     assert len(room.connection.sent) == 2
-    monkeypatch.setattr(batch_puts, "TAKEN_APART_BYTES_MAX", 1)
+    monkeypatch.setattr(batch_puts, "SPLITTING_BYTES_MAX", 1)
     finished(begun())
     assert len(room.connection.sent) == 3
 
@@ -344,9 +344,9 @@ class CountedEven:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    def put_even(self, batch):
+    def put_fixed_size(self, batch):
         self.batches += 1
-        return self._store.put_even(batch)
+        return self._store.put_fixed_size(batch)
 
 
 @pytest.mark.parametrize("count", [15, 16, 100])
@@ -376,6 +376,6 @@ def test_a_batch_of_messages_of_one_shape_is_answered_and_stored_like_any_other(
         answer = room.ask(batch_request(*texts, properties={"a": "b"}, each=each))
         log = bytes(store._log.read(0, store.state().written_offset))
         came_to.append((answer.code, answer.remark, answer.ext_fields, log))
-        assert parts.store.batches == (is_loaded and count >= 16 and not is_usual)
+        assert parts.store.staged_batches == (is_loaded and count >= 16 and not is_usual)
         store.shutdown()
     assert came_to[0] == came_to[1]

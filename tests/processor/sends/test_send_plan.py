@@ -20,9 +20,9 @@ from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.fast_path import cached_send
 from rocketpoll.broker.processor.sends.fast_path.cached_send import (
-    PLANS_MAX,
-    SendPlans,
-    SendPlanTable,
+    CACHED_SENDS_MAX,
+    ClientSendCache,
+    SendCache,
 )
 from rocketpoll.broker.settings.config import BrokerConfig
 
@@ -38,7 +38,7 @@ def admission(parts):
 
 @pytest.fixture
 def plans(admission):
-    return SendPlans(admission, BORN, STORED, lambda _: None)
+    return ClientSendCache(admission, BORN, STORED, lambda _: None)
 
 
 def changed(request, **fields):
@@ -46,17 +46,17 @@ def changed(request, **fields):
 
 
 def test_the_second_message_of_a_kind_has_the_plan_of_the_first(plans):
-    first, born_timestamp, properties = plans.plan_of(send_request("a", properties={"KEYS": "1"}))
+    first, born_timestamp, properties = plans.resolve(send_request("a", properties={"KEYS": "1"}))
     assert (born_timestamp, properties) == (1_600_000_000_000, "KEYS\x011\x02")
     again = changed(send_request("b", properties={"KEYS": "2"}), g="1600000000005")
-    second, born_timestamp, properties = plans.plan_of(again)
+    second, born_timestamp, properties = plans.resolve(again)
     assert second is first
     assert (born_timestamp, properties) == (1_600_000_000_005, "KEYS\x012\x02")
 
 
 def test_both_names_of_each_field_say_the_same(plans):
-    long_names, *long = plans.plan_of(send_request("a", code=RequestCode.SEND_MESSAGE))
-    short_names, *short = plans.plan_of(send_request("a"))
+    long_names, *long = plans.resolve(send_request("a", code=RequestCode.SEND_MESSAGE))
+    short_names, *short = plans.resolve(send_request("a"))
     assert long_names is not short_names
     assert (long_names.header, long) == (short_names.header, short)
 
@@ -65,11 +65,11 @@ def test_both_names_of_each_field_say_the_same(plans):
     "fields", [{"e": "1"}, {"f": "1"}, {"h": "9"}, {"j": "3"}, {"a": "Q"}, {"m": "true"}]
 )
 def test_what_says_anything_else_has_a_plan_of_its_own(plans, fields):
-    first, _, _ = plans.plan_of(send_request("a"))
+    first, _, _ = plans.resolve(send_request("a"))
     request = changed(send_request("a"), **fields)
-    other, _, _ = plans.plan_of(request)
+    other, _, _ = plans.resolve(request)
     assert other is not first
-    assert plans.plan_of(request)[0] is other
+    assert plans.resolve(request)[0] is other
     common = other.template.common
     assert common.queue_id == int(fields.get("e", 0))
     assert (common.flag, common.reconsume_times) == (
@@ -79,7 +79,7 @@ def test_what_says_anything_else_has_a_plan_of_its_own(plans, fields):
 
 
 def test_records_and_ids_have_both_ends(plans):
-    plan, _, _ = plans.plan_of(send_request("a", sys_flag=0x14))
+    plan, _, _ = plans.resolve(send_request("a", sys_flag=0x14))
     common = plan.template.common
     assert (common.born_host, common.store_host) == (BORN.encode(), STORED.encode())
     assert common.sys_flag == 0x20
@@ -88,47 +88,47 @@ def test_records_and_ids_have_both_ends(plans):
 
 def test_batches_and_retries_are_known_as_such(plans, parts):
     parts.make_topic("%RETRY%g")
-    assert plans.plan_of(batch_request("a"))[0].is_batch
-    assert plans.plan_of(send_request("a", batch=True))[0].is_batch
-    assert plans.plan_of(send_request("a", topic="%RETRY%g"))[0].is_retry
-    plan, _, _ = plans.plan_of(send_request("a"))
+    assert plans.resolve(batch_request("a"))[0].is_batch
+    assert plans.resolve(send_request("a", batch=True))[0].is_batch
+    assert plans.resolve(send_request("a", topic="%RETRY%g"))[0].is_retry
+    plan, _, _ = plans.resolve(send_request("a"))
     assert (plan.is_batch, plan.is_retry) == (False, False)
 
 
 def test_a_topic_that_has_changed_is_looked_at_again(plans, parts):
     request = send_request("a", queue_id=3)
-    first, _, _ = plans.plan_of(request)
+    first, _, _ = plans.resolve(request)
     parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
-    assert plans.plan_of(request)[0] is not first
+    assert plans.resolve(request)[0] is not first
     parts.topics.put(dataclasses.replace(parts.topics.get("T"), perm=4))
     with pytest.raises(RequestRejected, match="may not be written"):
-        plans.plan_of(request)
+        plans.resolve(request)
     parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
     with pytest.raises(RequestRejected, match="is illegal"):
-        plans.plan_of(request)
+        plans.resolve(request)
     parts.topics.delete("T")
-    assert plans.plan_of(request)[0].topic_config is parts.topics.get("T")
+    assert plans.resolve(request)[0].topic_config is parts.topics.get("T")
 
 
 def test_what_is_known_of_a_topic_holds_not_while_it_is_being_deleted(plans, parts):
     request = send_request("a")
-    plan, _, _ = plans.plan_of(request)
+    plan, _, _ = plans.resolve(request)
     parts.topics.begin_deletion("T")
     with pytest.raises(TopicNotSaved):
-        plans.plan_of(request)
+        plans.resolve(request)
     parts.topics.keep("T")
-    assert plans.plan_of(request)[0].template is plan.template
+    assert plans.resolve(request)[0].template is plan.template
 
 
 def test_who_leaves_the_queue_to_the_broker_gets_any_each_time(plans):
     request = send_request("a", queue_id=-1)
-    found = {plans.plan_of(request)[0].template.queue for _ in range(100)}
+    found = {plans.resolve(request)[0].template.queue for _ in range(100)}
     assert found == {("T", queue_id) for queue_id in range(4)}
 
 
 @pytest.mark.parametrize("born", ["", "x", "1.5", "9" * 19, None])
 def test_a_birth_that_is_none_is_told_the_second_time_too(plans, born):
-    plans.plan_of(send_request("a"))
+    plans.resolve(send_request("a"))
     request = send_request("a")
     fields = {
         key: value for key, value in request.ext_fields.items() if key != "g" or born is not None
@@ -136,16 +136,16 @@ def test_a_birth_that_is_none_is_told_the_second_time_too(plans, born):
     if born is not None:
         fields["g"] = born
     with pytest.raises(HeaderError, match=r"extFields\.g"):
-        plans.plan_of(request._replace(ext_fields=fields))
+        plans.resolve(request._replace(ext_fields=fields))
 
 
 def test_no_client_makes_the_broker_remember_more_and_more(plans):
-    for number in range(PLANS_MAX + 10):
-        plans.plan_of(send_request("a", flag=0)._replace(opaque=number))
-        plans.plan_of(changed(send_request("a"), h=str(number)))
-    assert len(plans._plans) <= PLANS_MAX
+    for number in range(CACHED_SENDS_MAX + 10):
+        plans.resolve(send_request("a", flag=0)._replace(opaque=number))
+        plans.resolve(changed(send_request("a"), h=str(number)))
+    assert len(plans._plans) <= CACHED_SENDS_MAX
     plans._plans.clear()
-    plans.plan_of(changed(send_request("a"), a="P" * 10_000))
+    plans.resolve(changed(send_request("a"), a="P" * 10_000))
     assert not plans._plans
 
 
@@ -154,34 +154,34 @@ def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_a
 ):
     monkeypatch.setattr(cached_send, "PLANS_MAX", 4)
     monkeypatch.setattr(cached_send, "PLANS_OF_ALL_MAX", 10)
-    table = SendPlanTable(admission, lambda _: STORED)
+    table = SendCache(admission, lambda _: STORED)
     clients = [FakeConnection(name) for name in "abcd"]
     for client in clients[:3]:
         for flag in range(3):
-            table.of(client).plan_of(changed(send_request("a"), h=str(flag)))
+            table.for_client(client).resolve(changed(send_request("a"), h=str(flag)))
     assert len(table) == 9
     last = clients[3]
     for flag in range(2):
-        table.of(last).plan_of(changed(send_request("a"), h=str(flag)))
+        table.for_client(last).resolve(changed(send_request("a"), h=str(flag)))
     assert len(table) == 8
-    assert [len(table.of(client)) for client in clients] == [0, 3, 3, 2]
+    assert [len(table.for_client(client)) for client in clients] == [0, 3, 3, 2]
 
 
 def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
     monkeypatch.setattr(cached_send, "PLANS_MAX", 4)
     monkeypatch.setattr(cached_send, "PLANS_OF_ALL_MAX", 10)
     dice = random.Random(20_260_000)
-    table = SendPlanTable(admission, lambda _: STORED)
+    table = SendCache(admission, lambda _: STORED)
     clients = [FakeConnection(str(number)) for number in range(6)]
     for _ in range(2_000):
         client = dice.choice(clients)
         if dice.random() < 0.05:
             client.is_closed = not client.is_closed
-            table.forget(client)
+            table.discard(client)
         request = changed(send_request("a"), h=str(dice.randrange(8)))
-        plan, _, _ = table.of(client).plan_of(request)
+        plan, _, _ = table.for_client(client).resolve(request)
         assert plan.header.flag == int(request.ext_fields["h"])
-        kept = [table.of(each) for each in clients if not each.is_closed]
+        kept = [table.for_client(each) for each in clients if not each.is_closed]
         assert len(table) == sum(map(len, kept)) <= 10
         assert all(len(plans) <= 4 for plans in kept)
 
@@ -191,14 +191,14 @@ def test_nothing_is_remembered_while_sends_wait_for_the_topic(parts):
     and would overtake them."""
     waiting = {"T"}
     config = BrokerConfig(store=small_config(parts.root))
-    plans = SendPlans(
+    plans = ClientSendCache(
         TopicAdmission(config, parts.topics, saved_at_once, waiting.__contains__),
         BORN,
         STORED,
         lambda _: None,
     )
-    plans.plan_of(send_request("a"))
+    plans.resolve(send_request("a"))
     assert len(plans) == 0
     waiting.clear()
-    plans.plan_of(send_request("a"))
+    plans.resolve(send_request("a"))
     assert len(plans) == 1

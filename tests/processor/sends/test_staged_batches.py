@@ -54,7 +54,7 @@ class Room:
         self._dispatch = RequestDispatcher([processor.handlers()], 1_024, never_parked)
 
     def _beside(self, connection, request, steps):
-        return self._dispatch.beside(connection, request, steps)
+        return self._dispatch.wrap_errors(connection, request, steps)
 
     def ask(self, code, header, body=None):
         answer = finished(self._dispatch(self.connection, self.connection.ask(code, header, body)))
@@ -220,7 +220,7 @@ def test_a_busy_broker_stages_nothing(room):
 
 def test_a_store_that_takes_nothing_commits_nothing(parts, room):
     room.stage("a")
-    parts.store.take_no_more("the broker is stopping")
+    parts.store.stop_accepting("the broker is stopping")
     answer = room.commit("a")
     assert (answer.code, answer.remark) == (
         ResponseCode.SERVICE_NOT_AVAILABLE,

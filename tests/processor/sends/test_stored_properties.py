@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.properties import TIMERS, decode_properties
+from rmq_spark.wire.properties import TIMER_PROPERTIES, decode_properties
 from rocketpoll.broker.processor.sends import stored_properties
 from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
 
@@ -44,7 +44,7 @@ def expected(text):
 
 @given(texts)
 def test_wait_is_dropped_and_cluster_region_and_trace_switch_added(text):
-    stored = REWRITER.stored(text)
+    stored = REWRITER.rewrite(text)
     given_properties = decode_properties(text)
     assert decode_properties(stored.text) == expected(text)
     assert stored.text.endswith("\x02")
@@ -56,13 +56,13 @@ def test_wait_is_dropped_and_cluster_region_and_trace_switch_added(text):
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_message_without_properties_has_cluster_region_and_trace_switch(text):
-    assert REWRITER.stored(text) == (ADDED, True, 0, False, None)
+    assert REWRITER.rewrite(text) == (ADDED, True, 0, False, None)
 
 
 @given(texts, texts)
 def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
-    suffix = REWRITER.of_batch(REWRITER.stored(of_batch).text)
-    stored = REWRITER.stored_in_batch(own.encode(), suffix).decode()
+    suffix = REWRITER.batch_properties(REWRITER.rewrite(of_batch).text)
+    stored = REWRITER.join_in_batch(own.encode(), suffix).decode()
     assert decode_properties(stored) == {
         **decode_properties(own),
         **decode_properties(suffix.decode()),
@@ -75,10 +75,10 @@ def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
     texts | st.sampled_from(["", "A\x01\0\x02B\x01b"]),
 )
 def test_all_messages_of_a_batch_have_what_each_has_by_itself(own, of_batch):
-    suffix = REWRITER.of_batch(REWRITER.stored(of_batch).text)
+    suffix = REWRITER.batch_properties(REWRITER.rewrite(of_batch).text)
     given_bytes = [each.encode() for each in own]
-    expected_bytes = [REWRITER.stored_in_batch(each, suffix) for each in given_bytes]
-    assert REWRITER.all_stored_in_batch(given_bytes, suffix) == expected_bytes
+    expected_bytes = [REWRITER.join_in_batch(each, suffix) for each in given_bytes]
+    assert REWRITER.join_all_in_batch(given_bytes, suffix) == expected_bytes
 
 
 @given(
@@ -88,15 +88,15 @@ def test_all_messages_of_a_batch_have_what_each_has_by_itself(own, of_batch):
 )
 def test_messages_as_java_writes_them_need_no_closer_look(own):
     rewriter = PropertyRewriter("C", MARKS)
-    rewriter.stored_in_batch = None
-    assert rewriter.all_stored_in_batch([each.encode() for each in own], b"X\x01y\x02") == [
+    rewriter.join_in_batch = None
+    assert rewriter.join_all_in_batch([each.encode() for each in own], b"X\x01y\x02") == [
         each.removesuffix("\x02").encode() + b"\x02X\x01y\x02" for each in own
     ]
 
 
 def test_a_message_of_a_batch_keeps_its_own_id():
-    batch = REWRITER.stored("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
-    stored = REWRITER.stored_in_batch(b"UNIQ_KEY\x01its own\x02", REWRITER.of_batch(batch)).decode()
+    batch = REWRITER.rewrite("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
+    stored = REWRITER.join_in_batch(b"UNIQ_KEY\x01its own\x02", REWRITER.batch_properties(batch)).decode()
     assert decode_properties(stored) == {
         **decode_properties(ADDED),
         "UNIQ_KEY": "its own",
@@ -129,7 +129,7 @@ def test_a_message_of_a_batch_keeps_its_own_id():
     ],
 )
 def test_wait_is_dropped_and_the_rest_of_the_text_is_kept(text, stored, waits):
-    assert REWRITER.stored(text) == StoredProperties(stored, waits)
+    assert REWRITER.rewrite(text) == StoredProperties(stored, waits)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_wait_is_dropped_and_the_rest_of_the_text_is_kept(text, stored, waits):
     [("3", 3), ("0", 0), ("-1", 0), ("x", 0), ("", 0), ("99999999999", 0), ("1.5", 0)],
 )
 def test_the_delay_level_is_a_number_or_none(level, delay_level):
-    assert REWRITER.stored(f"DELAY\x01{level}\x02").delay_level == delay_level
+    assert REWRITER.rewrite(f"DELAY\x01{level}\x02").delay_level == delay_level
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,13 @@ def test_the_delay_level_is_a_number_or_none(level, delay_level):
     ],
 )
 def test_a_timer_that_is_asked_for_is_found_as_rocketmq_finds_it(text, timer):
-    stored = REWRITER.stored(text)
+    stored = REWRITER.rewrite(text)
     assert stored.timer == timer
     assert decode_properties(stored.text) == expected(text)
 
 
 def test_all_timers_are_found_by_how_their_names_begin():
-    assert all(name.startswith(stored_properties._TIMER) for name in TIMERS)
+    assert all(name.startswith(stored_properties._TIMER) for name in TIMER_PROPERTIES)
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,16 @@ def test_all_timers_are_found_by_how_their_names_begin():
     ],
 )
 def test_a_message_of_a_batch_that_is_to_be_delivered_later_is_found(own, later):
-    assert REWRITER.later_in_batch([each.encode() for each in own]) == later
+    assert REWRITER.find_delay_in_batch([each.encode() for each in own]) == later
 
 
 @pytest.mark.parametrize(("text", "is_half"), [("true", True), ("false", False), ("TRUE", False)])
 def test_a_half_message_says_so(text, is_half):
-    assert REWRITER.stored(f"TRAN_MSG\x01{text}\x02").is_half_message is is_half
+    assert REWRITER.rewrite(f"TRAN_MSG\x01{text}\x02").is_half_message is is_half
 
 
 def test_a_cluster_and_a_region_that_the_sender_has_named_are_replaced():
-    stored = REWRITER.stored("CLUSTER\x01theirs\x02MSG_REGION\x01theirs\x02KEYS\x01k\x02").text
+    stored = REWRITER.rewrite("CLUSTER\x01theirs\x02MSG_REGION\x01theirs\x02KEYS\x01k\x02").text
     assert decode_properties(stored) == {**MARKS, "CLUSTER": "C", "KEYS": "k"}
     assert stored.count("MSG_REGION\x01") == 1
 
@@ -199,13 +199,13 @@ def test_a_cluster_and_a_region_that_the_sender_has_named_are_replaced():
     ],
 )
 def test_a_batched_message_keeps_what_it_has_but_the_cluster(own, stored):
-    assert REWRITER.stored_in_batch(own.encode(), ADDED.encode()) == stored.encode()
+    assert REWRITER.join_in_batch(own.encode(), ADDED.encode()) == stored.encode()
 
 
 @given(st.lists(texts, min_size=1, max_size=4))
 def test_the_properties_of_many_sends_are_those_of_each_unless_one_gives_instructions(many):
-    together = REWRITER.all_stored('"'.join(many), '"')
-    each = [REWRITER.stored(text) for text in many]
+    together = REWRITER.rewrite_all('"'.join(many), '"')
+    each = [REWRITER.rewrite(text) for text in many]
     if together is None:
         names_of_all = {name for text in many for name in decode_properties(text)}
         assert names_of_all & {"WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG", *MARKS}
@@ -226,10 +226,10 @@ def test_the_properties_of_many_sends_are_those_of_each_unless_one_gives_instruc
 )
 def test_one_ending_for_all_messages_of_a_batch_is_what_each_would_get(own, of_batch):
     width = len(own[0])
-    ending = REWRITER.ending_in_batch(b"".join(own), width, of_batch)
+    ending = REWRITER.batch_suffix(b"".join(own), width, of_batch)
     if ending is not None:
-        assert [each + ending for each in own] == REWRITER.all_stored_in_batch(own, of_batch)
-        assert REWRITER.later_in_batch(own) is None
+        assert [each + ending for each in own] == REWRITER.join_all_in_batch(own, of_batch)
+        assert REWRITER.find_delay_in_batch(own) is None
     else:
         ends = {each.endswith(b"\x02") for each in own}
         assert len(ends) == 2 or any(each.startswith((b"CLUSTER", b"DELAY")) for each in own)

@@ -10,14 +10,14 @@ from python_programs import ROOT, python_program
 from source_parts import queue_of, schema_of
 from spark_engine import Engine, assert_read, send
 
-from rmq_spark.client.api.broker_api import send_command
+from rmq_spark.client.api.broker_api import build_send_request
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.reading import record_batches
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.rate_limit import Piece
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -94,7 +94,7 @@ def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
     try:
         for _ in range(count):
             assert (
-                instance.connections.request(broker.address, send_command(header, body), 3_000).code
+                instance.connections.request(broker.address, build_send_request(header, body), 3_000).code
                 == 0
             )
     finally:
@@ -104,7 +104,7 @@ def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
 def rows_of(broker, columns, end, **options):
     """The rows of a topic's first queue."""
     options = read_options({"namesrvAddr": broker.address, "topic": "T", **options})
-    batches = read_piece(options, arrow_schema_of(schema_of(columns)), Piece(queue_of("T"), 0, end))
+    batches = read_range(options, arrow_schema_of(schema_of(columns)), OffsetRange(queue_of("T"), 0, end))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -141,8 +141,8 @@ def test_bodies_that_inflate_a_thousandfold_come_in_batches_of_bounded_size(brok
     body = compress_body(plain, MessageSysFlag.COMPRESSION_ZLIB)
     send_raw(broker, 40, body, sys_flag=MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
     options = read_options({"namesrvAddr": broker.address, "topic": "T"})
-    batches = read_piece(
-        options, arrow_schema_of(schema_of("body binary")), Piece(queue_of("T"), 0, 40)
+    batches = read_range(
+        options, arrow_schema_of(schema_of("body binary")), OffsetRange(queue_of("T"), 0, 40)
     )
     sizes = [(batch.num_rows, batch.nbytes) for batch in batches]
     assert sum(rows for rows, _ in sizes) == 40

@@ -101,24 +101,24 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         self.query.release()  # a broker that is held does not stop
         super().__exit__(*exc_info)
 
-    def hold(self, point):
+    def pause_reading(self, point):
         """Hold the query; before it plans, where its broker is to be held in the next commit."""
         if point not in IN_THE_BROKER:
-            super().hold(point)
+            super().pause_reading(point)
             return
-        self.query.hold("latest")
-        self.query.reached("latest")  # so that all that is sent then is one batch
+        self.query.pause_reading("latest")
+        self.query.commit_progress("latest")  # so that all that is sent then is one batch
 
-    def reached(self, point):
+    def commit_progress(self, point):
         """Wait for the broker, where it is the broker that is held: the planner waits for it."""
         if point not in IN_THE_BROKER:
-            return super().reached(point)
+            return super().commit_progress(point)
         for each in ("manifest", point):
-            self.query.hold(each)
+            self.query.pause_reading(each)
         self.query.release("latest")
-        planner = self.query.reached("manifest")
+        planner = self.query.commit_progress("manifest")
         self.query.release("manifest")
-        self.query.reached(point)
+        self.query.commit_progress(point)
         return planner
 
     def wait(self):
@@ -202,13 +202,13 @@ class Hidden:
         """Kill a driver while its manifest is hidden; this is shown at some time behind that."""
         rounds, seen = self._rounds, self.manifests()
         rounds.ready_driver()
-        rounds.hold(self._before)
+        rounds.pause_reading(self._before)
         rounds.send()
-        rounds.reached(self._before)
+        rounds.commit_progress(self._before)
         with self._amid(batch):
-            rounds.hold("stored")
+            rounds.pause_reading("stored")
             rounds.query.release(self._before)
-            rounds.reached("stored")
+            rounds.commit_progress("stored")
             rounds.end_driver()
             rounds.query.release("stored")
             assert self.manifests() == seen
@@ -222,10 +222,10 @@ class Hidden:
     @contextmanager
     def _amid(self, batch):
         sent = self._other.send(batch, self._other.rows(2))
-        self._rounds.query.hold("ended")
+        self._rounds.query.pause_reading("ended")
         with ThreadPoolExecutor(1) as aside:
             done = aside.submit(self._other.commit, batch, sent)
-            self._rounds.query.reached("ended")
+            self._rounds.query.commit_progress("ended")
             yield
             self._rounds.query.release("ended")
             done.result()
@@ -248,9 +248,9 @@ class Hidden:
         self._rounds.start_next_driver()
 
     def _goes_on_to(self, point):
-        self._rounds.hold(point)
+        self._rounds.pause_reading(point)
         self._rounds.start_next_driver()
-        self._rounds.reached(point)
+        self._rounds.commit_progress(point)
 
 
 @pytest.mark.wide
@@ -287,16 +287,16 @@ def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts
     with CommitsElsewhereCampaign(tmp_path, brokers(version, tmp_path)) as rounds:
         of_commits, *others = rounds.brokers
         rounds.ready_driver()
-        rounds.hold("stored")
+        rounds.pause_reading("stored")
         rounds.send()
-        rounds.reached("stored")
+        rounds.commit_progress("stored")
         of_commits.kill()
         rounds.end_driver()
         rounds.query.release()
         if others:  # the batch is run again without it
-            rounds.hold("manifest")
+            rounds.pause_reading("manifest")
             rounds.start_next_driver()
-            rounds.reached("manifest")
+            rounds.commit_progress("manifest")
             rounds.query.release()
             of_commits.restart()
         else:
@@ -326,9 +326,9 @@ def test_a_driver_that_stood_still_while_another_went_on_ends_with_an_error(tmp_
             rounds.wait()
 
         rounds.ready_driver()
-        rounds.hold("manifest")
+        rounds.pause_reading("manifest")
         rounds.send()
-        committer = rounds.reached("manifest")
+        committer = rounds.commit_progress("manifest")
         assert "another driver" in rounds.end_behind(committer, send_and_wait)
         rounds.send()
         rounds.wait()

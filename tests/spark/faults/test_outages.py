@@ -9,7 +9,7 @@ from losses import loss
 from spark_engine import Crashed, Engine, assert_read, send
 
 from rmq_spark.client.errors import ConnectionFailed
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import EmbeddedBroker
@@ -95,7 +95,7 @@ class Forgetful:
 
     def __init__(self, broker):
         self._broker = broker
-        self._connections = Connections()
+        self._connections = RemotingClient()
         self.knows = True
         self.asked = 0
 

@@ -9,8 +9,8 @@ from spark_drivers import Query
 from spark_engine import Crashed, Engine, assert_read, send
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.transport.remoting_client import Connections
-from rmq_spark.client.transport.typed_requests import command_of
+from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.client.transport.typed_requests import build_request
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
@@ -47,12 +47,12 @@ def expire(broker, topic):
     files = sorted((broker.directory / "commitlog").iterdir())[:-1]
     for file in files:
         os.utime(file, (LONG_AGO, LONG_AGO))
-    connections = Connections()
+    connections = RemotingClient()
     api = BrokerApi(connections)
     queues = [MessageQueue(topic, "broker-a", number) for number in range(2)]
 
     def is_clean():
-        command = command_of(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        command = build_request(RequestCode.DELETE_EXPIRED_COMMITLOG)
         connections.request(broker.address, command, 3_000)
         return not any(file.exists() for file in files) and all(
             api.min_offset(broker.address, queue) > 2 for queue in queues
@@ -146,9 +146,9 @@ def overtaken(driver, broker, topic, directory, **options):
         **options,
     )
     bodies = send(broker, topic, 100)
-    query.hold("sink-done")
+    query.pause_reading("sink-done")
     driver.start(query, trigger={"availableNow": True})
-    query.reached("sink-done")
+    query.commit_progress("sink-done")
     left = expire(broker, topic)
     query.release("sink-done")
     return query, driver.end(), bodies, left

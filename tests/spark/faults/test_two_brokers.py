@@ -8,7 +8,7 @@ import pytest
 from source_pairs import A, B, warnings_of
 from spark_engine import Crashed, assert_read
 
-from rmq_spark.client.api.name_server_api import NameServerCalls
+from rmq_spark.client.api.name_server_api import NameServerApi
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.lag import lag_between
 from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
@@ -206,7 +206,7 @@ def test_a_broker_that_is_drained_is_read_to_its_end_and_missed_when_it_is_gone(
 def test_or_the_query_goes_on_without_it_for_good_and_asks_for_it_no_more(
     pair, caplog, monkeypatch
 ):
-    cluster_info, asked = NameServerCalls.cluster_info, []
+    cluster_info, asked = NameServerApi.cluster_info, []
 
     def counted(calls):
         asked.append(calls)
@@ -226,7 +226,7 @@ def test_or_the_query_goes_on_without_it_for_good_and_asks_for_it_no_more(
     query.options["failOnDataLoss"] = "true"  # it has been told
     query.start()
     query.run()
-    monkeypatch.setattr(NameServerCalls, "cluster_info", counted)
+    monkeypatch.setattr(NameServerApi, "cluster_info", counted)
     query.run()
     assert asked == []
 

@@ -11,8 +11,8 @@ from middle_boxes import BlackHole, Nat
 from source_pairs import B, warnings_of
 from spark_engine import assert_read
 
-from rmq_spark.client.transport.connection import Connection
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.connection import RemotingConnection
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.spark.brokers import fan_out
 from rmq_spark.spark.errors import BrokersAway
 from rmq_spark.spark.read import partition_reader
@@ -27,13 +27,13 @@ def test_a_host_that_is_down_costs_one_try_however_many_queues_it_has(pair, monk
     pair.make_topic(8)
     query, bodies = pair.read_before(16)
     query.stop()
-    connect, tries = Connection.connect.__func__, []
+    connect, tries = RemotingConnection.connect.__func__, []
 
     def counted(cls, address, *arguments, **more):
         tries.append(address)
         return connect(cls, address, *arguments, **{**more, "timeout_ms": 300})
 
-    monkeypatch.setattr(Connection, "connect", classmethod(counted))
+    monkeypatch.setattr(RemotingConnection, "connect", classmethod(counted))
     with BlackHole() as hole:
         query.options |= {"retryTimeoutMs": "0", **by_way_of(pair.b, hole)}
         query.start()
@@ -57,7 +57,7 @@ def test_a_host_that_goes_down_without_a_word_under_a_running_query_is_waited_fo
         asked.start()
         asked.join(2)
         assert not planned
-        host.come_back()
+        host.resume_listening()
         asked.join()
         query.run()
         assert_read(query, bodies)
@@ -107,14 +107,14 @@ def test_a_broker_that_is_gone_on_without_is_dialled_aside(pair, monkeypatch):
     bodies += pair.send(pair.a, 2)
     query.run()
     monkeypatch.setattr(fan_out, "CONNECT_TIMEOUT_MS", 3_600_000)
-    may_connect, agreement = threading.Event(), Connections.agreement
+    may_connect, agreement = threading.Event(), RemotingClient.agreement
 
     def held(connections, address):
         if address == pair.b.address:
             assert may_connect.wait(60)
         return agreement(connections, address)
 
-    monkeypatch.setattr(Connections, "agreement", held)
+    monkeypatch.setattr(RemotingClient, "agreement", held)
     for _ in range(5):
         bodies += pair.send(pair.a, 1)
         assert query.trigger()

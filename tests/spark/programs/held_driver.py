@@ -51,7 +51,7 @@ HELD_FORMAT = f"{FORMAT}-held"
 HOLDS = "holds"
 """The option that names the directory."""
 
-WAIT_UNTIL_SEEN = manifest_commit._wait_until_seen
+WAIT_UNTIL_SEEN = manifest_commit._wait_until_visible
 
 _POLL_SECONDS = 0.02
 _STUCK_SECONDS = 310
@@ -67,7 +67,7 @@ class Holds:
         self._directory = Path(directory)
 
     def pass_by(self, point, *, only_first=False):
-        """Wait while there is a file of this name; `reached` says who waits."""
+        """Wait while there is a file of this name; `commit_progress` says who waits."""
         hold = self._directory / point
         reached = self._directory / f"{point}.reached"
         if not hold.exists():
@@ -104,7 +104,7 @@ def held_reader(given, schema, holds):
         return method
 
     def read(self, partition):
-        readable_chunks.GATHERED_BYTES = (
+        readable_chunks.BATCH_BYTES_MIN = (
             1  # each answer is a record batch, so that a task has several
         )
         for number, rows in enumerate(type(made).read(self, partition)):
@@ -142,7 +142,7 @@ def held_writer(given, schema, overwrite, holds):
 
     def commit(self, messages, batchId):  # noqa: N803  # Spark's name
         staged_commit.commit = store_manifest
-        manifest_commit._wait_until_seen = wait_until_seen
+        manifest_commit._wait_until_visible = wait_until_seen
         holds.pass_by("manifest")
         type(made).commit(self, messages, batchId)
         holds.pass_by("manifest-done")

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from stores import encoded, message
 
-from rocketpoll.broker.store.read.message_reader import first_unreadable, lie_in
+from rocketpoll.broker.store.read.message_reader import first_unreadable, are_in_range
 
 
 @pytest.mark.parametrize("kind", [list, np.array])
 def test_the_least_is_within_and_the_end_is_not(kind):
-    assert lie_in(kind([3, 9]), 3, 10)
-    assert not lie_in(kind([2, 9]), 3, 10)
-    assert not lie_in(kind([3, 10]), 3, 10)
+    assert are_in_range(kind([3, 9]), 3, 10)
+    assert not are_in_range(kind([2, 9]), 3, 10)
+    assert not are_in_range(kind([3, 10]), 3, 10)
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])

@@ -9,7 +9,7 @@ from stores import message
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, parse_host
-from rmq_spark.wire.record_checksum import is_intact
+from rmq_spark.wire.record_checksum import has_valid_checksum
 from rocketpoll.broker.store.records.encoding import RecordDraft, draft_of
 
 V6 = parse_host("[2001:db8::1]:5000")
@@ -34,16 +34,16 @@ def prepared(sent):
 @given(messages(), st.tuples(int64s, int64s, int64s))
 def test_a_sealed_draft_is_the_record_that_the_wire_makes_of_the_message(sent, place):
     draft = prepared(sent)
-    record = draft.sealed(*place)
+    record = draft.encode(*place)
     assert record == as_the_wire_encodes_it(sent, *place)
     assert draft.size == len(record)
-    assert is_intact(record)
+    assert has_valid_checksum(record)
 
 
 def test_a_body_may_be_a_piece_of_what_came_over_the_network():
     draft = RecordDraft("T", 0, memoryview(b"a body and more")[2:6], b"", 0, bytes(8), bytes(8))
     draft.prepare()
-    assert b"body" in draft.sealed(0, 0, 0)
+    assert b"body" in draft.encode(0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_body_may_be_a_piece_of_what_came_over_the_network():
 )
 def test_what_cannot_be_stored_is_named_as_the_wire_names_it(change, needed):
     with pytest.raises(RecordError, match=needed):
-        prepared(dataclasses.replace(message("x"), **change)).sealed(0, 0, 0)
+        prepared(dataclasses.replace(message("x"), **change)).encode(0, 0, 0)

@@ -10,7 +10,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import encode_record
-from rocketpoll.broker.store.records.fields import glance, pattern_of, property_of
+from rocketpoll.broker.store.records.fields import read_fields, pattern_of, property_of
 
 V6 = parse_host("[::1]:9876")
 pieces = st.sampled_from(
@@ -56,8 +56,8 @@ def test_a_glance_sees_what_decoding_would(text, born_v6, store_v6, magic, befor
     )
     record = encode_record(sent)
     expected = (b"%RETRY%g", 7, 1 << 40, sent.sys_flag, 99, text.encode())
-    assert glance(before + record + b"more", len(before), len(record)) == expected
-    assert glance(memoryview(record), 0, len(record)) == expected
+    assert read_fields(before + record + b"more", len(before), len(record)) == expected
+    assert read_fields(memoryview(record), 0, len(record)) == expected
 
 
 MAGIC, BODY_LENGTH, TOPIC_LENGTH, PROPERTIES_LENGTH = range(4, 8), range(84, 88), [92], [94, 95]
@@ -70,12 +70,12 @@ def test_a_record_that_does_not_hang_together_is_refused(at):
         damaged = bytearray(record)
         damaged[at] ^= 1 << bit
         with pytest.raises(RecordError):
-            glance(bytes(damaged), 0, len(damaged))
+            read_fields(bytes(damaged), 0, len(damaged))
 
 
 def test_a_record_of_another_size_than_was_said_is_refused():
     record = encode_record(message("body", tags="A"))
     with pytest.raises(RecordError, match="totalSize"):
-        glance(record, 0, len(record) - 1)
+        read_fields(record, 0, len(record) - 1)
     with pytest.raises(RecordError, match=f"a record of {len(record) + 4} bytes"):
-        glance(record + b"more", 0, len(record) + 4)
+        read_fields(record + b"more", 0, len(record) + 4)

@@ -26,7 +26,7 @@ def both(records, pieces=1):
     sizes = [len(each) for each in records]
     cut = len(records) // pieces
     data = [b"".join(part) for part in (records[:cut], records[cut:]) if part]
-    return OWNER.first_foreign_of_few(data, sizes), OWNER.first_foreign(data, np.array(sizes))
+    return OWNER.first_mismatch_of_few(data, sizes), OWNER.first_mismatch(data, np.array(sizes))
 
 
 records = st.builds(record, size=st.integers(0, 60), hosts=st.integers(0, 3))

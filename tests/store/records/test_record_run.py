@@ -11,7 +11,7 @@ from rocketpoll.broker.store.records.encoding import (
     RecordRun,
     RecordTemplate,
     draft_of,
-    ready_properties,
+    terminated_properties,
 )
 from rocketpoll.broker.store.results import PutMessageStatus
 
@@ -25,15 +25,15 @@ parts = st.tuples(st.integers(0, 2), st.binary(max_size=50), properties, int64s)
 def test_a_run_holds_what_each_message_becomes_by_itself(kinds, sent):
     templates = [RecordTemplate(draft_of(kind)) for kind in kinds]
     numbers, all_bodies, texts, births = zip(*sent, strict=True)
-    ready = [ready_properties(text.encode()) for text in texts]
+    ready = [terminated_properties(text.encode()) for text in texts]
     run = RecordRun([templates[number] for number in numbers], all_bodies, ready, births)
     first = {template.queue: 10 * number for number, template in enumerate(templates)}
     run.next_offsets = dict(first)
-    records = run.sealed(0, 700, 900)
+    records = run.encode(0, 700, 900)
     assert len(records) == run.size == sum(run.sizes)
     place, given_offsets = 700, dict(first)
     for number, body, text, born_timestamp, fresh in zip(
-        numbers, all_bodies, texts, births, run.fresh.records, strict=True
+        numbers, all_bodies, texts, births, run.recent.records, strict=True
     ):
         draft = draft_of(
             dataclasses.replace(
@@ -42,13 +42,13 @@ def test_a_run_holds_what_each_message_becomes_by_itself(kinds, sent):
         )
         draft.prepare()
         queue = templates[number].queue
-        expected = draft.sealed(given_offsets[queue], place, 900)
+        expected = draft.encode(given_offsets[queue], place, 900)
         assert records[place - 700 : place - 700 + draft.size] == expected
         assert fresh[:4] == (queue, given_offsets[queue], place, draft.size)
         given_offsets[queue] += 1
         place += draft.size
     assert run.next_offsets == given_offsets
-    assert (run.fresh.start_offset, run.fresh.end_offset) == (700, place)
+    assert (run.recent.start_offset, run.recent.end_offset) == (700, place)
 
 
 def run_of(*sent, queue_id=0):
@@ -64,9 +64,9 @@ def test_a_store_takes_a_run_for_queues_that_it_knows_while_the_file_has_room(tm
     result = store.put_run(run_of(b"second", b"third"))
     assert (result.status, result.message_count) == (PutMessageStatus.PUT_OK, 2)
     later = RecordTemplate(draft_of(message("")))
-    assert store.put_later(later, b"fourth", b"", 0) is None
+    assert store.put_buffered(later, b"fourth", b"", 0) is None
     assert store.put_run(run_of(b"fifth")).status is PutMessageStatus.PUT_OK
-    assert [each.queue_offset for each in store.write_out()] == [3]
+    assert [each.queue_offset for each in store.write_buffered()] == [3]
     assert bodies(store) == ["first", "second", "third", "fourth", "fifth"]
     assert store.put_run(run_of(b"x" * 100, bytes(LOG_FILE_BYTES - 700))) is None
     assert store.put_run(run_of(b"x", b"", queue_id=1)) is None

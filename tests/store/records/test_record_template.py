@@ -15,7 +15,7 @@ from rocketpoll.broker.store.records.encoding import (
     UniformBatch,
     UniformParts,
     draft_of,
-    ready_properties,
+    terminated_properties,
 )
 
 bodies = st.binary(max_size=50)
@@ -31,10 +31,10 @@ def test_a_sealed_record_is_the_drafts_of_the_same_message(
     draft = draft_of(sent)
     draft.prepare()
     template = RecordTemplate(draft_of(common))
-    ready = ready_properties(text.encode())
+    ready = terminated_properties(text.encode())
     size = template.fixed_bytes + len(body) + len(ready)
     pieces = template.seal(size, common.flag, memoryview(body), ready, born_timestamp, *place)
-    assert b"".join(pieces) == draft.sealed(*place)
+    assert b"".join(pieces) == draft.encode(*place)
     assert size == draft.size
 
 
@@ -56,12 +56,12 @@ def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(
     batch = UniformBatch(RecordTemplate(draft_of(common)), given_parts, born_timestamp)
     assert batch.size == sum(batch.sizes)
     assert batch.sizes == [draft.size for draft in drafts]
-    places = itertools.accumulate(batch.sizes, initial=700)
+    places = itertools.accumulate(batch.sizes, initial_offset=700)
     numbered = zip(drafts, itertools.count(5), places, strict=False)
-    assert batch.sealed(5, 700, 900) == b"".join(
-        draft.sealed(number, place, 900) for draft, number, place in numbered
+    assert batch.encode(5, 700, 900) == b"".join(
+        draft.encode(number, place, 900) for draft, number, place in numbered
     )
-    fresh = batch.fresh_records(5, 700)
+    fresh = batch.recent_records(5, 700)
     assert [each.queue_offset for each in fresh] == list(range(5, 5 + len(parts)))
     assert [each.size for each in fresh] == batch.sizes
     assert fresh[-1].physical_offset + fresh[-1].size == 700 + batch.size
@@ -74,6 +74,6 @@ def test_what_cannot_be_stored_is_said_by_who_puts_it():
         RecordTemplate(draft_of(dataclasses.replace(message("x"), sys_flag=0x4)))
     template = RecordTemplate(draft_of(message("x")))
     with pytest.raises(RecordError, match="32 bits"):
-        UniformBatch(template, UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b"")), 0).sealed(
+        UniformBatch(template, UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b"")), 0).encode(
             0, 0, 0
         )

@@ -12,14 +12,14 @@ from strategies import fits_i16, stored_messages
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
+from rmq_spark.wire.chunk.checksums import ChecksumWriter, intact_records, with_empty_checksums
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import decode_properties, encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 from rmq_spark.wire.record_checksum import (
     CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
-    is_intact,
+    has_valid_checksum,
     with_empty_checksum,
     without_checksum,
 )
@@ -38,13 +38,13 @@ def with_room(message):
 
 def sealed_chunk(messages):
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, messages))))
-    Sealing(chunk).seal()
+    ChecksumWriter(chunk).write()
     return chunk
 
 
 def one_at_a_time(records):
     """What `intact_records` must say about these."""
-    return [is_intact(record) for record in records]
+    return [has_valid_checksum(record) for record in records]
 
 
 def by_the_chunk(records):
@@ -137,7 +137,7 @@ def test_a_checksum_is_in_none_of_the_columns(messages):
 def test_no_records_have_no_checksums():
     chunk = with_empty_checksums(RecordChunk(b""))
     assert len(chunk) == 0
-    Sealing(chunk).seal()
+    ChecksumWriter(chunk).write()
     assert len(intact_records(chunk)) == 0
 
 
@@ -145,7 +145,7 @@ def test_where_all_have_room_already_none_is_made():
     roomy = [with_room(each) for each in EVERY_SHAPE]
     chunk = RecordChunk(bytearray(b"".join(map(encode_record, roomy))))
     assert with_empty_checksums(chunk) is chunk
-    Sealing(chunk).seal()
+    ChecksumWriter(chunk).write()
     assert chunk.data.tobytes() == b"".join(map(sealed, EVERY_SHAPE))
     mixed = RecordChunk(encode_record(roomy[0]) + encode_record(A_MESSAGE))
     assert len(with_empty_checksums(mixed).data) == len(mixed.data) + 2 * len(EMPTY_CHECKSUM)
@@ -153,22 +153,22 @@ def test_where_all_have_room_already_none_is_made():
 
 def test_some_of_the_records_can_be_sealed_alone():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
-    sealing = Sealing(chunk)
-    sealing.seal(1, 3)
+    sealing = ChecksumWriter(chunk)
+    sealing.write(1, 3)
     assert intact_records(chunk).tolist() == [False, True, True, False, False]
-    sealing.seal(3)
-    sealing.seal(0, 1)
+    sealing.write(3)
+    sealing.write(0, 1)
     assert intact_records(chunk).all()
 
 
 def test_what_is_filled_in_later_counts():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
-    sealing = Sealing(chunk)
+    sealing = ChecksumWriter(chunk)
     for start in chunk.starts.tolist():
         chunk.data[start + layout.QUEUE_OFFSET_AT : start + layout.PHYSICAL_OFFSET_AT + 8] = (
             start % 251
         )
-    sealing.seal()
+    sealing.write()
     assert intact_records(chunk).all()
 
 
@@ -176,7 +176,7 @@ def test_the_room_is_made_in_a_copy():
     data = bytearray(encode_record(A_MESSAGE) * 2)
     before = bytes(data)
     chunk = with_empty_checksums(RecordChunk(data))
-    Sealing(chunk).seal()
+    ChecksumWriter(chunk).write()
     assert data == before
 
 
@@ -186,7 +186,7 @@ def test_records_that_come_with_checksums_from_elsewhere_get_their_own_in_the_sa
     chunk.data[chunk.starts + layout.QUEUE_OFFSET_AT] ^= 1
     assert not intact_records(chunk).any()
     assert with_empty_checksums(chunk) is chunk
-    Sealing(chunk).seal()
+    ChecksumWriter(chunk).write()
     assert intact_records(chunk).all()
 
 
@@ -222,7 +222,7 @@ def test_a_chunk_that_would_get_too_large_is_refused(monkeypatch):
 def test_sealing_leaves_all_else_as_it_is():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     before = chunk.data.copy()
-    Sealing(chunk).seal()
+    ChecksumWriter(chunk).write()
     changed = np.flatnonzero(before != chunk.data)
     digits = (chunk.ends[:, None] + np.arange(-CHECKSUM_BYTES, 0, 2)).ravel()
     assert np.isin(changed, digits).all()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.chunk.crc import crcs_of_pieces, crcs_of_strings, joined
+from rmq_spark.wire.chunk.crc import crcs_of_slices, crcs_of_strings, combine_crcs
 
 
 def crcs(texts):
@@ -19,7 +19,7 @@ def crcs(texts):
 def test_the_crc_of_two_parts_needs_only_their_crcs_and_the_length_of_the_second(pairs):
     before, behind = [first for first, _ in pairs], [second for _, second in pairs]
     lengths = np.array([len(second) for second in behind], np.int64)
-    found = joined(crcs(before), crcs(behind), lengths)
+    found = combine_crcs(crcs(before), crcs(behind), lengths)
     assert found.tolist() == [crc32(first + second) for first, second in pairs]
 
 
@@ -29,7 +29,7 @@ def test_the_crc_of_two_parts_needs_only_their_crcs_and_the_length_of_the_second
 def test_parts_of_any_length_can_stand_behind(lengths):
     before = crcs([b"head", b"other"])
     behind = [b"x" * length for length in lengths]
-    found = joined(before, crcs(behind), np.array(lengths))
+    found = combine_crcs(before, crcs(behind), np.array(lengths))
     assert found.tolist() == [crc32(b"head" + behind[0]), crc32(b"other" + behind[1])]
 
 
@@ -40,7 +40,7 @@ def of_pieces(texts, data=b"before"):
         starts.append(len(data))
         data += text + b"|"
     lengths = np.array([len(text) for text in texts], np.int64)
-    return crcs_of_pieces(
+    return crcs_of_slices(
         np.frombuffer(data, np.uint8), np.array(starts, np.int64), lengths
     ).tolist()
 

@@ -219,7 +219,7 @@ def test_records_that_got_their_place_say_so(v6):
     message = StoredMessage("T", b"x", sys_flag=v6, store_timestamp=7, **hosts)
     chunk = RecordChunk(encode_record(message) * 2)
     assert chunk.store_timestamp.tolist() == [7, 7]
-    chunk.stored_at(np.array([4, 5]), 1_700_000_000_000)
+    chunk.set_stored(np.array([4, 5]), 1_700_000_000_000)
     assert chunk.store_timestamp.tolist() == [1_700_000_000_000] * 2
     assert chunk.head["queue_offset"].tolist() == [4, 5]
     assert (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.chunk import gather
-from rmq_spark.wire.chunk.gather import side_by_side, take_bytes
+from rmq_spark.wire.chunk.gather import pack_slices, take_bytes
 
 DATA = bytes(range(256)) * 40
 
@@ -60,9 +60,9 @@ def test_what_is_taken_outlives_and_ignores_what_becomes_of_the_buffer(width):
 @given(gaps_and_widths, st.sampled_from([0, 3, 100]))
 def test_pieces_stand_side_by_side_with_room_for_the_longest(pairs, width_min):
     starts, widths = positions([(gap, width + width_min) for gap, width in pairs])
-    end = int((starts + widths).max(initial=0))
+    end = int((starts + widths).max(initial_offset=0))
     for data in (DATA[: max(end, 24)], DATA[:end]):
-        found, places = side_by_side(np.frombuffer(data, np.uint8), starts, widths)
+        found, places = pack_slices(np.frombuffer(data, np.uint8), starts, widths)
         assert [bytes(found[at : at + n]) for at, n in zip(places, widths, strict=True)] == [
             data[a : a + n] for a, n in zip(starts.tolist(), widths.tolist(), strict=True)
         ]
@@ -71,7 +71,7 @@ def test_pieces_stand_side_by_side_with_room_for_the_longest(pairs, width_min):
 def test_long_pieces_stay_where_they_are():
     data = np.frombuffer(DATA, np.uint8)
     starts = np.array([1, 900])
-    found, places = side_by_side(data, starts, np.array([5, 800]))
+    found, places = pack_slices(data, starts, np.array([5, 800]))
     assert found is data
     assert places is starts
 

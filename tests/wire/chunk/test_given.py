@@ -4,10 +4,10 @@ import pytest
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.given import (
-    GivenColumns,
-    back_to_back,
-    fixed,
-    lengths_of_each,
+    InputColumns,
+    concatenate_rows,
+    to_binary,
+    value_lengths,
     property_strings,
 )
 
@@ -29,7 +29,7 @@ BODY = [b"a", b"b", b"c"]
 )
 def test_bodies_are_a_column_and_nothing_that_may_look_like_one(bodies):
     with pytest.raises(RecordError, match="chunk at column body: needed one body for each message"):
-        GivenColumns({"topic": "T", "body": bodies})
+        InputColumns({"topic": "T", "body": bodies})
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_bodies_are_a_column_and_nothing_that_may_look_like_one(bodies):
     [tuple(BODY), np.array(BODY), np.array(BODY, object), pa.array(BODY), pa.chunked_array([BODY])],
 )
 def test_bodies_may_be_any_sequence_that_arrow_reads(bodies):
-    given = GivenColumns({"body": bodies})
+    given = InputColumns({"body": bodies})
     assert given.rows == 3
     assert given.array("body").equals(pa.array(BODY, pa.binary()))
 
 
 def test_one_value_is_that_of_all_and_what_is_not_given_is_zero_or_nothing():
-    given = GivenColumns({"body": BODY, "flag": 7, "bornTimestamp": 5})
+    given = InputColumns({"body": BODY, "flag": 7, "bornTimestamp": 5})
     assert given.numbers("flag").tolist() == [7, 7, 7]
     assert given.numbers("bornTimestamp").tolist() == [5, 5, 5]
     assert given.numbers("queueId") == 0
@@ -54,14 +54,14 @@ def test_one_value_is_that_of_all_and_what_is_not_given_is_zero_or_nothing():
 
 def test_columns_that_nobody_knows_or_that_are_shorter_are_named():
     with pytest.raises(RecordError, match=r"columns: needed only .*found \['tag'\]"):
-        GivenColumns({"body": BODY, "tag": "A"})
+        InputColumns({"body": BODY, "tag": "A"})
     with pytest.raises(RecordError, match="column flag: needed 3 values, found 2"):
-        GivenColumns({"body": BODY, "flag": [1, 2]}).array("flag")
+        InputColumns({"body": BODY, "flag": [1, 2]}).array("flag")
 
 
 def test_property_strings_are_keys_tags_maps_and_what_is_added():
     maps = [[("a", "1")], [], None]
-    given = GivenColumns({"body": BODY, "tags": ["A", None, "C"], "keys": "k", "properties": maps})
+    given = InputColumns({"body": BODY, "tags": ["A", None, "C"], "keys": "k", "properties": maps})
     end = pa.scalar(b"END", pa.binary())
     assert property_strings(given, pa.array(BODY, pa.binary()), end).to_pylist() == [
         b"KEYS\x01k\x02TAGS\x01A\x02a\x011\x02aEND",
@@ -71,19 +71,19 @@ def test_property_strings_are_keys_tags_maps_and_what_is_added():
 
 
 def test_where_all_have_the_same_properties_it_is_one_value():
-    given = GivenColumns({"body": BODY})
+    given = InputColumns({"body": BODY})
     end = pa.scalar(b"END", pa.binary())
     assert property_strings(given).as_py() == b""
     assert property_strings(given, end) is end
-    assert lengths_of_each(end, 3).tolist() == [3, 3, 3]
-    assert lengths_of_each(pa.array(BODY), 3).tolist() == [1, 1, 1]
+    assert value_lengths(end, 3).tolist() == [3, 3, 3]
+    assert value_lengths(pa.array(BODY), 3).tolist() == [1, 1, 1]
 
 
 def test_structures_are_values_of_their_bytes():
-    assert fixed(np.array([1, 258], ">i2")).to_pylist() == [b"\x00\x01", b"\x01\x02"]
+    assert to_binary(np.array([1, 258], ">i2")).to_pylist() == [b"\x00\x01", b"\x01\x02"]
 
 
 def test_parts_lie_behind_each_other_row_by_row():
     parts = (pa.array(BODY), pa.scalar(b"-", pa.binary()))
-    assert bytes(back_to_back(parts, 3, 6)) == b"a-b-c-"
-    assert bytes(back_to_back((pa.array([], pa.binary()),), 0, 0)) == b""
+    assert bytes(concatenate_rows(parts, 3, 6)) == b"a-b-c-"
+    assert bytes(concatenate_rows((pa.array([], pa.binary()),), 0, 0)) == b""

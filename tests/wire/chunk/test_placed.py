@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.placed import (
     RUN_BYTES_MIN,
-    decode_placed,
-    encode_places,
-    encode_scattered,
-    lie_together,
+    decode_located,
+    encode_locations,
+    encode_inline,
+    has_long_runs,
 )
 
 sizes_and_gaps = st.lists(
@@ -28,9 +28,9 @@ def test_places_and_sizes_come_out_as_they_were(pairs, place):
         places.append(place)
         sizes.append(size)
         place += size + gap
-    told = encode_places(places, sizes)
-    found = decode_placed(told)
-    assert found.places.tolist() == places
+    told = encode_locations(places, sizes)
+    found = decode_located(told)
+    assert found.physical_offsets.tolist() == places
     assert found.sizes.tolist() == sizes
     assert not found.records
     runs = 1 + sum(gap > 0 for _, gap in pairs[:-1])
@@ -40,20 +40,20 @@ def test_places_and_sizes_come_out_as_they_were(pairs, place):
 def test_records_that_are_scattered_do_not_lie_together():
     small = [200] * 100
     together = np.cumsum(small) - 200
-    assert lie_together(together, small)
-    assert not lie_together(together * 2, small)
-    assert not lie_together(together[:2], small[:2]), "files are not opened for a few bytes"
+    assert has_long_runs(together, small)
+    assert not has_long_runs(together * 2, small)
+    assert not has_long_runs(together[:2], small[:2]), "files are not opened for a few bytes"
 
 
 @given(st.lists(st.integers(0, (1 << 31) - 1), max_size=50), st.binary(max_size=50))
 def test_records_may_come_themselves(sizes, records):
-    found = decode_placed(encode_scattered(sizes) + records)
-    assert found.places is None
+    found = decode_located(encode_inline(sizes) + records)
+    assert found.physical_offsets is None
     assert found.sizes.tolist() == sizes
     assert bytes(found.records) == records
 
 
-WHOLE = encode_places([0, 100_000], [50_000, 50_000])
+WHOLE = encode_locations([0, 100_000], [50_000, 50_000])
 DAMAGED = {
     "nothing": b"",
     "half a count": b"\0\0",
@@ -70,4 +70,4 @@ DAMAGED = {
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_what_does_not_hang_together_is_refused(kind):
     with pytest.raises(RecordError):
-        decode_placed(DAMAGED[kind])
+        decode_located(DAMAGED[kind])

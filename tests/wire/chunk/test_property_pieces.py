@@ -84,7 +84,7 @@ def test_rows_of_all_kinds_stand_beside_each_other():
 def test_what_no_row_has_is_nowhere():
     buffer, starts, lengths = placed([b"KEYS\x01k\x02", b""])
     found = PropertyPieces(np.frombuffer(buffer, np.uint8), starts, lengths).find(b"TAGS\x01")
-    assert not found.is_there.any()
+    assert not found.is_present.any()
     assert not found.lengths.any()
 
 

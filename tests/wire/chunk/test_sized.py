@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import RecordChunk, encode_chunk
-from rmq_spark.wire.chunk.sized import decode_sized, encode_sizes
+from rmq_spark.wire.chunk.sized import decode_sized_chunk, encode_sizes
 
 
 @given(st.lists(st.integers(0, (1 << 31) - 1), max_size=50), st.binary(max_size=50))
 def test_what_was_put_in_front_is_found_in_front(sizes, records):
-    found, rest = decode_sized(encode_sizes(np.array(sizes, np.int32)) + records)
+    found, rest = decode_sized_chunk(encode_sizes(np.array(sizes, np.int32)) + records)
     assert found.tolist() == sizes
     assert bytes(rest) == records
 
 
 def test_the_records_of_a_chunk_are_found_without_walking_along_them():
     chunk = encode_chunk({"topic": "T", "body": [b"one", b"three", b""]})
-    sizes, records = decode_sized(encode_sizes(chunk.sizes) + chunk.data.to_pybytes())
+    sizes, records = decode_sized_chunk(encode_sizes(chunk.sizes) + chunk.data.to_pybytes())
     assert RecordChunk(records, sizes).sizes.tolist() == chunk.sizes.tolist()
 
 
@@ -28,4 +28,4 @@ def test_the_records_of_a_chunk_are_found_without_walking_along_them():
 )
 def test_a_count_that_cannot_be_is_refused(data):
     with pytest.raises(RecordError, match="sized chunk"):
-        decode_sized(data)
+        decode_sized_chunk(data)

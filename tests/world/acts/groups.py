@@ -77,7 +77,7 @@ async def lock(player, group, queue_ids):
     held = decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set
     locks.taken(group, player.name, held)
     await player.world.tasks.sleep(0.05)
-    locks.released(group, player.name, held)
+    locks.release(group, player.name, held)
     await player.ask(RequestCode.UNLOCK_BATCH_MQ, body=encode_body(body))
 
 
@@ -112,7 +112,7 @@ async def _give_back(player, asked, group, level):
     sent = player.ledger.saw(message)
     tries = message.reconsume_times
     is_last = tries >= TRIES_MAX or level < 0
-    given = player.ledger.returns.give_back(
+    given = player.ledger.returns.send_back(
         group,
         sent,
         tries,

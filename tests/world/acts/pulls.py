@@ -10,7 +10,7 @@ from broker_clients import pull_request
 from world.acts import PASSING_TOPIC, QUEUES, act, group, place
 from world.client import ANSWER_SECONDS
 
-from rmq_spark.wire.chunk.sized import decode_sized
+from rmq_spark.wire.chunk.sized import decode_sized_chunk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.record import decode_records
 
@@ -116,7 +116,7 @@ def _asked(player, topic, queue_id, where, wanted):
 async def pull_once(player, asked, *, group="G0", suspend_ms=None, count=32, bulk=False):
     """Pull, and have the ledger look at what comes; None if nothing does."""
     world, ledger = player.world, player.ledger
-    connection = (await player.agreed())[0] if bulk else await player.connected()
+    connection = (await player.known_agreement())[0] if bulk else await player.connected()
     if connection is None:
         return None
     request = pull_request(
@@ -140,12 +140,12 @@ async def pull_once(player, asked, *, group="G0", suspend_ms=None, count=32, bul
         if answer is not None:
             world.watch.check_refusal(answer, str(asked))
         return None
-    body = decode_sized(answer.body)[1] if bulk and answer.body else answer.body
+    body = decode_sized_chunk(answer.body)[1] if bulk and answer.body else answer.body
     fields = answer.ext_fields
     offsets = (int(fields[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
     told = Told(answer.code, answer.remark, list(decode_records(body)), *offsets)
-    ledger.pulled(asked, must, told)
+    ledger.pull_result(asked, must, told)
     ledger.told_first(asked.topic, asked.queue_id, known, told.min_offset)
-    ledger.batches.pulled(asked, whole, told)
+    ledger.batches.pull_result(asked, whole, told)
     world.watch.check_wakefulness(asked, asked_at, suspend_seconds, told)
     return told

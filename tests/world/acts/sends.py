@@ -85,7 +85,7 @@ async def burst(player, topic, queue_ids, size, waits=True, delay_level=0):
         sents.append(sent)
         requests.append(_request(sent, waits=waits, delay_level=level))
     for sent, promise in zip(sents, connection.ask_all(requests), strict=True):
-        answer = await player.awaited(connection, promise, str(sent))
+        answer = await player.pending_replies(connection, promise, str(sent))
         _told(player, [sent], answer, waits=waits)
 
 
@@ -106,7 +106,7 @@ async def batch(player, topic, queue_id, sizes, waits=True):
 
 @act(lambda dice: {**place(dice), "sizes": _sizes(dice, 1, 5, 40)})
 async def chunk(player, topic, queue_id, sizes):
-    connection, agreement = await player.agreed()
+    connection, agreement = await player.known_agreement()
     if connection is None:
         return
     sents = [_new(player, connection, topic, queue_id, size, None) for size in sizes]

@@ -46,7 +46,7 @@ async def stage(player, chunks, counts):
         return
     attempt, rows, crc = f"a{len(player.ledger.sent)}", [], 0
     for number, each in enumerate(chunks):
-        connection, agreement = await player.agreed()
+        connection, agreement = await player.known_agreement()
         if connection is None:
             return
         sents, body = _encoded(player, batch, agreement, **each)
@@ -56,7 +56,7 @@ async def stage(player, chunks, counts):
         if answer is None or answer.code:
             return
         if answer.ext_fields.get("isCommitted") == "true":
-            player.ledger.complain(f"{batch} was never committed, and its broker says it is")
+            player.ledger.print_error(f"{batch} was never committed, and its broker says it is")
         rows += sents
         crc = zlib.crc32(body, crc)
     if counts:
@@ -87,7 +87,7 @@ async def abort_batch(player):
     """Give up the batch; if its commit was quicker, it stays."""
     batches, sink = player.ledger.batches, _sink(player)
     batch = batches.current(sink)
-    connection, _ = await player.agreed()
+    connection, _ = await player.known_agreement()
     if connection is None or not batch.attempts:
         return
     header = BatchRequestHeader(sink, batch.batch_id, _OWNER)
@@ -105,14 +105,14 @@ async def abort_batch(player):
 async def stage_late(player, chunk):
     """A row for a batch that is committed, as a slow task has: it is left out."""
     batch = player.ledger.batches.last_committed(_sink(player))
-    connection, agreement = await player.agreed()
+    connection, agreement = await player.known_agreement()
     if connection is None or batch is None:
         return
     _, body = _encoded(player, batch, agreement, **chunk)
     request = _chunk_request(batch, "late", 0, chunk, body)
     answer = await _told(player, connection, request, f"a late row of {batch}")
     if answer is not None and answer.code == 0 and answer.ext_fields.get("isCommitted") != "true":
-        player.ledger.complain(f"{batch} is committed, and takes more rows")
+        player.ledger.print_error(f"{batch} is committed, and takes more rows")
 
 
 @act(lambda dice: {})
@@ -122,7 +122,7 @@ async def last_batch(player):
 
 async def ask_last(player, sink):
     """Ask which batch a sink has committed last: -1 if none, None if nobody says."""
-    connection, _ = await player.agreed()
+    connection, _ = await player.known_agreement()
     if connection is None:
         return None
     life = player.ledger.life
@@ -138,7 +138,7 @@ async def ask_last(player, sink):
 
 async def _commit(player, batch):
     batches, life = player.ledger.batches, player.ledger.life
-    connection, _ = await player.agreed()
+    connection, _ = await player.known_agreement()
     if connection is None:
         return
     batches.committing(batch)
@@ -157,7 +157,7 @@ async def _commit(player, batch):
             and answer.code == ResponseCode.MESSAGE_ILLEGAL
             and batches.is_last(batch)
         ):
-            player.ledger.complain(f"{batch} is committed, and refused: {answer.remark}")
+            player.ledger.print_error(f"{batch} is committed, and refused: {answer.remark}")
         batches.unanswered(batch)
 
 

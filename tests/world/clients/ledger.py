@@ -68,11 +68,11 @@ class Ledger:
         self.moves = Moves(world)
         self.tags = {}  # by body, of those that have one
         self.sent_at = {}  # by body
-        self.made_again = {}  # topics that are made again: when last
+        self.recreated_topics = {}  # topics that are made again: when last
 
-    def complain(self, what):
+    def print_error(self, what):
         """Something is not as it must be."""
-        self._world.complain(what)
+        self._world.print_error(what)
 
     def disturbed(self, seconds, group=None):
         """What a group, or any, begins before so many seconds are over, it may see once more."""
@@ -119,19 +119,19 @@ class Ledger:
         """A listener gets messages of a queue."""
         now = self._world.kernel.now
         call = Call(reader, process, queue, [message.queue_offset for message in messages], now)
-        has_places = queue[0] not in self.made_again
+        has_places = queue[0] not in self.recreated_topics
         if reader.is_orderly and has_places:
             self._check_alone(call)
             reader.firsts[queue].append((call.offsets[0], now))
         if call.offsets != sorted(set(call.offsets)):
-            self.complain(f"{reader.name} got {call.offsets} of {queue} in this order")
+            self.print_error(f"{reader.name} got {call.offsets} of {queue} in this order")
         for message in messages:
             place = (*queue, message.queue_offset)
             if message.body not in self.sent:
-                self.complain(
+                self.print_error(
                     f"{reader.name} got what nobody has sent: {message.body[:40]} at {place}"
                 )
-            if self.sent.get(message.body) not in self.made_again:
+            if self.sent.get(message.body) not in self.recreated_topics:
                 self._check_filter(reader, process, place, message.body)
                 self._check_floor(reader, queue, message.queue_offset)
                 self._check_repeat(reader, place, message.body)
@@ -144,7 +144,7 @@ class Ledger:
         topic, tag, sent_at = self.sent[body], self.tags[body], self.sent_at[body]
         host, now = process.host, self._world.kernel.now
         if place[0] == topic and reader.filters.leave_out(topic, tag, host, sent_at, now):
-            self.complain(f"{process} got {place}, of tag {tag}, which it does not want")
+            self.print_error(f"{process} got {place}, of tag {tag}, which it does not want")
 
     def _check_floor(self, reader, queue, offset):
         """What was finished before a shutdown in order is not begun once more."""
@@ -155,7 +155,7 @@ class Ledger:
             and self.moves.is_untroubled(broker, since - _BELIEVED_SECONDS, now)
             and self.moves.is_where_it_was(reader.group, queue, since)
         ):
-            self.complain(
+            self.print_error(
                 f"{reader.name} got {offset} of {queue} once more, which was finished, as all "
                 f"before {floor} was, when it was shut down at {since:.6f} s"
             )
@@ -165,7 +165,7 @@ class Ledger:
 
         If it does not consume the topic now, or not all of its queues, it begins there.
         """
-        self.made_again[topic] = self._world.kernel.now
+        self.recreated_topics[topic] = self._world.kernel.now
         for reader in self.readers.values():
             for queue, offset in old_ends.items() if reader.is_broadcasting else ():
                 reader.keeps_old_offset(queue, offset)
@@ -180,7 +180,7 @@ class Ledger:
         """A reader has left in order, which had finished so much of each queue when it began to."""
         for queue, offset in finished.items():
             is_first_time = self.moves.is_where_it_was(reader.group, queue, 0.0)
-            if queue[0] not in self.made_again and is_first_time:
+            if queue[0] not in self.recreated_topics and is_first_time:
                 reader.floors[queue] = began_at, offset
 
     def finished_by(self, reader):
@@ -205,7 +205,7 @@ class Ledger:
         ) and not (is_given_back and body in reader.comes_again)
         reader.settled += is_settled
         if is_repeat and is_settled:
-            self.complain(f"{reader.name} got {place} once more, and nothing had happened")
+            self.print_error(f"{reader.name} got {place} once more, and nothing had happened")
 
     def ends(self, call, messages, done):
         """The listener has ended: so many of the first messages are finished."""
@@ -227,7 +227,7 @@ class Ledger:
             if not other.process.is_alive:
                 del call.reader.calls[other]
             elif not self._may_both_be_at_it(other):
-                self.complain(
+                self.print_error(
                     f"{call.reader.name}: {call.process} and {other.process} are both at "
                     f"{call.queue}, with {call.offsets} and, since {other.began_at:.3f} s, "
                     f"{other.offsets}"
@@ -250,8 +250,8 @@ class Ledger:
         reader, now = self.readers.get(group), self._world.kernel.now
         if reader is None:
             return
-        if queue[0] in self.made_again:
-            if self.made_again[queue[0]] <= now <= self._held_up_until.get(queue[1], -inf):
+        if queue[0] in self.recreated_topics:
+            if self.recreated_topics[queue[0]] <= now <= self._held_up_until.get(queue[1], -inf):
                 reader.keeps_old_offset(queue, queue_offset)
         else:
             reader.commits.append((now, queue, queue_offset))
@@ -260,21 +260,21 @@ class Ledger:
     def check_committed(self, group, queue, queue_offset, since):
         """A broker was to be told an offset of a group since a time, and it has been."""
         reader = self.readers.get(group)
-        if reader is None or queue[0] in self.made_again:
+        if reader is None or queue[0] in self.recreated_topics:
             return
         if not any(
             time >= since and (where, offset) == (queue, queue_offset)
             for time, where, offset in reader.commits
         ):
-            self.complain(f"{group} was to go on at {queue_offset} of {queue}, which nobody stored")
+            self.print_error(f"{group} was to go on at {queue_offset} of {queue}, which nobody stored")
 
-    def is_there(self, reader):
+    def is_present(self, reader):
         """A member has begun. A machine in BROADCASTING has its offsets of a topic that was made
         again meanwhile: where it has had none of the new messages, it goes on at a queue's end.
         """
         now = self._world.kernel.now
         for topic in reader.topics if reader.is_broadcasting else ():
-            since = self.made_again.get(topic, inf)
+            since = self.recreated_topics.get(topic, inf)
             if since < now and not any(
                 self.sent.get(body) == topic and self.sent_at[body] > since
                 for body in reader.bodies
@@ -315,14 +315,14 @@ class Ledger:
                 f"{reader.name}: an offset of {queue}"
                 for reader in readers
                 for queue in self._world.queues()
-                if queue[0] not in self.made_again and reader.lacks_offset(queue)
+                if queue[0] not in self.recreated_topics and reader.lacks_offset(queue)
             ]
         )
 
     def _of(self, reader):
         """Queue and body of all that a reader must have."""
         for queue, bodies in self.stored.items():
-            if queue[0] in reader.topics and queue[0] not in self.made_again:
+            if queue[0] in reader.topics and queue[0] not in self.recreated_topics:
                 for offset, body in bodies.items():
                     if offset >= reader.begins_at(queue) and not self.may_pass_over(reader, body):
                         yield queue, body
@@ -333,8 +333,8 @@ class Ledger:
         }
         for body in self.acknowledged:
             topic = self.sent[body]
-            if topic in self.made_again:
-                since = max(self.made_again[topic], reader.skipped_until.get(topic, 0.0))
+            if topic in self.recreated_topics:
+                since = max(self.recreated_topics[topic], reader.skipped_until.get(topic, 0.0))
                 must_come = self.sent_at[body] > since and not reader.may_have_begun_behind(
                     places.get(body)
                 )
@@ -350,7 +350,7 @@ class Ledger:
 
     def _offsets_for(self, reader, queue):
         """Offsets of all that lies in a queue and has to come to a reader."""
-        if queue[0] in self.made_again or queue[0] not in reader.topics:
+        if queue[0] in self.recreated_topics or queue[0] not in reader.topics:
             return []
         return [
             offset
@@ -387,14 +387,14 @@ class Ledger:
     def check(self):
         """Look at all that was written down."""
         for body, place in self.acknowledged.items():
-            if place is None or place[0] in self.made_again:
+            if place is None or place[0] in self.recreated_topics:
                 continue
             if self.stored[place[:3]].get(place[3]) != body:
-                self.complain(f"{_name(body)} was acknowledged at {place}, where it is not")
+                self.print_error(f"{_name(body)} was acknowledged at {place}, where it is not")
         for reader in self.readers.values():
             self._check_commits(reader)
             if not reader.is_broadcasting:
-                self.moves.check(reader, partial(self._offsets_for, reader), self.complain)
+                self.moves.check(reader, partial(self._offsets_for, reader), self.print_error)
             if reader.is_orderly:
                 self._check_order(reader)
 
@@ -406,7 +406,7 @@ class Ledger:
                 if not self._must_be_finished(reader, queue, offset):
                     continue
                 if reader.dealt_with(place) > time:
-                    self.complain(
+                    self.print_error(
                         f"{reader.name} committed {queue_offset} of {queue} at {time:.6f} s, "
                         f"and {offset} was dealt with at {reader.dealt_with(place):.6f} s"
                     )
@@ -430,7 +430,7 @@ class Ledger:
             end_before = dict(zip(offsets[1:], ends, strict=False))
             for offset, time in calls:
                 if end_before.get(offset, 0.0) > time:
-                    self.complain(
+                    self.print_error(
                         f"{reader.name} got {offset} of {queue} at {time:.6f} s, and something "
                         f"before it had its end at {end_before[offset]:.6f} s"
                     )

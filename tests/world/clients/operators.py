@@ -85,7 +85,7 @@ def _give_back(world, change):
 def set_offset(world, admin, group, topic, where, seed):
     """A group goes on at an offset of one queue."""
     reader, ledger = _reader(world, group), world.ledger
-    if reader is None or topic not in reader.topics or topic in ledger.made_again:
+    if reader is None or topic not in reader.topics or topic in ledger.recreated_topics:
         return
     places = world.queues_of(topic)
     place = places[seed % len(places)]
@@ -94,7 +94,7 @@ def set_offset(world, admin, group, topic, where, seed):
     ledger.disturbed(_ROUTES_SECONDS, group)
     ledger.skips(group, place, offset)
     began_at = world.kernel.now
-    with ledger.moves.moving(group, [place]) as moved:
+    with ledger.moves.confirm_moves(group, [place]) as moved:
         admin.set_offset(group, MessageQueue(*place), offset)
         moved(place, offset)
         ledger.check_committed(group, place, offset, began_at)
@@ -174,7 +174,7 @@ def close_group(world, admin, group, seconds):
 def make_topic_again(world, admin, topic, seconds):
     """A topic is deleted with all that is in it, and made again; what is sent then has to come."""
     ledger = world.ledger
-    ledger.made_again[topic] = inf
+    ledger.recreated_topics[topic] = inf
     old_ends = {queue: world.end_of(queue) for queue in world.queues_of(topic)}
     ledger.disturbed(_ROUTES_SECONDS)
     if not _insist(world, lambda: admin.delete_topic(topic)):
@@ -193,8 +193,8 @@ def look_around(world, admin, group, topic):
     """What an operator is shown is what there is."""
     for lag in admin.lag(group, topic):
         queue = (lag.queue.topic, lag.queue.broker_name, lag.queue.queue_id)
-        if topic not in world.ledger.made_again and lag.broker_offset > world.end_of(queue):
-            world.complain(f"{queue} ends before {lag.broker_offset}, which an operator is shown")
+        if topic not in world.ledger.recreated_topics and lag.broker_offset > world.end_of(queue):
+            world.print_error(f"{queue} ends before {lag.broker_offset}, which an operator is shown")
     admin.progress(group)
     admin.members(group)
     admin.queue_reports(group)

@@ -64,11 +64,11 @@ class ClientWorld(ClusterStage):
         for client in story.clients:
             for step in client.steps:
                 if step.kind == MAKE_AGAIN:
-                    self.ledger.made_again[step.arguments["topic"]] = inf
+                    self.ledger.recreated_topics[step.arguments["topic"]] = inf
         _load_all()
 
     def _furniture(self):
-        return (ClientLogs(self.kernel, self.note, self.complain, self.watch.is_excused),)
+        return (ClientLogs(self.kernel, self.note, self.print_error, self.watch.is_excused),)
 
     # ---- what its parts ask
 
@@ -137,7 +137,7 @@ class ClientWorld(ClusterStage):
         self._auditor = Auditor(self, self._audited)
         self._begin_brokers(_HOSTS, TOPICS, _QUEUES)
         self.hosts = [Host(self, plan, number) for number, plan in enumerate(self.story.clients)]
-        lives = [self.tasks.begin(host.live(), host.name) for host in self.hosts]
+        lives = [self.tasks.begin(host.live_region(), host.name) for host in self.hosts]
         self._begin_troubles()
         for host in self.hosts:
             self._await(host.steps_are_done, _STORY_SECONDS, f"the steps of {host.name}")
@@ -145,7 +145,7 @@ class ClientWorld(ClusterStage):
         self._put_all_right()
         self.is_calm = True
         self.note("all is calm")
-        self._wait_for_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "whom they were for")
+        self._join_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "whom they were for")
         self.curtain.set()
         for host, life in zip(self.hosts, lives, strict=True):
             self._await(life, _CURTAIN_SECONDS, f"the end of {host.name}")
@@ -162,8 +162,8 @@ class ClientWorld(ClusterStage):
             groups = broker.life.controller.tables.groups
             for group in {each for host in self.hosts for each in host.groups}:
                 groups.put(SubscriptionGroupConfig(group_name=group))
-        for topic, since in self.ledger.made_again.items():
-            self.ledger.made_again[topic] = min(since, self.kernel.now)
+        for topic, since in self.ledger.recreated_topics.items():
+            self.ledger.recreated_topics[topic] = min(since, self.kernel.now)
 
     def _audit(self):
         groups = dict.fromkeys(reader.group for reader in self.ledger.readers.values())

@@ -35,7 +35,7 @@ class Answers:
         """For so long some of a host's answers come twice."""
         self._twice_until[host] = self._kernel.now + seconds
 
-    def late(self, host, seconds):
+    def overdue(self, host, seconds):
         """For so long some of a host's answers come late."""
         self._late_until[host] = self._kernel.now + seconds
 
@@ -67,7 +67,7 @@ class AnswerLine(Line):
 
     def __init__(self, kernel, dice, weather, decide):
         super().__init__(kernel, dice, weather)
-        self._frames = FrameReader()
+        self._frame_reader = FrameReader()
         self._decide = decide
         self._is_at_end = False
         self.twice = 0
@@ -78,8 +78,8 @@ class AnswerLine(Line):
             self._is_at_end = True
             super().write(None)
             return
-        self._frames.feed(bytes(data))
-        while (frame := self._frames.next_frame()) is not None:
+        self._frame_reader.feed(bytes(data))
+        while (frame := self._frame_reader.next_frame()) is not None:
             head, body = bytes(frame.header), bytes(frame.body)
             is_answer = decode_command(frame).is_response
             whole = encode_prefix(frame.serialize_type, head, len(body)) + body

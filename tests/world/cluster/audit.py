@@ -7,7 +7,7 @@ from collections import defaultdict
 from broker_clients import pull_request
 from world.client import Connection
 
-from rmq_spark.client.message import received
+from rmq_spark.client.message import to_message
 from rmq_spark.wire.record import decode_records
 
 _AT_ONCE = 32
@@ -44,9 +44,9 @@ class Auditor:
             )
             answer = await connection.ask(request)
             if answer is None or "nextBeginOffset" not in answer.ext_fields:
-                self._world.complain(f"{queue} cannot be read: {answer}")
+                self._world.print_error(f"{queue} cannot be read: {answer}")
             for stored in decode_records(answer.body, check_crc=self._check_crc):
-                self._found(queue, received(stored, broker.name))
+                self._found(queue, to_message(stored, broker.name))
             next_offset = int(answer.ext_fields["nextBeginOffset"])
             if next_offset == self._next[queue]:
                 return

@@ -29,7 +29,7 @@ class NameServer:
     def __init__(self, world, brokers, twice):
         """``twice`` is how often an answer is given twice."""
         self._brokers = brokers
-        self._twice = twice
+        self._duplicate_names = twice
         self._dice = world.dice_for("name server")
         self._kernel = world.kernel
         self._known = {}
@@ -58,7 +58,7 @@ class NameServer:
             answer = request.respond(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "only routes are known here"
             )
-        for _ in range(2 if self._dice.random() < self._twice else 1):
+        for _ in range(2 if self._dice.random() < self._duplicate_names else 1):
             visitor.send(answer.encode())
 
     def forget(self, broker, seconds):
@@ -122,12 +122,12 @@ class _Visitor(End):
 
     def __init__(self, answer):
         super().__init__()
-        self._frames = FrameReader()
+        self._frame_reader = FrameReader()
         self._answer = partial(answer, self)
 
-    def received(self, data):
-        self._frames.feed(data)
-        while (frame := self._frames.next_frame()) is not None:
+    def to_message(self, data):
+        self._frame_reader.feed(data)
+        while (frame := self._frame_reader.next_frame()) is not None:
             self._answer(decode_command(frame))
 
     def ended(self):

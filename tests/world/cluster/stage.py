@@ -25,7 +25,7 @@ from world.stage import Stage, forget_earlier_stories
 from world.threads import Threads
 
 from rmq_spark.client.transport import connection
-from rmq_spark.client.transport.sockets import OwnSockets
+from rmq_spark.client.transport.sockets import SocketRegistry
 
 _TWICE = 0.1
 _OF_ANSWERS = frozenset({"twice", "late"})
@@ -60,7 +60,7 @@ class ClusterStage(Stage):
             )  # first: what the others are made of has to be of the world
             for each in (
                 Sockets(self.kernel, self.network),
-                patch.object(connection, "OWN_SOCKETS", OwnSockets()),
+                patch.object(connection, "SOCKETS", SocketRegistry()),
                 Identity(self.kernel, self.dice_for("chance")),
                 *self._furniture(),
             ):
@@ -89,7 +89,7 @@ class ClusterStage(Stage):
             self._answers = Answers(self.kernel, self.dice_for("answers"))
             self.network.line_back = self._answers.line
         self.brokers = [Broker(self, name, host) for name, host in hosts.items()]
-        self._ends = [self.tasks.begin(broker.live(), broker.name) for broker in self.brokers]
+        self._ends = [self.tasks.begin(broker.live_region(), broker.name) for broker in self.brokers]
         self._wait_for_brokers()
         for broker in self.brokers:
             for topic in topics:
@@ -109,7 +109,7 @@ class ClusterStage(Stage):
             self.kernel.run(left)
         self._wait_for_brokers()
 
-    def _wait_for_all(self, patience_seconds, look_seconds, what):
+    def _join_all(self, patience_seconds, look_seconds, what):
         """Wait until all that must come has come; ``what`` is said of messages that have not.
 
         As long as there are fewer each time, patience begins anew: over a connection that was made
@@ -124,7 +124,7 @@ class ClusterStage(Stage):
             if least is None or len(left) < least:
                 until, least = self.kernel.now + patience_seconds, len(left)
             if self.kernel.now > until:
-                self.complain(
+                self.print_error(
                     f"{len(left)} messages never came to {what}:\n" + "\n".join(left[:10])
                 )
             self.kernel.run(look_seconds)
@@ -157,13 +157,13 @@ class ClusterStage(Stage):
         }
         for what, count in left.items():
             if count:
-                self.complain(
+                self.print_error(
                     f"when all clients had gone, {count} {what} were left at {broker.name}"
                 )
 
     def _await(self, promise, seconds, what):
         if not self.kernel.run(seconds, promise):
-            self.complain(f"{what} has not come: {self.tasks.running}\n{self.kernel.stacks()}")
+            self.print_error(f"{what} has not come: {self.tasks.running}\n{self.kernel.stacks()}")
             self.kernel.run(0)
 
     def _wait_for_brokers(self):
@@ -171,7 +171,7 @@ class ClusterStage(Stage):
         while not all(broker.is_serving for broker in self.brokers):
             self.kernel.run(0.1)
             if self.kernel.now > until:
-                self.complain("the brokers do not begin")
+                self.print_error("the brokers do not begin")
 
     # ---- what befalls it
 
@@ -201,7 +201,7 @@ class ClusterStage(Stage):
     def _silence(self, seconds, broker):
         host = self._host(broker)
         self.network.silence(host)
-        self.kernel.after(seconds, partial(self.network.give_back, host))
+        self.kernel.after(seconds, partial(self.network.send_back, host))
 
     def _hold_up(self, seconds, broker):
         self.network.hold_up(self._host(broker), seconds)
@@ -211,11 +211,11 @@ class ClusterStage(Stage):
         self.network.weather = Weather(latency_seconds, latency_seconds)
         self.kernel.after(seconds, partial(setattr, self.network, "weather", usual))
 
-    def _twice(self, seconds, broker):
+    def _duplicate_names(self, seconds, broker):
         self._answers.twice(self._broker(broker).host, seconds)
 
     def _late(self, seconds, broker):
-        self._answers.late(self._broker(broker).host, seconds)
+        self._answers.overdue(self._broker(broker).host, seconds)
 
     def _clock(self, seconds, ahead_seconds):  # it takes no time
         self.threads.wall_ahead += ahead_seconds

@@ -36,14 +36,14 @@ class Ending:
         self._world = world
         self._broker = broker
         self._dice = dice
-        self._again = dice.random() < 0.5
-        self.has_begun = False
+        self._retry_scheduler = dice.random() < 0.5
+        self.has_started = False
         """Whether the broker has ended, and may end once more while it starts."""
         self._draw(_CHANGES_MAX)
 
     def _draw(self, most):
         self._left = self._dice.randint(1, most)
-        self._how = self._dice.choice(("kill", "power"))
+        self._action = self._dice.choice(("kill", "power"))
 
     def __call__(self, operation):
         if operation.kind not in CHANGES or self._world.calm_since is not None:
@@ -52,16 +52,16 @@ class Ending:
         if self._left:
             return None
         world, broker = self._world, self._broker
-        when = "in its recovery" if self.has_begun else "amid a commit"
-        world.note(f"{broker.name}: {self._how} {when}, at {operation}")
-        if self._how == "power" and not world.story.is_sync:
+        when = "in its recovery" if self.has_started else "amid a commit"
+        world.note(f"{broker.name}: {self._action} {when}, at {operation}")
+        if self._action == "power" and not world.story.is_sync:
             world.ledger.takes_away(broker=broker.name)
-        verdict = Verdict(death=self._how, is_done=self._dice.random() < 0.5)
-        if self._again and not self.has_begun:
+        verdict = Verdict(death=self._action, is_done=self._dice.random() < 0.5)
+        if self._retry_scheduler and not self.has_started:
             self._draw(_STARTS_CHANGES_MAX)
         else:
-            broker.hindrance = None
-        self.has_begun = True
+            broker.degradation = None
+        self.has_started = True
         return verdict
 
 
@@ -76,7 +76,7 @@ class Lack:
 
     def __call__(self, operation):
         if self._world.kernel.now > self._until or self._world.calm_since is not None:
-            self._broker.hindrance = None
+            self._broker.degradation = None
         elif operation.kind in _NEEDS_ROOM and self._below in operation.path:
             through = operation.in_place
             if operation.kind != "write" or through < operation.size:
@@ -114,10 +114,10 @@ class CommitTroubles:
 
     def _hinder(self, kind):
         broker = self._world.brokers[0]  # which is that of all commits topics
-        if broker.hindrance is None and broker.is_serving:
-            broker.hindrance = kind(self._world, broker, self.dice)
+        if broker.degradation is None and broker.is_serving:
+            broker.degradation = kind(self._world, broker, self.dice)
 
     def _committed(self):
-        hindrance = self._world.brokers[0].hindrance
-        if isinstance(hindrance, Ending) and not hindrance.has_begun:
-            self._world.brokers[0].hindrance = None
+        hindrance = self._world.brokers[0].degradation
+        if isinstance(hindrance, Ending) and not hindrance.has_started:
+            self._world.brokers[0].degradation = None

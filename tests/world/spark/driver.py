@@ -72,7 +72,7 @@ class Source:
         """Have a reader in a planner of its own, and what tasks read with."""
         run = self.run
         source = pickle.dumps(RocketPollDataSource(given))
-        self.model.began()
+        self.model.initial_offsets()
         await run.answer(run.worker("load"), lambda: pickle.loads(source).schema())  # noqa: S301  # what Spark does
         self.planner = planner = run.worker(self._query.planner_of(self))
         await run.answer(planner, partial(_make_reader, planner, source))
@@ -85,7 +85,7 @@ class Source:
         """How far there is something to read, as JSON."""
         start = committed if committed is not None else await self.ask("initialOffset")
         if committed is None:
-            self.model.initial(start)
+            self.model.initial_offset(start)
         reader = self.planner.has
 
         def latest():
@@ -166,7 +166,7 @@ class Stream(Application):
         )
         if isinstance(error, RecordFault):
             if not any(model.may_meet(error) for model in self.models):
-                self.models[0].complain(f"it cannot read what nobody has damaged: {error}")
+                self.models[0].print_error(f"it cannot read what nobody has damaged: {error}")
             for source in self.sources:
                 source.goes_on_with({"onBadRecord": self._then})
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import PurePath
 from unittest.mock import patch
 
-from rmq_spark.client.reading.log_files import LocalFiles
+from rmq_spark.client.reading.log_files import LocalLogFinder
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.wire.chunk import placed
 
@@ -44,10 +44,10 @@ class _Directory:
         self._files = files
         self._path = path
 
-    def proof(self, name):
+    def read_proof(self, name):
         return bytes(self._files.content(self._path / name)), 0
 
-    def below(self, name, owner):
+    def open_subdirectory(self, name, owner):
         return _Directory(self._files, self._path / name)
 
     def read(self, name, position, into):
@@ -62,6 +62,6 @@ class _Directory:
 def reading_files(files):
     """Have tasks look for files among these, for however few bytes."""
     return (
-        patch.object(record_chunks, "LocalFiles", partial(LocalFiles, files)),
+        patch.object(record_chunks, "LocalFiles", partial(LocalLogFinder, files)),
         patch.object(placed, "RUN_BYTES_MIN", 1),
     )

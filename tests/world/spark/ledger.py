@@ -36,9 +36,9 @@ class Ledger:
         self._streams = []
         self._sinks = []
 
-    def complain(self, what):
+    def print_error(self, what):
         """Something is not as it must be."""
-        self._world.complain(what)
+        self._world.print_error(what)
 
     def stream(self, query):
         """The model of a streaming query."""
@@ -80,7 +80,7 @@ class Ledger:
         """The names that brokers have now, by those that they had first."""
         return {before: now for now, before in self._first_names.items()}
 
-    def first_place(self, topic, broker, *rest):
+    def first_physical_offset(self, topic, broker, *rest):
         """A queue, or a place in one, by the name that its broker had first."""
         return topic, self.first_name(broker), *rest
 
@@ -96,7 +96,7 @@ class Ledger:
 
     def is_acknowledged(self, sent, place):
         """A broker has said that a message is stored there."""
-        self.acknowledged[sent.body] = self.now, self.first_place(*place)
+        self.acknowledged[sent.body] = self.now, self.first_physical_offset(*place)
 
     def takes_away(self, *, broker=None, topic=None, expired=False):
         """Messages of a broker, or of a topic, may be gone from now on, or be others.
@@ -158,7 +158,7 @@ class Ledger:
         """A broker has taken a group's offset."""
         for stream in self._streams:
             if group in stream.groups:
-                stream.group_committed(self.first_place(*queue), queue_offset)
+                stream.group_committed(self.first_physical_offset(*queue), queue_offset)
 
     def audit_begins(self):
         """Everything that is stored is about to be found."""
@@ -167,13 +167,13 @@ class Ledger:
     def audited(self, queue, message):
         """That lies there."""
         if queue[0] != self._world.sinks_topic:
-            place = self.first_place(*queue, message.queue_offset)
+            place = self.first_physical_offset(*queue, message.queue_offset)
             # Its body may be another by now, and even that of another message.
             sent = self.sent_with.get(dict(message.properties).get(KEYS))
             body = message.body if sent is None else sent.body
             self.stored[place[:3]][message.queue_offset] = body
         elif not any(sink.stored(queue, message) for sink in self._sinks):
-            self.complain(
+            self.print_error(
                 f"{queue} has at {message.queue_offset} what nobody has written: {message.body}"
             )
 

@@ -11,7 +11,7 @@ from broker_clients import pull_request
 from world.client import Connection
 from world.spark.bodies import known_by
 
-from rmq_spark.client.message import received
+from rmq_spark.client.message import to_message
 from rmq_spark.wire.record import decode_records
 
 _PAUSE_SECONDS = (0.0, 0.0, 0.001, 0.1)
@@ -43,7 +43,7 @@ class Onlooker:
         while world.calm_since is None:
             connection = Connection(world, self._name)
             world.network.connect(connection, (broker.host, broker.port))
-            if await world.tasks.within(_OPEN_SECONDS, connection.is_open, otherwise=False):
+            if await world.tasks.with_namespace(_OPEN_SECONDS, connection.is_open, otherwise=False):
                 before = set(self._places)
                 while await self._has_all(connection, broker):
                     self._check(broker, before)
@@ -67,7 +67,7 @@ class Onlooker:
                     return False
                 self._next[queue_id] = int(answer.ext_fields["nextBeginOffset"])
                 for stored in decode_records(answer.body):
-                    self._see(queue_id, received(stored, broker.name))
+                    self._see(queue_id, to_message(stored, broker.name))
         return config is not None
 
     def _see(self, queue_id, message):
@@ -84,11 +84,11 @@ class Onlooker:
         self.looks += 1
         for number, bodies in (batch for sink in self._sinks for batch in sink.told.items()):
             if bodies & before and not bodies <= self._places.keys():
-                ledger.complain(
+                ledger.print_error(
                     f"{self._name} sees {bodies & self._places.keys()} of batch {number}, "
                     f"and not {bodies - self._places.keys()}"
                 )
             seen = {body: self._places.get(body, ()) for body in bodies}
             twice = {body: places for body, places in seen.items() if len(places) > 1}
             if twice:
-                ledger.complain(f"{self._name} sees rows of batch {number} twice: {twice}")
+                ledger.print_error(f"{self._name} sees rows of batch {number} twice: {twice}")

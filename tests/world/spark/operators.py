@@ -29,7 +29,7 @@ class Operator:
             await self._tell(broker, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
             self._world.ledger.takes_away(broker=broker.name, topic=topic)
 
-    async def make(self, topic, read_queues, write_queues):
+    async def create(self, topic, read_queues, write_queues):
         """Make a topic everywhere, or change it."""
         for broker in self._world.brokers:
             before = self._queues_of(broker, topic)  # None also of a broker that is away
@@ -64,7 +64,7 @@ class Operator:
         while True:
             connection = Connection(world, "operator")
             world.network.connect(connection, (broker.host, broker.port))
-            if await world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+            if await world.tasks.with_namespace(_CONNECT_SECONDS, connection.is_open, otherwise=False):
                 answer = await connection.ask(request, _ANSWER_SECONDS)
                 connection.give_up()
                 if answer is not None and answer.code == ResponseCode.SUCCESS:

@@ -87,15 +87,15 @@ class Producer:
             config = broker.topic(topic)
             if config is not None:
                 queue_id = self.dice.randrange(config.write_queue_nums)
-                await self.send_to(broker, topic, queue_id, how, size, format)
+                await self.submit_send(broker, topic, queue_id, how, size, format)
             await self.world.tasks.sleep(gap)
 
-    async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # the same
+    async def submit_send(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # the same
         """Send to one queue: a message, or a batch of them."""
         connection = await self._connected(broker)
         if connection is None:
             return
-        sents = [self._message(topic, size, format) for _ in range(_BATCH if how == "batch" else 1)]
+        sents = [self._find_message(topic, size, format) for _ in range(_BATCH if how == "batch" else 1)]
         if how == "batch":
             body = encode_batch(
                 BatchedMessage(sent.body, encode_properties(sent.wire)) for sent in sents
@@ -115,7 +115,7 @@ class Producer:
         else:
             self.world.note(f"{self.name} was refused: {answer.code} {answer.remark}")
 
-    def _message(self, topic, size, format):  # noqa: A002  # the same
+    def _find_message(self, topic, size, format):  # noqa: A002  # the same
         ledger = self.world.ledger
         number = len(ledger.sent)
         body, fields = f"m{number} ".encode().ljust(size, b"."), None
@@ -146,7 +146,7 @@ class Producer:
             return connection
         connection = Connection(self.world, self.name)
         self.world.network.connect(connection, (broker.host, broker.port))
-        if not await self.world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+        if not await self.world.tasks.with_namespace(_CONNECT_SECONDS, connection.is_open, otherwise=False):
             connection.give_up()
             return None
         self._connections[broker.name] = connection

@@ -56,7 +56,7 @@ class TaskSet:
                 self._attempt(number, attempts + each, partition) for each in range(at_once)
             ]
             attempts += at_once
-            answer = await self._first(under_way)
+            answer = await self._first_spelling(under_way)
             if answer.error is None or run.killed.is_kept:
                 break
             run.world.note(
@@ -64,7 +64,7 @@ class TaskSet:
             )
         return answer
 
-    async def _first(self, attempts):
+    async def _first_spelling(self, attempts):
         """The first answer that is no error; of errors, the last. Who is late is killed."""
         first, left = Promise(), list(attempts)
 

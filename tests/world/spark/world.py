@@ -102,7 +102,7 @@ class SparkWorld(ClusterStage):
             *reading_files(self.files),
             patch.dict(os.environ, PYSPARK_PYTHON=sys.executable),
             patch.object(writer, "TaskContext", self.task_context),
-            patch.object(decoder, "_EACH_MAX", _BODIES_MAX),
+            patch.object(decoder, "_SLICE_ROWS_MAX", _BODIES_MAX),
             patch.object(ExtensionsProcessor, "extensions", self._agreeing()),
         )
 
@@ -137,7 +137,7 @@ class SparkWorld(ClusterStage):
             _PROGRAMS[plan.steps[0].kind](self, plan, f"127.0.4.{number + 1}")
             for number, plan in enumerate(programs)
         ]
-        lives = [self.tasks.begin(program.live(), program.name) for program in self.programs]
+        lives = [self.tasks.begin(program.live_region(), program.name) for program in self.programs]
         self.onlookers = [
             Onlooker(self, plan, self.sinks_topic) for plan in self._plans("onlooker")
         ]
@@ -155,7 +155,7 @@ class SparkWorld(ClusterStage):
         self._outlast_troubles()  # a query may have had one of its own meanwhile
         self.calm_since = self.kernel.now
         self.note("all is calm")
-        self._wait_for_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "a query")
+        self._join_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "a query")
         for program, life in zip(self.programs, lives, strict=True):
             if isinstance(program, Stream):
                 program.stop()
@@ -202,12 +202,12 @@ class SparkWorld(ClusterStage):
                 each.down_seconds = seconds
                 each.kill_a_planner()
 
-    def _make_again(self, seconds, topic, queues):
+    def _recreate_topic(self, seconds, topic, queues):
         async def make_again():
             operator = Operator(self)
             await operator.delete(topic)
             await self.tasks.sleep(seconds)
-            await operator.make(topic, queues, queues)
+            await operator.create(topic, queues, queues)
 
         self._operate(make_again())
 
@@ -279,8 +279,8 @@ class SparkWorld(ClusterStage):
         while not broker.is_serving:
             await self.tasks.sleep(_LOOK_SECONDS / 10)
 
-    def _change_queues(self, seconds, topic, read_queues, write_queues):  # it takes no time
-        self._operate(Operator(self).make(topic, read_queues, write_queues))
+    def _replace_queues(self, seconds, topic, read_queues, write_queues):  # it takes no time
+        self._operate(Operator(self).create(topic, read_queues, write_queues))
 
     def _operate(self, operation):
         """One operation behind the other: two at a time would leave brokers that differ."""
@@ -293,7 +293,7 @@ class SparkWorld(ClusterStage):
 
         self._operations.append(self.tasks.begin(operate(), "operation"))
 
-    def _roll_back(self, seconds, broker, topic, rows, slow_seconds):  # it takes no time
+    def _rollback(self, seconds, broker, topic, rows, slow_seconds):  # it takes no time
         """A batch cannot be committed, while others send."""
         broker = self._broker(broker)
         self._operate(self.rolled_back.fail(broker, topic, rows, slow_seconds))
@@ -304,7 +304,7 @@ class SparkWorld(ClusterStage):
         if not for_good:
             self.kernel.after(seconds, partial(setattr, self, "_are_plain", False))
 
-    def _fill(self, seconds, broker):
+    def _fill_gap(self, seconds, broker):
         """A disk is so full that the oldest messages go."""
         broker = self._broker(broker)
         broker.use_disk(_FULL)
@@ -357,7 +357,7 @@ class SparkLogs(Logs):
     loggers = (*Logs.loggers, "rmq_spark")
 
     def __init__(self, world):
-        super().__init__(world.kernel, world.note, world.complain, world.watch.is_excused)
+        super().__init__(world.kernel, world.note, world.print_error, world.watch.is_excused)
         self._world = world
 
     def emit(self, record):

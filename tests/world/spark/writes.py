@@ -28,7 +28,7 @@ from world.spark.runs import Application, DriverKilled, QueryFailed, Run
 from world.spark.tasks import Fate, TaskSet
 from world.spark.workers import Crashed
 
-from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.data_source import RocketPollDataSource
 
@@ -173,13 +173,13 @@ class Writes(Application):
                 raise
             return
         if not self._is_disturbed:
-            self.world.ledger.complain(f"nobody notices batch {batch} of {query} by another driver")
-        self.model.tells(query, rows)
+            self.world.ledger.print_error(f"nobody notices batch {batch} of {query} by another driver")
+        self.model.has_listener(query, rows)
 
     @property
     def _is_disturbed(self):
         """Whether something has happened to what tells of batches that count."""
-        ledger, topics = self.world.ledger, (self.topic, commits_topic(self.topic))
+        ledger, topics = self.world.ledger, (self.topic, commits_topic_name(self.topic))
         return any(
             ledger.may_be_gone((topic, broker.name, 0))
             for topic in topics
@@ -228,7 +228,7 @@ class Writes(Application):
         self.model.sent(batch, partitions, sent)
         self._reported.append((batch, sent))
         await self._may_die("before it commits")
-        self.model.tells(batch, partitions)
+        self.model.has_listener(batch, partitions)
         if (self.is_visible_to_all and self.dice.random() < self._deaths) or self._troubles.comes(
             "amid"
         ):
@@ -265,7 +265,7 @@ class Writes(Application):
             )
             tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
             sent = await run.tasks(tasks, partitions)
-            self.model.tells(batch, partitions)
+            self.model.has_listener(batch, partitions)
             await self._tell(source, writer, "commit", sent, batch, run)
             self.world.note(f"{run.name} has committed")
         except DriverKilled:

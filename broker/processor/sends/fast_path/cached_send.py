@@ -22,33 +22,33 @@ from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import magic_of
 
-from ....common.connection import Connection
+from ....common.connection import Channel
 from ....store.records.encoding import RecordDraft, RecordTemplate
-from ...fast_path.learning_budget import Lessons
-from ...fast_path.per_client_cache import ClientPlans
+from ...fast_path.learning_budget import LearningBudget
+from ...fast_path.per_client_cache import PerClientCache
 from ...request import header_of
 from ..admission import TopicAdmission
-from .send_header import HeaderShape, beginning_of, shape_of
+from .send_header import SendHeaderTemplate, header_prefix, build_template
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
-_GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
+_CLIENT_FLAGS = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
-PLANS_MAX: Final = 8_192
+CACHED_SENDS_MAX: Final = 8_192
 """Plans of one client: enough for thousands of queues. One that has more starts over."""
-PLANS_OF_ALL_MAX: Final = 2 * PLANS_MAX
+CACHED_SENDS_TOTAL_MAX: Final = 2 * CACHED_SENDS_MAX
 """Plans of all clients: 25 MiB as a rule, 90 MiB if all are as long as may be remembered."""
-_REMEMBERED_CHARACTERS_MAX = 2_048
+_CACHED_CHARACTERS_MAX = 2_048
 
-_SENDS_PER_LESSON = 8
+_SENDS_PER_LEARNED = 8
 
 
 _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
 """The code of a request, and all of its fields that do not differ from message to message."""
 
 
-class SendPlan(NamedTuple):
+class CachedSend(NamedTuple):
     """The plan for messages of one kind to one queue."""
 
     header: SendMessageRequestHeader
@@ -62,11 +62,11 @@ class SendPlan(NamedTuple):
     """The start of the ids of all messages that are stored at this address."""
 
 
-class PlannedShape(NamedTuple):
+class CachedHeader(NamedTuple):
     """A shape of headers, and what is known of all requests that have it."""
 
-    shape: HeaderShape
-    plan: SendPlan
+    header_template: SendHeaderTemplate
+    cached_send: CachedSend
     request: RemotingCommand
     """One of them, without what is not needed for an answer."""
 
@@ -98,7 +98,7 @@ _NAMES: Mapping[int, _Names] = {
 CODES: Final = frozenset(_NAMES)
 
 
-class SendPlans:
+class ClientSendCache:
     """The remembered plans of one client."""
 
     def __init__(
@@ -106,24 +106,24 @@ class SendPlans:
         admission: TopicAdmission,
         born_host: Host,
         store_host: Host,
-        count: Callable[[int], None],
+        on_count_change: Callable[[int], None],
     ) -> None:
         """Remember plans for messages that come from one host and are stored at the other.
 
-        ``count`` is told by how many plans their number changes.
+        ``on_count_change`` is told by how many plans their number changes.
         """
-        self._count = count
+        self._on_count_change = on_count_change
         self._admission = admission
-        self._config_of, self._leaving = admission.config_of, admission.leaving
+        self._config_of, self._deleting = admission.config_of, admission.deleting
         self._born_host, self._store_host = born_host.encode(), store_host.encode()
         self._sys_flag = _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6
         self._id_start = self._store_host.hex().upper()
-        self._plans: dict[_Key, SendPlan] = {}
-        self.shapes: dict[bytes, PlannedShape] = {}
+        self._by_key: dict[_Key, CachedSend] = {}
+        self.headers: dict[bytes, CachedHeader] = {}
         """The shapes of headers whose plan is known, by what they begin with."""
-        self.lessons = Lessons(_SENDS_PER_LESSON, PLANS_MAX)
+        self.learning_budget = LearningBudget(_SENDS_PER_LEARNED, CACHED_SENDS_MAX)
 
-    def plan_of(self, request: RemotingCommand) -> tuple[SendPlan, int, str | None]:
+    def resolve(self, request: RemotingCommand) -> tuple[CachedSend, int, str | None]:
         """Return the plan for a message, its birth timestamp and its properties.
 
         Raises:
@@ -132,17 +132,17 @@ class SendPlans:
         get = request.ext_fields.get
         same, born_timestamp, properties = _NAMES[request.code]
         key = request.code, tuple(map(get, same))
-        plan = self._plans.get(key)
-        if plan is not None and self._holds(plan):
+        plan = self._by_key.get(key)
+        if plan is not None and self._is_valid(plan):
             try:
                 return plan, parse_int64(get(born_timestamp, "")), get(properties)
             except ValueError:
                 pass  # what is wrong is best said by who reads it all
         header: SendMessageRequestHeader = header_of(request)
         plan = self._new_plan(request, header)
-        is_short = sum(len(text or "") for text in key[1]) <= _REMEMBERED_CHARACTERS_MAX
-        if header.queue_id >= 0 and is_short and self._admission.lasts(plan.topic):
-            self._remember(key, plan)
+        is_short = sum(len(text or "") for text in key[1]) <= _CACHED_CHARACTERS_MAX
+        if header.queue_id >= 0 and is_short and self._admission.is_cacheable(plan.topic):
+            self._put(key, plan)
         return plan, header.born_timestamp, header.properties
 
     def learn(self, header: bytes, request: RemotingCommand) -> bool:
@@ -151,39 +151,39 @@ class SendPlans:
         Return whether the shape is known. A client has credit for as many lessons as it may have
         shapes.
         """
-        known = self.shapes.get(beginning_of(header))
-        if known is not None and self._holds(known.plan):
+        known = self.headers.get(header_prefix(header))
+        if known is not None and self._is_valid(known.cached_send):
             return True
         same, _, _ = _NAMES[request.code]
-        plan = self._plans.get((request.code, tuple(map(request.ext_fields.get, same))))
-        if plan is None or plan.is_batch or plan.is_retry or not self.lessons.take():
+        plan = self._by_key.get((request.code, tuple(map(request.ext_fields.get, same))))
+        if plan is None or plan.is_batch or plan.is_retry or not self.learning_budget.spend():
             return False
-        shape = shape_of(header, request)
+        shape = build_template(header, request)
         if shape is None:
             return False
-        before = len(self.shapes)
-        if before >= PLANS_MAX:
-            self.shapes.clear()
-        self.shapes[shape.before] = PlannedShape(shape, plan, request.bare())
-        self._count(len(self.shapes) - before)
+        before = len(self.headers)
+        if before >= CACHED_SENDS_MAX:
+            self.headers.clear()
+        self.headers[shape.prefix] = CachedHeader(shape, plan, request.without_content())
+        self._on_count_change(len(self.headers) - before)
         return True
 
-    def _holds(self, plan: SendPlan) -> bool:
+    def _is_valid(self, plan: CachedSend) -> bool:
         """Return whether the topic of a plan is as it was, and stays."""
-        return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._leaving
+        return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._deleting
 
     def __len__(self) -> int:
-        return len(self._plans) + len(self.shapes)
+        return len(self._by_key) + len(self.headers)
 
-    def _remember(self, key: _Key, plan: SendPlan) -> None:
+    def _put(self, key: _Key, plan: CachedSend) -> None:
         before = len(self)
-        if len(self._plans) >= PLANS_MAX:
-            self._plans.clear()
-            self.shapes.clear()
-        self._plans[key] = plan
-        self._count(len(self) - before)
+        if len(self._by_key) >= CACHED_SENDS_MAX:
+            self._by_key.clear()
+            self.headers.clear()
+        self._by_key[key] = plan
+        self._on_count_change(len(self) - before)
 
-    def _new_plan(self, request: RemotingCommand, header: SendMessageRequestHeader) -> SendPlan:
+    def _new_plan(self, request: RemotingCommand, header: SendMessageRequestHeader) -> CachedSend:
         topic = header.topic
         queue_id = self._admission.admit(
             topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
@@ -197,12 +197,12 @@ class SendPlans:
             self._born_host,
             self._store_host,
             header.flag,
-            header.sys_flag & _GIVEN | self._sys_flag,
+            header.sys_flag & _CLIENT_FLAGS | self._sys_flag,
             header.reconsume_times or 0,
             0,
             magic_of(topic),
         )
-        return SendPlan(
+        return CachedSend(
             header,
             topic,
             self._config_of(topic),
@@ -213,23 +213,23 @@ class SendPlans:
         )
 
 
-class SendPlanTable(ClientPlans[SendPlans]):
+class SendCache(PerClientCache[ClientSendCache]):
     """The remembered plans of all clients, up to a fixed number."""
 
-    def __init__(self, admission: TopicAdmission, store_host: Callable[[Connection], Host]) -> None:
+    def __init__(self, admission: TopicAdmission, store_host: Callable[[Channel], Host]) -> None:
         """Begin with no plans; ``store_host`` returns where a client's messages are stored."""
-        super().__init__(PLANS_OF_ALL_MAX)
+        super().__init__(CACHED_SENDS_TOTAL_MAX)
         self._admission = admission
-        self.config_of, self.leaving = admission.config_of, admission.leaving
+        self.config_of, self.deleting = admission.config_of, admission.deleting
         """A plan is good while its topic has the plan's configuration, and is not leaving."""
         self._store_host = store_host
 
-    def of(self, connection: Connection) -> SendPlans:
+    def for_client(self, connection: Channel) -> ClientSendCache:
         """Return the plans of a client."""
         plans = self._clients.get(connection)
         return plans if plans is not None else self._new(connection)
 
-    def admit_again(self, plan: SendPlan) -> None:
+    def check_admission(self, plan: CachedSend) -> None:
         """Check whether messages may still go where they were to, if their topic has changed since.
 
         Raises:
@@ -239,16 +239,16 @@ class SendPlanTable(ClientPlans[SendPlans]):
         admission = self._admission
         if (
             admission.config_of(plan.topic) is not plan.topic_config
-            or plan.topic in admission.leaving
+            or plan.topic in admission.deleting
         ):
             header, queue_id = plan.header, plan.template.queue[1]
             nums = header.default_topic_queue_nums
             admission.admit(plan.topic, queue_id, header.default_topic, nums)
 
-    def _new(self, connection: Connection) -> SendPlans:
+    def _new(self, connection: Channel) -> ClientSendCache:
         is_here = not connection.is_closed  # else it has been forgotten already
-        count = self.count if is_here else _nothing
-        plans = SendPlans(
+        count = self.add_count if is_here else _no_op
+        plans = ClientSendCache(
             self._admission, connection.remote_host, self._store_host(connection), count
         )
         if is_here:
@@ -256,5 +256,5 @@ class SendPlanTable(ClientPlans[SendPlans]):
         return plans
 
 
-def _nothing(_: int) -> None:
+def _no_op(_: int) -> None:
     """Ignore the number of plans that are not remembered."""

@@ -35,18 +35,18 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 
-from ....common.connection import Connection
+from ....common.connection import Channel
 from ....settings.config import BrokerConfig
 from ....state.stats.broker_stats import BrokerStats
 from ....store.message_store import MessageStore
 from ....store.records.encoding import RecordRun
-from ....store.records.recent_writes import FreshRecord
+from ....store.records.recent_writes import RecentRecord
 from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
-from ...fast_path.response_template import UsualAnswer
+from ...fast_path.response_template import ResponseTemplate
 from ..acknowledger import Acknowledger
 from ..stored_properties import PropertyRewriter
-from .cached_send import PlannedShape, SendPlan, SendPlans, SendPlanTable
-from .send_header import BORN_MARK, QUOTE, plain_texts
+from .cached_send import CachedHeader, CachedSend, ClientSendCache, SendCache
+from .send_header import BORN_MARK, QUOTE, unescape_all
 
 _log = logging.getLogger(__name__)
 RUN_MAX: Final = 64
@@ -61,148 +61,148 @@ _PUT_OK = PutMessageStatus.PUT_OK
 _JSON_HEADER_END = 1 << 24
 """A second word below it, which begins with the codec, says JSON and the header's length."""
 _LENGTH_WORD_BYTES = 4
-_NOWHERE = FreshRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
+_NOT_STORED = RecentRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
 """The place of a message that could not be put."""
 _read_words = struct.Struct(">iI").unpack_from
 
-_Cut: TypeAlias = tuple[PlannedShape, int, bytes, Buffer, int, int]
+_ParsedSend: TypeAlias = tuple[CachedHeader, int, bytes, Buffer, int, int]
 """Shape, birth, properties as the header has them, body, opaque, and where the request ends."""
 
 
-Answer: TypeAlias = Callable[
-    [Connection, RemotingCommand, SendPlan, Sequence[int], PutMessageResult], None
+AcknowledgeSend: TypeAlias = Callable[
+    [Channel, RemotingCommand, CachedSend, Sequence[int], PutMessageResult], None
 ]
 """The function that answers one send; of the sizes there are none, as it is no batch."""
 
 
-PutOne: TypeAlias = Callable[[Connection, RemotingCommand, SendPlan, Buffer, bytes, int], None]
+PutOne: TypeAlias = Callable[[Channel, RemotingCommand, CachedSend, Buffer, bytes, int], None]
 """The function that puts one message: its body, its properties to store, its birth."""
 
 
-class _Put(NamedTuple):
+class _RunMessage(NamedTuple):
     """One message of a run that is in the log, or not."""
 
-    planned: PlannedShape
+    cached: CachedHeader
     opaque: int
     physical_offset: PhysicalOffset
     queue_offset: QueueOffset
     size: int
 
 
-class _Run(NamedTuple):
+class _UnacknowledgedRun(NamedTuple):
     """The messages of one write, and what came of it."""
 
-    connection: Connection
+    connection: Channel
     result: PutMessageResult
-    puts: Sequence[_Put]
+    messages: Sequence[_RunMessage]
 
 
-class SendLane:
+class FastSend:
     """The lane of all clients."""
 
     def __init__(
         self,
         config: BrokerConfig,
         store: MessageStore,
-        plans: SendPlanTable,
+        cache: SendCache,
         properties: PropertyRewriter,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        why_busy: Callable[[], str | None],
-        sent: UsualAnswer,
-        answer: Answer,
+        busy_reason: Callable[[], str | None],
+        response_template: ResponseTemplate,
+        acknowledge_send: AcknowledgeSend,
         put_one: PutOne,
     ) -> None:
-        """Take what the usual way has: ``sent`` for many answers, ``answer`` for one of any kind.
+        """Take what the usual way has: ``response_template`` for many answers, ``acknowledge_send`` for one of any kind.
 
-        ``why_busy`` returns why no sends are taken now, or None; ``put_one`` puts one as the usual
+        ``busy_reason`` returns why no sends are taken now, or None; ``put_one`` puts one as the usual
         way does.
         """
         self._length_max = config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = config.server.header_bytes_max
         self._store = store
-        self._plans = plans
+        self._cache = cache
         self._properties = properties
         self._acknowledger = acknowledger
         self._stats = stats
-        self._why_busy = why_busy
-        self._sent = sent
-        self._answer = answer
+        self._busy_reason = busy_reason
+        self._response_template = response_template
+        self._acknowledge_send = acknowledge_send
         self._put_one = put_one
         self._count_max = RUN_MAX
         """The most sends of the next run: few behind a run that was cut short, then more again."""
-        self._unanswered: list[_Run] = []
+        self._unacknowledged: list[_UnacknowledgedRun] = []
 
-    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
+    def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
         """Learn from a send that went the usual way; return whether its shape is known now."""
         if request.code != _SEND or request.serialize_type is not _JSON:
             return False
-        plans = self._plans.known_of(connection)
+        plans = self._cache.get(connection)
         return plans is not None and plans.learn(bytes(header), request)
 
-    def take(self, connection: Connection, data: bytes, start: int) -> int:
+    def process(self, connection: Channel, data: bytes, start: int) -> int:
         """Take the sends of a run that starts at a place in the data; return where it ends.
 
         That is where it starts if the first frame there is none for the lane.
         """
-        if self._why_busy() is not None:
+        if self._busy_reason() is not None:
             return start
-        plans = self._plans.known_of(connection)
-        if plans is None or not plans.shapes:
+        plans = self._cache.get(connection)
+        if plans is None or not plans.headers:
             return start
-        cuts = list(self._cut(plans, data, start))
+        cuts = list(self._parse_run(plans, data, start))
         if not cuts:
             return start
-        properties = self._stored(cuts)
+        properties = self._rewrite_properties(cuts)
         count = len(properties)
         is_cut_short = count < len(cuts)
         self._count_max = max(2 * count, 1) if is_cut_short else min(2 * self._count_max, RUN_MAX)
         if not count:
             return start
         if count == 1:
-            return self._take_one(connection, plans, cuts[0], properties[0])
+            return self._put_single(connection, plans, cuts[0], properties[0])
         shapes, born_timestamps, _, bodies, opaques, ends = zip(*cuts[:count], strict=True)
         templates = [planned.plan.template for planned in shapes]
         run = RecordRun(templates, bodies, properties, born_timestamps)
         result = self._store.put_run(run)
         if result is None:
             return start
-        plans.lessons.pay(count)
-        records = run.fresh.records if result.status is _PUT_OK else [_NOWHERE] * count
-        puts = list(map(_put_of, shapes, opaques, records))
-        self._unanswered.append(_Run(connection, result, puts))
+        plans.learning_budget.earn(count)
+        records = run.recent.records if result.status is _PUT_OK else [_NOT_STORED] * count
+        puts = list(map(_run_message, shapes, opaques, records))
+        self._unacknowledged.append(_UnacknowledgedRun(connection, result, puts))
         end: int = ends[-1]
         return end
 
-    def _take_one(
-        self, connection: Connection, plans: SendPlans, cut: _Cut, properties: bytes
+    def _put_single(
+        self, connection: Channel, plans: ClientSendCache, cut: _ParsedSend, properties: bytes
     ) -> int:
         """Take a send that is alone: what a run saves its messages would cost this one more."""
         planned, born_timestamp, _, body, opaque, end = cut
-        plans.lessons.pay(1)
+        plans.learning_budget.earn(1)
         request = planned.request.with_opaque(opaque)
-        self._put_one(connection, request, planned.plan, body, properties, born_timestamp)
+        self._put_one(connection, request, planned.cached_send, body, properties, born_timestamp)
         return end
 
     @property
-    def has_unanswered(self) -> bool:
+    def has_unacknowledged(self) -> bool:
         """True if sends of this turn are yet to be answered."""
-        return bool(self._unanswered)
+        return bool(self._unacknowledged)
 
-    def answer_all(self) -> None:
+    def acknowledge_all(self) -> None:
         """Answer the sends of a turn, or have them answered when they are on the disk."""
-        unanswered, self._unanswered = self._unanswered, []
+        unanswered, self._unacknowledged = self._unacknowledged, []
         for connection, result, puts in unanswered:
-            tell = partial(self._tell, connection, puts)
+            tell = partial(self._acknowledge, connection, puts)
             self._acknowledger.when_stored(result, tell, sends=len(puts))
 
-    def _cut(self, plans: SendPlans, data: bytes, start: int) -> Iterator[_Cut]:
+    def _parse_run(self, plans: ClientSendCache, data: bytes, start: int) -> Iterator[_ParsedSend]:
         """Cut the sends that begin at a place in the data, up to the first that has no shape."""
         end, stop = len(data), start + RUN_BYTES_MAX
         planned_of, config_of, leaving = (
-            plans.shapes.get,
-            self._plans.config_of,
-            self._plans.leaving,
+            plans.headers.get,
+            self._cache.config_of,
+            self._cache.deleting,
         )
         view = memoryview(data)
         for _ in range(self._count_max):
@@ -225,8 +225,8 @@ class SendLane:
             planned = planned_of(before)
             if planned is None:
                 return
-            plan = planned.plan
-            cut = planned.shape.cut(rest)
+            plan = planned.cached_send
+            cut = planned.header_template.match(rest)
             if (
                 cut is None
                 or config_of(plan.topic) is not plan.topic_config
@@ -236,63 +236,63 @@ class SendLane:
             born_timestamp, text, opaque = cut
             yield planned, born_timestamp, text, view[body_at:start], opaque, start
 
-    def _stored(self, cuts: Sequence[_Cut]) -> list[bytes]:
+    def _rewrite_properties(self, cuts: Sequence[_ParsedSend]) -> list[bytes]:
         """Return the properties to store of the first sends, up to one that needs a closer look."""
         texts = [text for _, _, text, _, _, _ in cuts]
-        together = self._all_stored(texts)
+        together = self._rewrite_all(texts)
         if together is not None:
             return together
         stored: list[bytes] = []
         for text in texts:
-            own = self._all_stored([text])
+            own = self._rewrite_all([text])
             if own is None:
                 break
             stored += own
         return stored
 
-    def _all_stored(self, texts: Sequence[bytes]) -> list[bytes] | None:
-        plain = plain_texts(texts)
-        return None if plain is None else self._properties.all_stored(plain, QUOTE.decode())
+    def _rewrite_all(self, texts: Sequence[bytes]) -> list[bytes] | None:
+        plain = unescape_all(texts)
+        return None if plain is None else self._properties.rewrite_all(plain, QUOTE.decode())
 
-    def _tell(self, connection: Connection, puts: Sequence[_Put], known: PutMessageResult) -> None:
+    def _acknowledge(self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult) -> None:
         """Answer a run by its result, which is that of each message in it."""
         try:
-            if known.status is _PUT_OK:
-                self._tell_all(connection, puts)
+            if result.status is _PUT_OK:
+                self._acknowledge_stored(connection, puts)
             else:
-                self._tell_each(connection, puts, known)
+                self._acknowledge_each(connection, puts, result)
         except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
             _log.exception("%d sends could not be answered", len(puts))
             connection.close("its sends could not be answered")
 
-    def _tell_all(self, connection: Connection, puts: Sequence[_Put]) -> None:
+    def _acknowledge_stored(self, connection: Channel, puts: Sequence[_RunMessage]) -> None:
         """Answer and count messages that are stored."""
         sizes_of: dict[str, list[int]] = {}
         rows: list[tuple[object, ...]] = []
         for planned, opaque, physical_offset, queue_offset, size in puts:
-            plan = planned.plan
+            plan = planned.cached_send
             sizes_of.setdefault(plan.topic, []).append(size)
             if not planned.request.flag & _ONE_WAY:
                 queue_id = plan.template.queue[1]
                 rows.append((plan.id_start, physical_offset, queue_id, queue_offset, opaque))
         for topic, sizes in sizes_of.items():
-            self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
-        self._sent.send_all(connection, rows)
+            self._stats.record_put(topic, len(sizes), sum(sizes), calls=len(sizes))
+        self._response_template.send_all(connection, rows)
 
-    def _tell_each(
-        self, connection: Connection, puts: Sequence[_Put], known: PutMessageResult
+    def _acknowledge_each(
+        self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult
     ) -> None:
         """Answer messages that are not stored, or late, as the usual way does."""
         for planned, opaque, physical_offset, queue_offset, size in puts:
-            own = known._replace(
+            own = result._replace(
                 physical_offset=physical_offset,
                 queue_offset=queue_offset,
                 end_offset=physical_offset + size if size else physical_offset,
                 message_count=1,
             )
             request = planned.request.with_opaque(opaque)
-            self._answer(connection, request, planned.plan, (), own)
+            self._acknowledge_send(connection, request, planned.cached_send, (), own)
 
 
-def _put_of(planned: PlannedShape, opaque: int, record: FreshRecord) -> _Put:
-    return _Put(planned, opaque, record.physical_offset, record.queue_offset, record.size)
+def _run_message(cached: CachedHeader, opaque: int, record: RecentRecord) -> _RunMessage:
+    return _RunMessage(cached, opaque, record.physical_offset, record.queue_offset, record.size)

@@ -24,7 +24,7 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
-from ...fast_path.header_template import differs_in
+from ...fast_path.header_template import is_changed_header
 
 BORN_MARK: Final = b'"g":"'
 BORN_DIGITS: Final = 13
@@ -40,19 +40,19 @@ _OTHER_BORN, _OTHER_OPAQUE = b"1234567890123", 1_234_567_890
 _OTHER_TEXTS = b"KEYS\\u0001o\\u0002"
 
 
-class HeaderShape(NamedTuple):
+class SendHeaderTemplate(NamedTuple):
     """The bytes that headers of one shape have in common."""
 
-    before: bytes
+    prefix: bytes
     middle: bytes
-    behind: bytes
+    suffix: bytes
     end: bytes
 
-    def cut(self, rest: bytes) -> tuple[int, bytes, int] | None:
+    def match(self, rest: bytes) -> tuple[int, bytes, int] | None:
         """Return birth, texts and opaque of a header that has the shape; else None.
 
         ``rest`` is what follows `BORN_MARK`, before which the caller knows the bytes already. What
-        the texts hold is for `plain_texts` to say, of those of many headers at once.
+        the texts hold is for `unescape_all` to say, of those of many headers at once.
         """
         _, middle, behind, end = self
         texts, _, last = rest.partition(behind)
@@ -69,7 +69,7 @@ class HeaderShape(NamedTuple):
         return (int(born), texts[texts_at:], number) if number < _OPAQUE_END else None
 
 
-def plain_texts(texts: Sequence[bytes]) -> str | None:
+def unescape_all(texts: Sequence[bytes]) -> str | None:
     """Return the texts of many headers as JSON reads them, with a quote between each two.
 
     None if one of them needs the codec: it holds a quote, an escape other than of the separators
@@ -86,12 +86,12 @@ def plain_texts(texts: Sequence[bytes]) -> str | None:
     return None if "\\" in text else text
 
 
-def beginning_of(header: bytes) -> bytes:
+def header_prefix(header: bytes) -> bytes:
     """Return what a header begins with, by which its shape is known."""
     return header.partition(BORN_MARK)[0]
 
 
-def shape_of(header: bytes, request: RemotingCommand) -> HeaderShape | None:
+def build_template(header: bytes, request: RemotingCommand) -> SendHeaderTemplate | None:
     """Return the shape of a request's header, or None if it cannot be cut safely."""
     if request.serialize_type is not SerializeType.JSON:
         return None
@@ -100,16 +100,16 @@ def shape_of(header: bytes, request: RemotingCommand) -> HeaderShape | None:
     _, quote, last = others.partition(QUOTE)
     behind, opaque_mark, opaque_and_end = last.rpartition(_OPAQUE_MARK)
     end = opaque_and_end[len(str(request.opaque)) :]
-    shape = HeaderShape(before, middle + mark, quote + behind + opaque_mark, end)
+    shape = SendHeaderTemplate(before, middle + mark, quote + behind + opaque_mark, end)
     if not end or not opaque_mark or sum(map(len, shape)) > _HEADER_BYTES_MAX:
         return None
-    return shape if _holds_others(shape, request) else None
+    return shape if _is_safe(shape, request) else None
 
 
-def _holds_others(shape: HeaderShape, request: RemotingCommand) -> bool:
+def _is_safe(template: SendHeaderTemplate, request: RemotingCommand) -> bool:
     """Return whether other values, put into the cuts, are what changes, and all that does."""
-    before, middle, behind, end = shape
+    before, middle, behind, end = template
     opaque = str(_OTHER_OPAQUE).encode()
     other = b"".join((before, BORN_MARK, _OTHER_BORN, middle, _OTHER_TEXTS, behind, opaque, end))
     changed = {"g": _OTHER_BORN.decode(), "i": "KEYS\1o\2"}
-    return differs_in(other, request, _OTHER_OPAQUE, changed)
+    return is_changed_header(other, request, _OTHER_OPAQUE, changed)

@@ -1,6 +1,6 @@
 """Committed reads: the rows of a topic that sinks have committed, as one Arrow table.
 
-    commits topic (`manifest`) ──> manifests that count ──> their spans ──> bulk pulls
+    commits topic (`load_manifest`) ──> manifests that count ──> their spans ──> bulk pulls
         ──> are these the rows that were committed? ──> record batches ──> a table
 
 The Spark source reads the same rows with ``isolation=committed``. This module must not know what a
@@ -18,9 +18,9 @@ import pyarrow as pa
 from rmq_spark.client.admin.reads.arrow_reads import (
     DEFAULT_COLUMNS,
     PULL_TIMEOUT_MS,
-    checked_columns,
-    refuse_left_out,
-    schema_of,
+    check_columns,
+    check_no_missing,
+    build_schema,
 )
 from rmq_spark.client.arguments import check_text, check_topic
 from rmq_spark.client.errors import ManifestError, MessageRejected
@@ -28,11 +28,11 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
     CommitState,
     CommittedSpan,
-    Manifest,
+    CommitManifest,
     ManifestId,
-    added,
-    commits_topic,
-    decoded,
+    add_crc,
+    commits_topic_name,
+    decode_manifest,
 )
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
@@ -41,18 +41,18 @@ from rmq_spark.client.reading.read_bounds import (
     LATEST,
     READER_GROUP,
     Bound,
-    Span,
-    spans_to_read,
+    ReadRange,
+    resolve_read_ranges,
 )
 from rmq_spark.client.reading.readable_chunks import readable_chunks
-from rmq_spark.client.reading.record_batches import RecordBatches
+from rmq_spark.client.reading.record_batches import RecordBatchConverter
 from rmq_spark.client.reading.stored_messages import stored_messages
-from rmq_spark.client.reading.taken_back import left_out
+from rmq_spark.client.reading.taken_back import missing_ranges
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_queue import MessageQueue
 
-_RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
+_PULL_RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
 
 
 class SinkBatch(NamedTuple):
@@ -63,14 +63,14 @@ class SinkBatch(NamedTuple):
         row_count: Number of rows.
         body_bytes: Bytes of their bodies; None if that takes reading the parts of its manifest.
         stored_ms: Milliseconds since the epoch at which the manifest was stored.
-        counts: False for a repeat, which readers pass over.
+        is_counted: False for a repeat, which readers pass over.
     """
 
     id: ManifestId
     row_count: int
     body_bytes: int | None
     stored_ms: int
-    counts: bool
+    is_counted: bool
 
 
 def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
@@ -81,19 +81,19 @@ def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
         ManifestError: A manifest is damaged, or is of a newer release.
     """
     found: list[SinkBatch] = []
-    for place in spans_to_read(instance, commits_topic(topic), EARLIEST, LATEST):
+    for place in resolve_read_ranges(instance, commits_topic_name(topic), EARLIEST, LATEST):
         for message, manifest in _manifests(instance, place):
             rows = manifest.stated[0] if manifest.parts else manifest.row_count
             size = None if manifest.parts else manifest.body_bytes
             stored_ms = message.store_timestamp
-            found.append(SinkBatch(manifest.id, rows, size, stored_ms, counts=False))
-    _, counting = CommitState().take((at, batch.id) for at, batch in enumerate(found))
+            found.append(SinkBatch(manifest.id, rows, size, stored_ms, is_counted=False))
+    _, counting = CommitState().apply((at, batch.id) for at, batch in enumerate(found))
     for at in counting:
         found[at] = found[at]._replace(counts=True)
     return found
 
 
-def committed_table_of(
+def read_committed_table(
     instance: ClientInstance,
     topic: str,
     start: Bound,
@@ -102,109 +102,109 @@ def committed_table_of(
     tags: str | None,
 ) -> pa.Table:
     """Read the committed rows of a topic; what `Admin.read_committed` does."""
-    schema = schema_of(DEFAULT_COLUMNS if columns is None else checked_columns(columns))
+    schema = build_schema(DEFAULT_COLUMNS if columns is None else check_columns(columns))
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
     topic = check_topic(topic)
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
-    places = spans_to_read(instance, commits_topic(topic), start, end)
+    places = resolve_read_ranges(instance, commits_topic_name(topic), start, end)
     if not places:
-        queue = f"one for the queue of {commits_topic(topic)}, or a text or a time"
+        queue = f"one for the queue of {commits_topic_name(topic)}, or a text or a time"
         raise MessageRejected("start and end", queue, "bounds of no queue")
     if len(places) > 1:
         raise ManifestError(
-            f"topic {commits_topic(topic)} has {len(places)} queues, and batches are in order in "
+            f"topic {commits_topic_name(topic)} has {len(places)} queues, and batches are in order in "
             "one only: delete those that no sink writes to"
         )
     instance.routes.refresh(topic)
     batches: list[pa.RecordBatch] = []
-    for manifest in _counting(instance, places[0]):
+    for manifest in _committed_manifests(instance, places[0]):
         for span in manifest.spans:
-            batches += _rows_of(instance, span, schema, wanted)
+            batches += _read_span(instance, span, schema, wanted)
     return pa.Table.from_batches(batches, schema=schema)
 
 
-def _counting(instance: ClientInstance, place: Span) -> list[Manifest]:
+def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> list[CommitManifest]:
     """Return the manifests between two places that count, from the first of which all is there."""
-    first = min(instance.api.min_offset(place.address, place.queue), place.start)
+    first = min(instance.api.min_offset(read_range.address, read_range.queue), read_range.start)
     ids: list[tuple[int, ManifestId]] = []
-    stored: dict[int, Manifest] = {}
-    for message, manifest in _manifests(instance, place._replace(start=first)):
+    stored: dict[int, CommitManifest] = {}
+    for message, manifest in _manifests(instance, read_range._replace(start=first)):
         ids.append((message.queue_offset, manifest.id))
-        if message.queue_offset >= place.start:
+        if message.queue_offset >= read_range.start:
             stored[message.queue_offset] = manifest
-    whole: list[Manifest] = []
-    for at in filter(stored.__contains__, CommitState().take(ids)[1]):
+    whole: list[CommitManifest] = []
+    for at in filter(stored.__contains__, CommitState().apply(ids)[1]):
         manifest, parts = stored[at], {}
         for part in manifest.parts:
-            for each in _messages(instance, place._replace(start=part, end=part + 1)):
+            for each in _messages(instance, read_range._replace(start=part, end=part + 1)):
                 parts[each.queue_offset] = bytes(each.body)
-        whole.append(manifest.whole(parts) if manifest.parts else manifest)
+        whole.append(manifest.join_parts(parts) if manifest.parts else manifest)
     begins: dict[MessageQueue, int] = {}
 
-    def is_begun(manifest: Manifest) -> bool:
+    def is_begun(manifest: CommitManifest) -> bool:
         """Return whether retention has taken rows of a batch."""
         return any(
-            span.queue_offset < _begin(instance, span.queue, begins) for span in manifest.spans
+            span.queue_offset < _min_offset(instance, span.queue, begins) for span in manifest.spans
         )
 
     return [*dropwhile(is_begun, whole)]
 
 
-def _begin(instance: ClientInstance, queue: MessageQueue, known: dict[MessageQueue, int]) -> int:
-    if queue not in known:
+def _min_offset(instance: ClientInstance, queue: MessageQueue, cache: dict[MessageQueue, int]) -> int:
+    if queue not in cache:
         address = instance.routes.address_for_read(queue.broker_name)
-        known[queue] = instance.api.min_offset(address, queue)
-    return known[queue]
+        cache[queue] = instance.api.min_offset(address, queue)
+    return cache[queue]
 
 
-def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[MessageExt, Manifest]]:
-    for message in _messages(instance, place):
+def _manifests(instance: ClientInstance, read_range: ReadRange) -> Iterator[tuple[MessageExt, CommitManifest]]:
+    for message in _messages(instance, read_range):
         try:
-            manifest = decoded(bytes(message.body))
+            manifest = decode_manifest(bytes(message.body))
         except ManifestError as error:
-            at = f"offset {message.queue_offset} of {place.queue.topic}"
+            at = f"offset {message.queue_offset} of {read_range.queue.topic}"
             raise ManifestError(f"{at}: {error}") from error
         if manifest is not None:
             yield message, manifest
 
 
-def _messages(instance: ClientInstance, place: Span) -> Iterator[MessageExt]:
-    at = place.start
+def _messages(instance: ClientInstance, read_range: ReadRange) -> Iterator[MessageExt]:
+    at = read_range.start
     try:
-        for message in stored_messages(instance.api, place, _RULES):
+        for message in stored_messages(instance.api, read_range, _PULL_RULES):
             if message.fault is not None:
                 raise ManifestError(
-                    f"the message at offset {message.queue_offset} of {place.queue} "
+                    f"the message at offset {message.queue_offset} of {read_range.queue} "
                     f"({message.message_id}) cannot be read: {message.fault}"
                 )
             if message.queue_offset > at:
-                refuse_left_out(instance, place, left_out((), at, message.queue_offset))
+                check_no_missing(instance, read_range, missing_ranges((), at, message.queue_offset))
             at = message.queue_offset + 1
             yield message
     except RecordError as error:
-        raise ManifestError(f"offsets from {at} of {place.queue.topic}: {error}") from error
-    refuse_left_out(instance, place, left_out((), at, place.end))
+        raise ManifestError(f"offsets from {at} of {read_range.queue.topic}: {error}") from error
+    check_no_missing(instance, read_range, missing_ranges((), at, read_range.end))
 
 
-def _rows_of(
+def _read_span(
     instance: ClientInstance, span: CommittedSpan, schema: pa.Schema, tags: frozenset[str]
 ) -> list[pa.RecordBatch]:
     """Return the rows of a span, if they are those that were committed."""
     address = instance.routes.address_for_read(span.queue.broker_name)
-    place = Span(span.queue, address, span.queue_offset, span.queue_offset + span.message_count)
-    bad = _Damaged()
-    rows = RecordBatches(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
+    place = ReadRange(span.queue, address, span.queue_offset, span.queue_offset + span.message_count)
+    bad = _FailOnBadRecord()
+    rows = RecordBatchConverter(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
     batches: list[pa.RecordBatch] = []
     count = crc = 0
     for records, next_offset, fault, _ in readable_chunks(
-        _pull(instance, place), place.queue, place.start, is_filtered=False
+        _bulk_pull(instance, place), place.queue, place.start, is_filtered=False
     ):
         count += len(records)
-        crc = added(crc, int(records.head["body_crc"].astype("int64").sum()))
-        batches += rows.of(records, span.queue)
+        crc = add_crc(crc, int(records.head["body_crc"].astype("int64").sum()))
+        batches += rows.convert(records, span.queue)
         if fault is not None:
-            bad.met(span.queue, next_offset, fault)
+            bad.report(span.queue, next_offset, fault)
     if (count, crc) != (span.message_count, span.crc):
         raise ManifestError(
             f"{span.queue} has other messages at offsets {place.start} to {place.end - 1} than "
@@ -213,12 +213,12 @@ def _rows_of(
     return batches
 
 
-class _Damaged:
+class _FailOnBadRecord:
     """Ends a read with the first message of committed rows that cannot be read."""
 
-    are_kept = False
+    keeps_rows = False
 
-    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+    def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
         """End the read with the name of the message."""
         raise ManifestError(
             f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
@@ -226,7 +226,7 @@ class _Damaged:
         )
 
 
-def _pull(instance: ClientInstance, place: Span) -> BulkPull:
+def _bulk_pull(instance: ClientInstance, read_range: ReadRange) -> BulkPull:
     return BulkPull(
-        instance.api, place.address, READER_GROUP, place.queue, place.start, place.end, _RULES
+        instance.api, read_range.address, READER_GROUP, read_range.queue, read_range.start, read_range.end, _PULL_RULES
     )

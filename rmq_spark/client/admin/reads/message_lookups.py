@@ -25,7 +25,7 @@ from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
 from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
-from rmq_spark.errors import WireError, legible
+from rmq_spark.errors import WireError, sanitize
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -121,7 +121,7 @@ class MessageLookups:
         )
         if not found:
             asked = ", ".join(address for _, address in brokers)
-            raise NotFound(22, f"no message of {topic} has the id {legible(message_id)}", asked, 12)
+            raise NotFound(22, f"no message of {topic} has the id {sanitize(message_id)}", asked, 12)
         return found
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
@@ -145,7 +145,7 @@ class MessageLookups:
         if pulled.pull_status is not PullStatus.FOUND:
             return None
         limit = self._api.max_body_bytes
-        found = _decoded(
+        found = _decode_or_fail(
             address,
             decode_pulled(pulled.records, queue, max_body_bytes=limit, with_faults=True),
         )
@@ -196,9 +196,9 @@ class MessageLookups:
                 error has its place.
             ProtocolError: The broker leaves out messages that it should hold.
         """
-        from rmq_spark.client.admin.reads.arrow_reads import table_of  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.admin.reads.arrow_reads import read_topic_table  # noqa: PLC0415  # brings pyarrow
 
-        return table_of(self.instance, topic, start, end, columns, tags, on_bad_record)
+        return read_topic_table(self.instance, topic, start, end, columns, tags, on_bad_record)
 
     def read_committed(
         self,
@@ -232,9 +232,9 @@ class MessageLookups:
             OffsetMoved: The broker has deleted messages before they were read.
             ProtocolError: A message cannot be read; the error names it.
         """
-        from rmq_spark.client.admin.reads.committed_reads import committed_table_of  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.admin.reads.committed_reads import read_committed_table  # noqa: PLC0415  # brings pyarrow
 
-        return committed_table_of(self.instance, topic, start, end, columns, tags)
+        return read_committed_table(self.instance, topic, start, end, columns, tags)
 
     def _query(
         self, header: QueryMessageRequestHeader, brokers: Iterable[tuple[str, str]]
@@ -246,7 +246,7 @@ class MessageLookups:
 
     def _messages(self, address: str, records: Buffer, broker_name: str) -> list[MessageExt]:
         limit = self._api.max_body_bytes
-        return _decoded(
+        return _decode_or_fail(
             address, decode_messages(records, broker_name, max_body_bytes=limit, with_faults=True)
         )
 
@@ -263,7 +263,7 @@ class MessageLookups:
         return found
 
 
-def _decoded(address: str, messages: Iterator[MessageExt]) -> list[MessageExt]:
+def _decode_or_fail(address: str, messages: Iterator[MessageExt]) -> list[MessageExt]:
     try:
         return list(messages)
     except WireError as error:

@@ -16,7 +16,7 @@ from typing import Final
 
 from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 
 ROWS_MAX: Final = 20
 CHARACTERS_MAX: Final = 80
@@ -24,82 +24,82 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MESSAGE_COLUMNS: Final = ("queue", "offset", "tags", "keys", "stored (UTC)", "body")
 _LAG_COLUMNS: Final = ("queue", "committed", "end", "behind")
 
-Row = Sequence[object]
+TableRow = Sequence[object]
 
 
-def text_of(title: str, columns: Sequence[str], rows: Iterable[Row], count: int) -> str:
+def format_text(title: str, columns: Sequence[str], rows: Iterable[TableRow], count: int) -> str:
     """Return a title and rows in columns, as a prompt shows them."""
-    lines = [tuple(columns), *([_cut(value) for value in row] for row in rows)]
+    lines = [tuple(columns), *([_truncate(value) for value in row] for row in rows)]
     widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
     texts = [
         "  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     ]
-    return "\n".join([title, *(texts if len(texts) > 1 else ()), *_left_out(count, len(texts) - 1)])
+    return "\n".join([title, *(texts if len(texts) > 1 else ()), *_more_rows_note(count, len(texts) - 1)])
 
 
-def html_of(title: str, columns: Sequence[str], rows: Iterable[Row], count: int) -> str:
+def format_html(title: str, columns: Sequence[str], rows: Iterable[TableRow], count: int) -> str:
     """Return a title and a table, as a notebook shows them; everything in them is escaped."""
-    lines = [[_cut(value) for value in row] for row in rows]
+    lines = [[_truncate(value) for value in row] for row in rows]
     heads = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(value)}</td>' for value in line)}</tr>" for line in lines
     )
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>" if lines else ""
-    more = "".join(f"<div>{escape(line)}</div>" for line in _left_out(count, len(lines)))
+    more = "".join(f"<div>{escape(line)}</div>" for line in _more_rows_note(count, len(lines)))
     return f"<div>{escape(title)}</div>{table}{more}"
 
 
-class Messages(list[MessageExt]):
+class MessageTable(list[MessageExt]):
     """A list of messages that shows itself as a table in a notebook."""
 
     def __repr__(self) -> str:
-        return text_of(self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self))
+        return format_text(self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self))
 
     def _repr_html_(self) -> str:
-        return html_of(self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self))
+        return format_html(self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self))
 
     @property
     def _title(self) -> str:
         topics = ", ".join(sorted({message.topic for message in self}))
-        return f"{counted(len(self), 'message')}{' of ' if topics else ''}{topics}"
+        return f"{format_count(len(self), 'message')}{' of ' if topics else ''}{topics}"
 
 
-class Lags(tuple[Lag, ...]):
+class LagTable(tuple[Lag, ...]):
     """The lag of a group in each queue of a topic, which shows itself as a table in a notebook."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return text_of(self._title, _LAG_COLUMNS, map(_lag_row, self[:ROWS_MAX]), len(self))
+        return format_text(self._title, _LAG_COLUMNS, map(_lag_row, self[:ROWS_MAX]), len(self))
 
     def _repr_html_(self) -> str:
-        return html_of(self._title, _LAG_COLUMNS, map(_lag_row, self[:ROWS_MAX]), len(self))
+        return format_html(self._title, _LAG_COLUMNS, map(_lag_row, self[:ROWS_MAX]), len(self))
 
     @property
     def _title(self) -> str:
         behind = sum(lag.messages for lag in self)
-        return f"{counted(behind, 'message')} behind, in {counted(len(self), 'queue')}"
+        return f"{format_count(behind, 'message')} behind, in {format_count(len(self), 'queue')}"
 
 
-def _message_row(message: MessageExt) -> Row:
+def _message_row(message: MessageExt) -> TableRow:
     return (
         message.queue.queue_id,
         message.queue_offset,
         message.tags or "",
         " ".join(message.keys),
-        _time(message.store_timestamp),
-        _body(message.body) if message.fault is None else f"cannot be read: {message.fault}",
+        _format_time(message.store_timestamp),
+        _format_body(message.body) if message.fault is None else f"cannot be read: {message.fault}",
     )
 
 
-def _lag_row(lag: Lag) -> Row:
+def _lag_row(lag: Lag) -> TableRow:
     queue = f"{lag.queue.topic} {lag.queue.broker_name} {lag.queue.queue_id}"
     committed = "nothing" if lag.consumer_offset is None else lag.consumer_offset
     return queue, committed, lag.broker_offset, lag.messages
 
 
-def _time(timestamp_ms: int) -> str:
+def _format_time(timestamp_ms: int) -> str:
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -107,7 +107,7 @@ def _time(timestamp_ms: int) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _body(body: bytes) -> str:
+def _format_body(body: bytes) -> str:
     """Return the beginning of a body.
 
     Its text if it is one, else its bytes as Python writes them.
@@ -120,7 +120,7 @@ def _body(body: bytes) -> str:
     return text
 
 
-def _cut(value: object) -> str:
+def _truncate(value: object) -> str:
     """Return a value on one line, without what a terminal or a reader would stumble over."""
     text = str(value)[: CHARACTERS_MAX + 1]
     if not text.isprintable():
@@ -128,5 +128,5 @@ def _cut(value: object) -> str:
     return text if len(text) <= CHARACTERS_MAX else f"{text[:CHARACTERS_MAX]}..."
 
 
-def _left_out(count: int, shown: int) -> list[str]:
+def _more_rows_note(count: int, shown: int) -> list[str]:
     return [f"and {count - shown:,} more"] if count > shown else []

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.consumer.brokers.pull_decoder import Doubtful, decoded_pull
+from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -23,10 +23,10 @@ from rmq_spark.client.errors import (
     OffsetMoved,
 )
 from rmq_spark.client.instance.routes import MASTER_ID, Routes
-from rmq_spark.client.message import MessageExt, received_with_fault
+from rmq_spark.client.message import MessageExt, to_message_with_fault
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.subscriptions import wanted
+from rmq_spark.client.subscriptions import filter_by_tags
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -38,14 +38,14 @@ from rmq_spark.wire.properties import encode_properties
 PLAIN_PULL_MESSAGES_MAX = 32
 """Most messages that brokers give at once, whatever is asked for; a chunk holds more."""
 
-_HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
+_SUSPEND_FLAGS = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value
 _LITE = PullSysFlag.LITE_PULL.value
 
 _Found = TypeVar("_Found")
 
 
-class Pull(NamedTuple):
+class PullSpec(NamedTuple):
     """One pull to make: a queue and an offset, and how long the broker may hold it."""
 
     queue: MessageQueue
@@ -58,10 +58,10 @@ class Pull(NamedTuple):
     is_lite: bool = False
 
 
-class Pulled(NamedTuple):
+class DecodedPull(NamedTuple):
     """Result of a pull: the messages that were wanted, and where to go on.
 
-    Those that are ``unreadable`` have their bodies as they are stored. It ``may_be_of_another``
+    Those that are ``unreadable`` have their bodies as they are stored. It ``may_be_recreated``
     queue if the broker holds a pull on while its topic is deleted and made again, as RocketMQ's do.
     """
 
@@ -71,22 +71,22 @@ class Pulled(NamedTuple):
     max_offset: int
     messages: tuple[MessageExt, ...]
     unreadable: tuple[MessageExt, ...] = ()
-    may_be_of_another: bool = False
+    may_be_recreated: bool = False
 
-    def legal_offset(self, asked: int) -> int:
+    def legal_offset(self, requested: int) -> int:
         """Return the offset to go on at after OFFSET_ILLEGAL: the broker's, or else the nearest.
 
         A slave may answer with the very offset that it has just refused.
         """
         if (
-            self.next_begin_offset != asked
+            self.next_begin_offset != requested
             and self.min_offset <= self.next_begin_offset <= self.max_offset
         ):
             return self.next_begin_offset
-        return max(0, self.min_offset, min(asked, self.max_offset))
+        return max(0, self.min_offset, min(requested, self.max_offset))
 
 
-class Client(Protocol):
+class GroupClient(Protocol):
     """The client that is a member of the group."""
 
     @property
@@ -102,12 +102,12 @@ class Client(Protocol):
         """The routes of topics."""
 
 
-class GroupBrokers:
+class GroupBrokerClient:
     """Brokers, as one member of one group sees them. Methods may be called from any thread."""
 
     def __init__(
         self,
-        client: Client,
+        client: GroupClient,
         group: str,
         subscription_of: Callable[[str], SubscriptionData | None],
     ) -> None:
@@ -121,8 +121,8 @@ class GroupBrokers:
         self._api = client.api
         self._routes = client.routes
         self._group = group
-        self._suggested: dict[MessageQueue, int] = {}
-        self._doubted: dict[MessageQueue, bytes] = {}
+        self._suggested_broker_ids: dict[MessageQueue, int] = {}
+        self._suspect_records: dict[MessageQueue, bytes] = {}
 
     @property
     def client_id(self) -> str:
@@ -133,7 +133,7 @@ class GroupBrokers:
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether `pull` would ask at once, without looking for the broker or connecting."""
-        broker_id = self._suggested.get(queue, MASTER_ID)
+        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
         try:
             address = self._routes.address_for_read(queue.broker_name, broker_id)
         except BrokerNotFound:
@@ -141,115 +141,115 @@ class GroupBrokers:
         return self._api.connections.is_ready(address)
 
     def pull(
-        self, pull: Pull, then: Callable[[Pulled | BaseException], object]
+        self, spec: PullSpec, callback: Callable[[DecodedPull | BaseException], object]
     ) -> Callable[[], None]:
         """Ask for messages and return a function that abandons the pull.
 
-        ``then`` is called with the outcome, on the thread that reads, or on this one.
+        ``callback`` is called with the outcome, on the thread that reads, or on this one.
         """
-        queue = pull.queue
-        broker_id = self._suggested.get(queue, MASTER_ID)
-        address = self._found(
+        queue = spec.queue
+        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
+        address = self._lookup_with_refresh(
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
         try:
-            is_chunk = pull.max_messages > PLAIN_PULL_MESSAGES_MAX and self._api.takes_chunks(
+            is_chunk = spec.max_messages > PLAIN_PULL_MESSAGES_MAX and self._api.supports_chunks(
                 address
             )
-            header = self._pull_header(pull, broker_id)
-            future = self._api.pull_async(address, header, pull.timeout_ms, is_chunk=is_chunk)
+            header = self._pull_header(spec, broker_id)
+            future = self._api.pull_async(address, header, spec.timeout_ms, is_chunk=is_chunk)
         except CONNECTION_FAULTS:
-            self._suggested.pop(queue, None)
+            self._suggested_broker_ids.pop(queue, None)
             raise
-        tells = self._api.tells_of_deleted_topics(address)
-        future.add_done_callback(lambda answer: then(self._outcome(pull, answer, tells=tells)))
+        tells = self._api.notifies_topic_deletion(address)
+        future.add_done_callback(lambda answer: callback(self._decode_outcome(spec, answer, notifies_deletion=tells)))
         return future.abandon
 
-    def _pull_header(self, pull: Pull, broker_id: int) -> PullMessageRequestHeader:
+    def _pull_header(self, spec: PullSpec, broker_id: int) -> PullMessageRequestHeader:
         # A slave keeps no offsets of groups.
-        commits = pull.commit_offset is not None and broker_id == MASTER_ID
-        is_tags = pull.subscription.expression_type == TAG_EXPRESSION
+        commits = spec.commit_offset is not None and broker_id == MASTER_ID
+        is_tags = spec.subscription.expression_type == TAG_EXPRESSION
         return PullMessageRequestHeader(
             consumer_group=self._group,
-            topic=pull.queue.topic,
-            queue_id=pull.queue.queue_id,
-            queue_offset=pull.queue_offset,
-            max_msg_nums=pull.max_messages,
-            sys_flag=_HELD | (_COMMIT if commits else 0) | (_LITE if pull.is_lite else 0),
-            commit_offset=pull.commit_offset or 0,
-            suspend_timeout_millis=pull.suspend_ms,
-            sub_version=0 if is_tags else pull.subscription.sub_version,
-            subscription=pull.subscription.sub_string,
-            expression_type=pull.subscription.expression_type,
+            topic=spec.queue.topic,
+            queue_id=spec.queue.queue_id,
+            queue_offset=spec.queue_offset,
+            max_msg_nums=spec.max_messages,
+            sys_flag=_SUSPEND_FLAGS | (_COMMIT if commits else 0) | (_LITE if spec.is_lite else 0),
+            commit_offset=spec.commit_offset or 0,
+            suspend_timeout_millis=spec.suspend_ms,
+            sub_version=0 if is_tags else spec.subscription.sub_version,
+            subscription=spec.subscription.sub_string,
+            expression_type=spec.subscription.expression_type,
         )
 
-    def _outcome(
-        self, pull: Pull, answer: Future[PullResult], *, tells: bool
-    ) -> Pulled | BaseException:
+    def _decode_outcome(
+        self, spec: PullSpec, future: Future[PullResult], *, notifies_deletion: bool
+    ) -> DecodedPull | BaseException:
         try:
-            result = answer.result()
+            result = future.result()
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             # The suggested broker may be the one that is gone: ask the master again.
-            self._suggested.pop(pull.queue, None)
+            self._suggested_broker_ids.pop(spec.queue, None)
             return error
-        if self._is_replaced(pull) and result.pull_status is not PullStatus.OFFSET_ILLEGAL:
+        if self._is_subscription_replaced(spec) and result.pull_status is not PullStatus.OFFSET_ILLEGAL:
             bounds = result.min_offset, result.max_offset
-            status, asked = PullStatus.NO_MATCHED_MSG, pull.queue_offset
-            return Pulled(status, asked, *bounds, (), may_be_of_another=not tells)
+            status, asked = PullStatus.NO_MATCHED_MSG, spec.queue_offset
+            return DecodedPull(status, asked, *bounds, (), may_be_recreated=not notifies_deletion)
         try:
-            decoded = decoded_pull(
+            decoded = decode_pull(
                 result.records,
-                pull.queue,
-                pull.queue_offset,
+                spec.queue,
+                spec.queue_offset,
                 result.next_begin_offset,
-                self._doubted.pop(pull.queue, None),
+                self._suspect_records.pop(spec.queue, None),
                 self._api.max_body_bytes,
             )
-            found = _under_their_topics(
-                wanted(decoded.messages, pull.subscription), pull.queue.topic
+            found = restore_original_topics(
+                filter_by_tags(decoded.messages, spec.subscription), spec.queue.topic
             )
             # Who knows of an unreadable one what its tags were: the broker has taken it for wanted.
-            unreadable = _under_their_topics(decoded.unreadable, pull.queue.topic)
-        except Doubtful as error:
-            self._doubted[pull.queue] = error.record
+            unreadable = restore_original_topics(decoded.unreadable, spec.queue.topic)
+        except SuspectRecord as error:
+            self._suspect_records[spec.queue] = error.record
             return error
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             return error
-        self._suggested[pull.queue] = result.suggest_which_broker_id
-        next_offset = result.next_begin_offset if decoded.stops_at is None else decoded.stops_at
-        return Pulled(
+        self._suggested_broker_ids[spec.queue] = result.suggest_which_broker_id
+        next_offset = result.next_begin_offset if decoded.next_offset is None else decoded.next_offset
+        return DecodedPull(
             *(result.pull_status, next_offset, result.min_offset, result.max_offset),
             tuple(found),
             tuple(unreadable),
-            may_be_of_another=not tells,
+            may_be_recreated=not notifies_deletion,
         )
 
-    def _is_replaced(self, pull: Pull) -> bool:
-        return self._subscription_of(pull.queue.topic) not in (None, pull.subscription)
+    def _is_subscription_replaced(self, spec: PullSpec) -> bool:
+        return self._subscription_of(spec.queue.topic) not in (None, spec.subscription)
 
     # ---- offsets
 
     def consumer_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group has stored for a queue, or None."""
-        return self._api.query_consumer_offset(self._master(queue), self._group, queue)
+        return self._api.query_consumer_offset(self._master_address(queue), self._group, queue)
 
     def update_consumer_offset(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
         """Store the group's offset of a queue."""
         self._api.update_consumer_offset(
-            self._master(queue), self._group, queue, offset, one_way=one_way
+            self._master_address(queue), self._group, queue, offset, one_way=one_way
         )
 
     def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue will get."""
-        return self._api.max_offset(self._master(queue), queue)
+        return self._api.max_offset(self._master_address(queue), queue)
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the first offset that a queue still holds."""
-        return self._api.min_offset(self._master(queue), queue)
+        return self._api.min_offset(self._master_address(queue), queue)
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at a time (ms since the epoch) or later."""
-        return self._api.search_offset(self._master(queue), queue, timestamp_ms)
+        return self._api.search_offset(self._master_address(queue), queue, timestamp_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at an offset, whatever its tags, if it is there.
@@ -258,8 +258,8 @@ class GroupBrokers:
             OffsetMoved: The queue has that offset, and the group is to go on at another. RocketMQ 5
                 tells that once, in answer to whichever pull of the group comes first.
         """
-        broker_id = self._suggested.get(queue, MASTER_ID)
-        address = self._found(
+        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
+        address = self._lookup_with_refresh(
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
         found = self._api.peek(address, self._group, queue, queue_offset)
@@ -270,7 +270,7 @@ class GroupBrokers:
         stored = found.first_message(queue)
         if stored is None or stored.queue_offset != queue_offset:
             return None
-        return received_with_fault(
+        return to_message_with_fault(
             stored, queue.broker_name, max_body_bytes=self._api.max_body_bytes
         )
 
@@ -280,7 +280,7 @@ class GroupBrokers:
         """Return all queues of a topic that can be read."""
         return self._routes.subscribe_queues(topic)
 
-    def names(self, topic: str) -> frozenset[str]:
+    def broker_names(self, topic: str) -> frozenset[str]:
         """Return the names of a topic's brokers."""
         return frozenset(self._routes.route(topic).brokers)
 
@@ -289,7 +289,7 @@ class GroupBrokers:
 
         Connected brokers are asked first.
         """
-        return self._by_any(topic, lambda address: self._api.consumer_ids(address, self._group))
+        return self._ask_any_broker(topic, lambda address: self._api.consumer_ids(address, self._group))
 
     def topics_of_group(self, topic: str) -> frozenset[str]:
         """Return the topics of the group's last heartbeat, as any broker of a topic knows them."""
@@ -299,19 +299,19 @@ class GroupBrokers:
                 self._api.admin.consumer_connection(address, self._group).subscription_table
             )
 
-        return self._by_any(topic, ask)
+        return self._ask_any_broker(topic, ask)
 
-    def _by_any(self, topic: str, ask: Callable[[str], _Found]) -> _Found:
+    def _ask_any_broker(self, topic: str, ask: Callable[[str], _Found]) -> _Found:
         failure: ClientError | None = None
         names = self._routes.route(topic).brokers
-        for name in sorted(names, key=self._is_away):
+        for name in sorted(names, key=self._is_disconnected):
             try:
                 return ask(self._routes.address_for_read(name))
             except ClientError as error:  # noqa: PERF203  # until one answers
                 failure = error
         raise failure or BrokerNotFound(topic, "its route names no broker")
 
-    def _is_away(self, broker_name: str) -> bool:
+    def _is_disconnected(self, broker_name: str) -> bool:
         try:
             return not self._api.connections.is_ready(self._routes.address_for_read(broker_name))
         except BrokerNotFound:
@@ -330,9 +330,9 @@ class GroupBrokers:
         Queues of a broker that does not answer are not.
         """
         held: frozenset[MessageQueue] = frozenset()
-        for own in by_broker(queues).values():
+        for own in group_by_broker(queues).values():
             try:
-                address = self._master(own[0])
+                address = self._master_address(own[0])
                 held |= self._api.lock(address, self._group, self.client_id, own)
             except ClientError:  # noqa: PERF203  # the others are asked all the same
                 continue
@@ -343,7 +343,7 @@ class GroupBrokers:
 
         One that arrived later would take the lock from the next consumer of this process.
         """
-        for broker_name, own in by_broker(queues).items():
+        for broker_name, own in group_by_broker(queues).items():
             address = self._routes.master_address(broker_name)
             self._api.unlock(address, self._group, self.client_id, own)
 
@@ -358,7 +358,7 @@ class GroupBrokers:
             unit_mode=False,
             max_reconsume_times=max_reconsume_times,
         )
-        self._api.send_back(self._master(message.queue), header)
+        self._api.send_back(self._master_address(message.queue), header)
 
     def send_dead_letter(self, message: MessageExt) -> None:
         """Send what came of a damaged message to the group's dead letters, at its own broker."""
@@ -382,7 +382,7 @@ class GroupBrokers:
             unit_mode=False,
             batch=False,
         )
-        self._api.send(self._master(message.queue), header, message.body, message.message_id)
+        self._api.send(self._master_address(message.queue), header, message.body, message.message_id)
 
     def check_subscription(self, subscription: SubscriptionData) -> None:
         """Raise an error if the brokers of a topic cannot filter like that; all can by tags."""
@@ -393,7 +393,7 @@ class GroupBrokers:
         )
         faults: list[ClientError] = []
         brokers = self._routes.route(subscription.topic).brokers
-        for broker_name in sorted(brokers, key=self._is_away):
+        for broker_name in sorted(brokers, key=self._is_disconnected):
             try:
                 self._api.check_client_config(self._routes.address_for_read(broker_name), body)
             except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another may answer
@@ -403,25 +403,25 @@ class GroupBrokers:
 
     # ---- addresses
 
-    def _master(self, queue: MessageQueue) -> str:
-        return self._found(queue.topic, lambda: self._routes.master_address(queue.broker_name))
+    def _master_address(self, queue: MessageQueue) -> str:
+        return self._lookup_with_refresh(queue.topic, lambda: self._routes.master_address(queue.broker_name))
 
-    def _found(self, topic: str, find: Callable[[], str]) -> str:
+    def _lookup_with_refresh(self, topic: str, lookup: Callable[[], str]) -> str:
         try:
-            return find()
+            return lookup()
         except BrokerNotFound:
             self._routes.refresh(topic)
-            return find()
+            return lookup()
 
 
-def _under_their_topics(messages: list[MessageExt], topic: str) -> list[MessageExt]:
+def restore_original_topics(messages: list[MessageExt], topic: str) -> list[MessageExt]:
     """Give messages that came by the group's retry topic the topic they were first sent to."""
     if not topic.startswith(RETRY_PREFIX):
         return messages
     return [replace(message, topic=message.real_topic) for message in messages]
 
 
-def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+def group_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     """Return queues in order, grouped by the name of their broker."""
     found: dict[str, list[MessageQueue]] = {}
     for queue in sorted(queues):
@@ -432,43 +432,43 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
 # ---- Outages: failures that keep a consumer from its queues are told when they begin and end.
 
 _log = logging.getLogger(__name__)
-_OF_ALL_QUEUES = (*CONNECTION_FAULTS, BrokerNotFound)
+_BROKER_WIDE_ERRORS = (*CONNECTION_FAULTS, BrokerNotFound)
 
 
-class Outages:
+class OutageLog:
     """The failures of one kind of request of a consumer. Methods may be called from any thread."""
 
     def __init__(self, what: str) -> None:
         """Make a record; ``what`` names the failure in the log, as "cannot be pulled"."""
         self._what = what
         self._mutex = mutex()
-        self._told: dict[MessageQueue | str, object] = {}
+        self._reported: dict[MessageQueue | str, object] = {}
 
-    def failed(self, queue: MessageQueue, error: BaseException) -> None:
+    def record_failure(self, queue: MessageQueue, error: BaseException) -> None:
         """Log that a queue's request has failed, as a warning unless that is known."""
-        key, kind = _concerned(queue, error)
+        key, kind = _outage_key(queue, error)
         with self._mutex:
-            is_known = self._told.get(key) == kind
-            self._told[key] = kind
+            is_known = self._reported.get(key) == kind
+            self._reported[key] = kind
         _log.log(
             logging.DEBUG if is_known else logging.WARNING, "%s %s: %s", queue, self._what, error
         )
 
-    def went_well(self, queue: MessageQueue) -> None:
+    def record_success(self, queue: MessageQueue) -> None:
         """Log that an outage is over, if there was one."""
-        if not self._told:  # the usual case
+        if not self._reported:  # the usual case
             return
         with self._mutex:
             over = [
-                key for key in (queue, queue.broker_name) if self._told.pop(key, None) is not None
+                key for key in (queue, queue.broker_name) if self._reported.pop(key, None) is not None
             ]
         for key in over:
             which = queue if key is queue else f"queues of {key}"
             _log.warning("it is over that %s %s", which, self._what)
 
 
-def _concerned(queue: MessageQueue, error: BaseException) -> tuple[MessageQueue | str, object]:
+def _outage_key(queue: MessageQueue, error: BaseException) -> tuple[MessageQueue | str, object]:
     """Return the queue or broker that an error concerns, and its kind."""
-    if isinstance(error, _OF_ALL_QUEUES):
+    if isinstance(error, _BROKER_WIDE_ERRORS):
         return queue.broker_name, "away"
     return queue, error.code if isinstance(error, BrokerRefused) else type(error)

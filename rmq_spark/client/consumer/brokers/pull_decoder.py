@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from rmq_spark.client.message import MessageExt, decode_messages, received, unreadable
-from rmq_spark.client.stored_records import damaged_record, size_at, stated_queue_offset
+from rmq_spark.client.message import MessageExt, decode_messages, to_message, unreadable_message
+from rmq_spark.client.stored_records import decode_damaged_record, record_size_at, read_queue_offset
 from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
@@ -36,15 +36,15 @@ PULLED_BYTES_MAX: Final = 32 << 20
 """Bytes of inflated bodies behind which no more of a pull is taken."""
 
 
-class Decoded(NamedTuple):
-    """The messages of one pull; ``stops_at`` is the offset to go on at, if some were not read."""
+class DecodedRecords(NamedTuple):
+    """The messages of one pull; ``next_offset`` is the offset to go on at, if some were not read."""
 
     messages: list[MessageExt]
     unreadable: list[MessageExt]
-    stops_at: int | None = None
+    next_offset: int | None = None
 
 
-class Doubtful(RecordError):
+class SuspectRecord(RecordError):
     """The first record of an answer is damaged, which may have happened on its way."""
 
     def __init__(self, record: bytes, queue: MessageQueue, offset: int) -> None:
@@ -57,14 +57,14 @@ class Doubtful(RecordError):
         self.record = record
 
 
-def decoded_pull(
+def decode_pull(
     records: Buffer,
     queue: MessageQueue,
     begin: int,
     end: int,
-    doubted: bytes | None = None,
+    suspect: bytes | None = None,
     max_body_bytes: int = PLAIN_BYTES_MAX,
-) -> Decoded:
+) -> DecodedRecords:
     """Return the messages of records that lie back to back.
 
     Args:
@@ -72,20 +72,20 @@ def decoded_pull(
         queue: The queue that was pulled.
         begin: Offset that was asked for.
         end: Offset that the broker says to go on at, behind the last of them.
-        doubted: The record for which the last answer was `Doubtful`.
+        suspect: The record for which the last answer was `SuspectRecord`.
         max_body_bytes: Most bytes that a compressed body may inflate to.
 
     Raises:
         Doubtful: The first one is damaged, and is not the one that was in doubt already.
         WireError: The first one is not a record, or no codec is installed for its body.
     """
-    found = _as_they_should_be(records, queue, begin, end, max_body_bytes)
-    return found or _record_by_record(bytes(records), queue, begin, end, doubted, max_body_bytes)
+    found = _decode_sound(records, queue, begin, end, max_body_bytes)
+    return found or _decode_damaged(bytes(records), queue, begin, end, suspect, max_body_bytes)
 
 
-def _as_they_should_be(
+def _decode_sound(
     records: Buffer, queue: MessageQueue, begin: int, end: int, max_body_bytes: int
-) -> Decoded | None:
+) -> DecodedRecords | None:
     """Return the messages of records that are all sound; None if one is not."""
     messages: list[MessageExt] = []
     plain_bytes, last = 0, begin - 1
@@ -96,34 +96,34 @@ def _as_they_should_be(
             if not last < offset < end:
                 return None
             if message.queue is not checked:  # messages of one queue share it
-                if _is_foreign(message, queue):
+                if _is_of_other_queue(message, queue):
                     return None
                 checked = message.queue
             messages.append(message)
             last = offset
             plain_bytes += len(message.body)
             if plain_bytes > PULLED_BYTES_MAX:
-                return Decoded(messages, [], last + 1)
+                return DecodedRecords(messages, [], last + 1)
     except WireError:
         return None
-    return Decoded(messages, [])
+    return DecodedRecords(messages, [])
 
 
-def _is_foreign(message: MessageExt, queue: MessageQueue) -> bool:
+def _is_of_other_queue(message: MessageExt, queue: MessageQueue) -> bool:
     return not queue.is_of(message.queue.topic, message.queue.queue_id)
 
 
-def _record_by_record(
+def _decode_damaged(
     data: bytes,
     queue: MessageQueue,
     begin: int,
     end: int,
-    doubted: bytes | None,
+    suspect: bytes | None,
     max_body_bytes: int,
-) -> Decoded:
-    places, failure = _places(data)
-    offsets = [stated_queue_offset(data, at) for at, _ in places]
-    possible = _growing(offsets, begin, end)
+) -> DecodedRecords:
+    places, failure = _record_positions(data)
+    offsets = [read_queue_offset(data, at) for at, _ in places]
+    possible = _longest_increasing(offsets, begin, end)
     if not possible:  # so it may be the answer that is wrong
         raise failure or RecordError(
             "pulled messages", at=0, needed=f"offsets from {begin} to {end}", found=offsets[0]
@@ -135,9 +135,9 @@ def _record_by_record(
     plain_bytes = 0
     for number, (at, size) in enumerate(places):
         if plain_bytes > PULLED_BYTES_MAX:
-            return Decoded(messages, faulty, reached)
+            return DecodedRecords(messages, faulty, reached)
         try:
-            sound = _sound(data, at, queue, max_body_bytes)
+            sound = _decode_record(data, at, queue, max_body_bytes)
         except CodecMissing:
             if not number:
                 raise
@@ -148,11 +148,11 @@ def _record_by_record(
             reached = offsets[number] + 1
             continue
         if sound is None and number:  # the next pull begins with it
-            return Decoded(messages, faulty, reached)
+            return DecodedRecords(messages, faulty, reached)
         record = data[at : at + size]
         offset = offsets[number] if number in possible else reached
-        if not number and record != doubted:
-            raise Doubtful(record, queue, offset)
+        if not number and record != suspect:
+            raise SuspectRecord(record, queue, offset)
         if number not in possible and offset in of_others:
             _log.warning(
                 "a message of %s before offset %d is damaged, and its own offset with it: it is "
@@ -160,18 +160,18 @@ def _record_by_record(
                 *(queue, offset),
             )
             continue
-        faulty.append(_damaged(record, queue, offset))
+        faulty.append(_damaged_message(record, queue, offset))
         reached = offset + 1
-    return Decoded(messages, faulty, reached if failure else None)
+    return DecodedRecords(messages, faulty, reached if failure else None)
 
 
-def _places(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
+def _record_positions(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
     """Return where records lie, and their sizes; and why it is not known for all of them."""
     places: list[tuple[int, int]] = []
     at = 0
     while at < len(data):
         try:
-            size = size_at(data, at)
+            size = record_size_at(data, at)
         except RecordError as error:
             return places, error
         places.append((at, size))
@@ -179,7 +179,7 @@ def _places(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
     return places, None
 
 
-def _growing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
+def _longest_increasing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
     """Return the positions of as many offsets as possible that grow, from ``begin`` to ``end``.
 
     Of several records with one offset it is the one that fits those beside it.
@@ -188,7 +188,7 @@ def _growing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
     around = [begin - 1, *offsets, end]
     for position, offset in enumerate(offsets):
         known = fitting.get(offset)
-        if known is None or _fit(around, position) > _fit(around, known):
+        if known is None or _neighbor_count(around, position) > _neighbor_count(around, known):
             fitting[offset] = position
     lasts: list[int] = []  # the smallest last offset of a series of each length
     ends: list[int] = []  # the positions of these
@@ -208,13 +208,13 @@ def _growing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
     return frozenset(series)
 
 
-def _fit(around: Sequence[int], position: int) -> int:
+def _neighbor_count(around: Sequence[int], position: int) -> int:
     """Return how many neighbours have the offset before, or behind, the one at a position."""
     own = around[position + 1]
     return (around[position] == own - 1) + (around[position + 2] == own + 1)
 
 
-def _sound(data: bytes, at: int, queue: MessageQueue, max_body_bytes: int) -> MessageExt | None:
+def _decode_record(data: bytes, at: int, queue: MessageQueue, max_body_bytes: int) -> MessageExt | None:
     """Return a message, perhaps with a fault of its body; None if its record is damaged.
 
     Raises:
@@ -222,22 +222,22 @@ def _sound(data: bytes, at: int, queue: MessageQueue, max_body_bytes: int) -> Me
     """
     try:
         stored = decode_record(data, at)
-        message = received(stored, queue.broker_name, max_body_bytes=max_body_bytes)
+        message = to_message(stored, queue.broker_name, max_body_bytes=max_body_bytes)
     except CodecMissing:
         raise
     except BodyError as error:
-        message = unreadable(stored, queue.broker_name, str(error))
+        message = unreadable_message(stored, queue.broker_name, str(error))
     except RecordError:
         return None
-    return None if _is_foreign(message, queue) else message
+    return None if _is_of_other_queue(message, queue) else message
 
 
-def _damaged(record: bytes, queue: MessageQueue, offset: int) -> MessageExt:
+def _damaged_message(record: bytes, queue: MessageQueue, offset: int) -> MessageExt:
     """Return what there is of a damaged record, as the message at an offset of a queue."""
     try:
         decode_record(record)
         fault = "its record belongs to another queue or offset"
     except RecordError as error:
         fault = str(error)
-    message = unreadable(damaged_record(record), queue.broker_name, fault)
+    message = unreadable_message(decode_damaged_record(record), queue.broker_name, fault)
     return replace(message, topic=queue.topic, queue=queue, queue_offset=offset)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult
 
 
-def consumed_directly(
+def call_listener_directly(
     service: ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService,
     message: MessageExt,
     broker_name: str,
@@ -36,10 +36,10 @@ def consumed_directly(
     queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)
     request = PullRequest(queue, ProcessQueue(monotonic_ms), 0)
     if isinstance(service, ConsumeMessageOrderlyService):
-        status, _ = service.call(request, (message,))
+        status, _ = service.call_listener(request, (message,))
         succeeded = status is ConsumeOrderlyStatus.SUCCESS
     else:
-        succeeded = service.call(request, (message,))[0] > 0
+        succeeded = service.call_listener(request, (message,))[0] > 0
     return ConsumeMessageDirectlyResult(
         order=service.is_orderly,
         consume_result=ConsumeResult.CR_SUCCESS if succeeded else ConsumeResult.CR_LATER,

@@ -14,17 +14,17 @@ from dataclasses import replace
 from typing import Protocol
 
 from rmq_spark.client.arguments import INT32_MAX
-from rmq_spark.client.concurrency.scheduler import ScheduledTasks
-from rmq_spark.client.consumer.dispatch.consume_concurrently import Acknowledge
+from rmq_spark.client.concurrency.scheduler import ThreadScheduler
+from rmq_spark.client.consumer.dispatch.consume_concurrently import AcknowledgeFunction
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageListenerOrderly,
-    as_delivered,
-    number_of,
-    status_of,
+    restore_properties,
+    clamp_listener_value,
+    call_listener,
 )
-from rmq_spark.client.consumer.dispatch.redelivery import Retries
+from rmq_spark.client.consumer.dispatch.redelivery import Redelivery
 from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
 from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
 from rmq_spark.client.message import MessageExt
@@ -33,13 +33,13 @@ from rmq_spark.errors import excerpt
 CONTINUOUSLY_MS_MAX = 60_000
 YIELD_MS = 10
 NOT_LOCKED_MS = 1_000
-JAVAS_DEFAULT = -1
+JAVA_DEFAULT = -1
 """Stands in Java's context for the consumer's setting, as None does here."""
 
 _log = logging.getLogger(__name__)
 
 
-class Lock(Protocol):
+class LockCheck(Protocol):
     """Tells whether a queue is locked for this consumer."""
 
     def __call__(self, request: PullRequest, /) -> bool:
@@ -54,24 +54,24 @@ class ConsumeMessageOrderlyService:
     def __init__(
         self,
         listener: MessageListenerOrderly,
-        threads: ScheduledTasks,
-        retries: Retries | None,
-        acknowledge: Acknowledge,
-        lock: Lock | None,
-        ended: Callable[[PullRequest], object],
+        threads: ThreadScheduler,
+        retries: Redelivery | None,
+        acknowledge: AcknowledgeFunction,
+        lock: LockCheck | None,
+        on_listener_done: Callable[[PullRequest], object],
         batch_size: int,
         suspend_ms: int,
     ) -> None:
         """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it tries forever.
 
-        ``ended`` is told of a queue that is given up when no listener is at it any more.
+        ``on_listener_done`` is told of a queue that is given up when no listener is at it any more.
         """
         self._listener = listener
         self._threads = threads
         self._retries = retries
         self._acknowledge = acknowledge
         self._lock = lock
-        self._ended = ended
+        self._on_listener_done = on_listener_done
         self._batch_size = batch_size
         self._suspend_ms = suspend_ms
 
@@ -80,7 +80,7 @@ class ConsumeMessageOrderlyService:
         if not request.is_suspended:
             self._threads.schedule(lambda: self._consume_queue(request))
 
-    def _later(self, request: PullRequest, delay_ms: int) -> None:
+    def _suspend_queue(self, request: PullRequest, delay_ms: int) -> None:
         def resume() -> None:
             request.is_suspended = False
             self._consume_queue(request)
@@ -90,32 +90,32 @@ class ConsumeMessageOrderlyService:
 
     def _consume_queue(self, request: PullRequest) -> None:
         queue = request.process_queue
-        while queue.has_waiting and _goes_on(request) and not request.is_suspended:
+        while queue.has_waiting and _is_active(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
                 return  # the thread that holds it looks once more afterwards
             delay_ms = self._suspend_ms  # should anything fail
             try:
-                delay_ms = self._consume_alone(request)
+                delay_ms = self._consume_exclusively(request)
             finally:
                 if delay_ms:
-                    self._later(request, delay_ms)
+                    self._suspend_queue(request, delay_ms)
                 queue.consuming.release()
 
-    def _consume_alone(self, request: PullRequest) -> int:
+    def _consume_exclusively(self, request: PullRequest) -> int:
         """Consume what waits; return a delay while a listener still has older messages."""
-        if not request.holding.listening.acquire(blocking=False):
+        if not request.ownership.listener_lock.acquire(blocking=False):
             return YIELD_MS
         try:
-            return self._consume_what_waits(request)
+            return self._consume_waiting(request)
         finally:
-            request.holding.listening.release()
-            if not _goes_on(request):
-                self._ended(request)
+            request.ownership.listener_lock.release()
+            if not _is_active(request):
+                self._on_listener_done(request)
 
-    def _consume_what_waits(self, request: PullRequest) -> int:
+    def _consume_waiting(self, request: PullRequest) -> int:
         """Consume until nothing waits; return 0, or the milliseconds after which to go on."""
         since = time.monotonic()
-        while _goes_on(request):
+        while _is_active(request):
             if self._lock is not None and not self._lock(request):
                 return NOT_LOCKED_MS
             if (time.monotonic() - since) * 1000 > CONTINUOUSLY_MS_MAX:
@@ -131,10 +131,10 @@ class ConsumeMessageOrderlyService:
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> int:
         properties = [dict(message.properties) for message in batch]
         try:
-            status, suspend_ms = self.call(request, batch)
+            status, suspend_ms = self.call_listener(request, batch)
             if status is not ConsumeOrderlyStatus.SUCCESS:
-                batch = as_delivered(batch, properties)
-                again = [message for message in batch if not self._is_given_up(message)]
+                batch = restore_properties(batch, properties)
+                again = [message for message in batch if not self._sent_to_dlq(message)]
                 if again:
                     request.process_queue.put_back(
                         [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
@@ -144,44 +144,44 @@ class ConsumeMessageOrderlyService:
                     return suspend_ms
             self._acknowledge(request, batch)
         except BaseException:  # what is not settled waits again, before all behind it
-            request.process_queue.put_back(as_delivered(batch, properties))
+            request.process_queue.put_back(restore_properties(batch, properties))
             raise
         return 0
 
-    def call(
+    def call_listener(
         self, request: PullRequest, batch: Sequence[MessageExt]
     ) -> tuple[ConsumeOrderlyStatus, int]:
         """Call the listener; return its status, and the milliseconds to wait if it failed."""
         context = ConsumeOrderlyContext(request.queue)
-        status = status_of(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
+        status = call_listener(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
         suspend_ms = context.suspend_current_queue_time_ms
         return (
             ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,
-            self._suspend_ms if suspend_ms is None else self._suspension(suspend_ms),
+            self._suspend_ms if suspend_ms is None else self._check_suspend_ms(suspend_ms),
         )
 
-    def _suspension(self, found: object) -> int:
+    def _check_suspend_ms(self, found: object) -> int:
         """Return the milliseconds that a listener has set; the setting, where these are no time."""
         name = "suspend_current_queue_time_ms"
         if isinstance(found, int) and found < 0:
-            if found != JAVAS_DEFAULT:
+            if found != JAVA_DEFAULT:
                 text = (
                     "the listener set %s to %s: needed a number from %d on, or None for the "
                     "setting's %d"
                 )
                 _log.error(text, name, excerpt(found), SUSPEND_MS_MIN, self._suspend_ms)
             return self._suspend_ms
-        return number_of(name, found, self._suspend_ms, SUSPEND_MS_MIN, INT32_MAX)
+        return clamp_listener_value(name, found, self._suspend_ms, SUSPEND_MS_MIN, INT32_MAX)
 
-    def _is_given_up(self, message: MessageExt) -> bool:
+    def _sent_to_dlq(self, message: MessageExt) -> bool:
         """Return whether a message was tried often enough, and was sent to the dead letters now."""
         retries = self._retries
         return (
             retries is not None
             and message.reconsume_times >= retries.max_reconsume_times
-            and retries.give_up(message)
+            and retries.send_to_dlq(message)
         )
 
 
-def _goes_on(request: PullRequest) -> bool:
+def _is_active(request: PullRequest) -> bool:
     return not request.process_queue.is_dropped and not request.process_queue.is_retired

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import counted, excerpt
+from rmq_spark.errors import format_count, excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -98,10 +98,10 @@ _EXAMPLE = "def listen({}): ..."
 _COROUTINE_FUNCTION = "a coroutine function (async def)"
 
 
-def check_listener(name: str, listener: object, *parameters: str, is_awaited: bool = False) -> None:
+def check_listener(name: str, listener: object, *parameters: str, allows_coroutine: bool = False) -> None:
     """Raise an error if a listener does not take these parameters, or its body would not run.
 
-    With ``is_awaited``, it may be a coroutine function.
+    With ``allows_coroutine``, it may be a coroutine function.
 
     Raises:
         TypeError: The message says what was needed and what was found, and shows an example.
@@ -109,11 +109,11 @@ def check_listener(name: str, listener: object, *parameters: str, is_awaited: bo
     example = _EXAMPLE.format(", ".join(parameters))
     if not callable(listener):
         found = excerpt(listener)
-    elif (kind := _kind_that_only_begins(listener)) is not None and not (
-        is_awaited and kind == _COROUTINE_FUNCTION
+    elif (kind := _unsupported_function_kind(listener)) is not None and not (
+        allows_coroutine and kind == _COROUTINE_FUNCTION
     ):
         found = f"{kind}, whose body does not run when it is called"
-    elif not _takes(listener, len(parameters)):
+    elif not _accepts_arguments(listener, len(parameters)):
         found = f"one that takes {inspect.signature(listener)}"
     else:
         return
@@ -121,7 +121,7 @@ def check_listener(name: str, listener: object, *parameters: str, is_awaited: bo
     raise wrong_kind(name, needed, found, example)
 
 
-def _kind_that_only_begins(listener: Callable[..., object]) -> str | None:
+def _unsupported_function_kind(listener: Callable[..., object]) -> str | None:
     for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # of an object whose __call__ is async
         if inspect.iscoroutinefunction(function):
             return _COROUTINE_FUNCTION
@@ -132,7 +132,7 @@ def _kind_that_only_begins(listener: Callable[..., object]) -> str | None:
     return None
 
 
-def _takes(listener: Callable[..., object], count: int) -> bool:
+def _accepts_arguments(listener: Callable[..., object], count: int) -> bool:
     try:
         inspect.signature(listener).bind(*range(count))
     except TypeError:
@@ -142,7 +142,7 @@ def _takes(listener: Callable[..., object], count: int) -> bool:
     return True
 
 
-def status_of(
+def call_listener(
     listener: Callable[[Sequence[MessageExt], _Context], _Status | None],
     messages: Sequence[MessageExt],
     context: _Context,
@@ -151,38 +151,38 @@ def status_of(
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
         said: object = listener(list(messages), context)  # which it may change as it likes
-        return _understood(said, messages, success)  # which runs code of the listener's, too
+        return _parse_status(said, messages, success)  # which runs code of the listener's, too
     except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
-        _log.exception("the listener failed on %s", _which(messages))
+        _log.exception("the listener failed on %s", _describe(messages))
         return None
 
 
-def _understood(said: object, messages: Sequence[MessageExt], success: _Status) -> _Status | None:
-    if said is None:
+def _parse_status(returned: object, messages: Sequence[MessageExt], success: _Status) -> _Status | None:
+    if returned is None:
         return success
-    if isinstance(said, type(success)):
-        return said
-    if isinstance(said, (CoroutineType, GeneratorType)):
-        said.close()  # it would never run
+    if isinstance(returned, type(success)):
+        return returned
+    if isinstance(returned, (CoroutineType, GeneratorType)):
+        returned.close()  # it would never run
     kind = type(success).__name__
     text = "the listener returned %s (%s) for %s: needed None or a %s; it counts as a failure"
-    _log.error(text, excerpt(said), type(said).__name__, _which(messages), kind)
+    _log.error(text, excerpt(returned), type(returned).__name__, _describe(messages), kind)
     return None
 
 
-def number_of(name: str, found: object, otherwise: int, least: int, most: int) -> int:
+def clamp_listener_value(name: str, found: object, default: int, minimum: int, maximum: int) -> int:
     """Return a number that a listener has set, moved to within limits; log any other value."""
     try:
         if isinstance(found, int) and not isinstance(found, bool):
-            return int(max(least, min(found, most)))
+            return int(max(minimum, min(found, maximum)))
         text = "the listener set %s to %s: needed a number from %d on"
-        _log.error(text, name, excerpt(found), least)
+        _log.error(text, name, excerpt(found), minimum)
     except BaseException:  # noqa: BLE001  # as above: such a value may do anything when it is shown
         _log.exception("the listener set %s to what is no number", name)
-    return otherwise
+    return default
 
 
-def as_delivered(
+def restore_properties(
     messages: Sequence[MessageExt], properties: Sequence[Mapping[str, str]]
 ) -> list[MessageExt]:
     """Return messages with the properties that they had before a listener got them.
@@ -195,7 +195,7 @@ def as_delivered(
     ]
 
 
-def _which(messages: Sequence[MessageExt]) -> str:
+def _describe(messages: Sequence[MessageExt]) -> str:
     first = messages[0]
     place = f"{first.queue} from offset {first.queue_offset} on"
-    return f"{counted(len(messages), 'message')} of {place}"
+    return f"{format_count(len(messages), 'message')} of {place}"

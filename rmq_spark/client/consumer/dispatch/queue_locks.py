@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from rmq_spark.client.concurrency.per_broker_executor import Lanes
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers, by_broker
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.pull.pull_message_service import NOT_LOCKED_MS, PullRequest
 from rmq_spark.client.errors import ClientError
@@ -29,35 +29,35 @@ LOCK_INTERVAL_MS: Final = 20_000
 _LOCK_WAIT_MS: Final = 5_000
 
 
-class BrokerLocks:
+class BrokerQueueLocks:
     """The locks of one member's queues. Methods may be called from any thread."""
 
     def __init__(
         self,
-        brokers: GroupBrokers,
-        lanes: Lanes,
+        brokers: GroupBrokerClient,
+        executor: PerBrokerExecutor,
         requests: Callable[[], Iterable[PullRequest]],
         persist: Callable[[Iterable[MessageQueue]], None],
-        unlocked: Callable[[Sequence[PullRequest]], None],
-        expect: Callable[[Iterable[MessageQueue]], None],
+        on_unlocked: Callable[[Sequence[PullRequest]], None],
+        prefetch_offsets: Callable[[Iterable[MessageQueue]], None],
     ) -> None:
         """Take what returns a member's queues now.
 
-        ``persist`` stores offsets: the next owners begin there. ``unlocked`` is told of queues that
-        brokers were asked to unlock, whatever came of it; ``expect``, of those of one broker that
+        ``persist`` stores offsets: the next owners begin there. ``on_unlocked`` is told of queues that
+        brokers were asked to unlock, whatever came of it; ``prefetch_offsets``, of those of one broker that
         are locked and begin now.
         """
         self._brokers = brokers
-        self._lanes = lanes
+        self._executor = executor
         self._requests = requests
         self._persist = persist
-        self._unlocked = unlocked
-        self._expect = expect
+        self._on_unlocked = on_unlocked
+        self._prefetch_offsets = prefetch_offsets
 
     def lock_all(self) -> None:
         """Lock all queues, or prolong their locks."""
         queues = [request.queue for request in self._requests()]
-        self._lanes.at_each(by_broker(queues), self._lock, _LOCK_WAIT_MS)
+        self._executor.run_for_each(group_by_broker(queues), self._lock, _LOCK_WAIT_MS)
 
     def _lock(self, broker_name: str) -> None:
         requests = [
@@ -65,52 +65,52 @@ class BrokerLocks:
             for each in self._requests()
             if each.queue.broker_name == broker_name
             and not each.process_queue.is_dropped
-            and each.holding.take(self)
+            and each.ownership.acquire(self)
         ]
         # Counted from the question: when the answer comes, the lock may have expired in part.
         asked_at_ms = monotonic_ms()
         for request in requests:
-            request.lock_asked_at_ms = asked_at_ms
+            request.lock_requested_at_ms = asked_at_ms
         locked = self._brokers.lock(request.queue for request in requests)
         for request in requests:
             request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
-        self._expect(
+        self._prefetch_offsets(
             request.queue
             for request in requests
             if request.queue in locked and request.next_offset is None
         )
 
-    def has(self, request: PullRequest) -> bool:
+    def ensure_locked(self, request: PullRequest) -> bool:
         """Return whether a queue is locked; its broker is asked first, now and then."""
-        queue, asked_at_ms = request.process_queue, request.lock_asked_at_ms
+        queue, asked_at_ms = request.process_queue, request.lock_requested_at_ms
         if queue.is_locked:
             return True
         if asked_at_ms is None or monotonic_ms() - asked_at_ms >= NOT_LOCKED_MS:
             self._lock(request.queue.broker_name)
         return queue.is_locked
 
-    def has_now(self, request: PullRequest) -> bool:
+    def check_locked(self, request: PullRequest) -> bool:
         """Return whether a queue is locked; if not, have its broker asked in its lane."""
         if not request.process_queue.is_locked:
-            self._lanes.of(request.queue.broker_name).schedule(lambda: self.has(request))
+            self._executor.for_broker(request.queue.broker_name).schedule(lambda: self.ensure_locked(request))
         return request.process_queue.is_locked
 
-    def lose(self, address: str) -> None:
+    def invalidate(self, address: str) -> None:
         """Have the queues of the broker at ``address`` locked again, before more is consumed there.
 
         A broker that is started again knows of no locks, and may give them to others.
         """
         for request in self._requests():
             if self._brokers.may_be_at(request.queue.broker_name, address):
-                request.process_queue.lose_lock()
-                request.lock_asked_at_ms = None
+                request.process_queue.invalidate_lock()
+                request.lock_requested_at_ms = None
 
     def unlock(self, requests: Iterable[PullRequest]) -> None:
         """Unlock queues that are given up, after all earlier requests to their brokers."""
         given_up = {request.queue: request for request in requests}
-        for broker_name, queues in by_broker(given_up).items():
+        for broker_name, queues in group_by_broker(given_up).items():
             own = [given_up[queue] for queue in queues]
-            self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
+            self._executor.for_broker(broker_name).schedule(partial(self._unlock_now, own))
 
     def _unlock_now(self, requests: Sequence[PullRequest]) -> None:
         try:
@@ -118,11 +118,11 @@ class BrokerLocks:
                 own = [
                     request.queue
                     for request in requests
-                    if stack.enter_context(request.holding.kept_by(self))
+                    if stack.enter_context(request.ownership.pin(self))
                 ]
                 self._persist(own)
                 self._brokers.unlock(own)
         except ClientError as error:
             _log.warning("queues of %s stay locked for a minute: %s", requests[0].queue, error)
         finally:
-            self._unlocked(requests)
+            self._on_unlocked(requests)

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.concurrency.per_broker_executor import Lanes
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.errors import BrokerRefused, MessageIllegal
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt
@@ -43,39 +43,39 @@ CONCURRENT_TIMES_MAX = 16
 ORDERLY_TIMES_MAX = (1 << 31) - 1
 _COMPRESSED = MessageSysFlag.COMPRESSED
 _TYPE = MessageSysFlag.COMPRESSION_MASK
-_DROPPED = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET")
+_DROPPED_PROPERTIES = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET")
 
 
 @dataclass(frozen=True, slots=True)
-class Retries:
+class Redelivery:
     """Gives the failed messages of one group back to brokers."""
 
     group: str
-    brokers: GroupBrokers
+    brokers: GroupBrokerClient
     api: BrokerApi
     routes: Routes
     max_reconsume_times: int
 
-    def give_back(self, message: MessageExt, delay_level: int) -> bool:
+    def send_back(self, message: MessageExt, delay_level: int) -> bool:
         """Have a message delivered again; return whether any broker has taken it."""
         try:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
-            why = _why(error)
+            why = _describe_error(error)
             _log.warning("%s was not taken back (%s); sending it again", message.message_id, why)
-            return self.send_again(message)
+            return self.send_to_retry_topic(message)
         return True
 
-    def send_again(self, message: MessageExt) -> bool:
+    def send_to_retry_topic(self, message: MessageExt) -> bool:
         """Send a message to the group's retry topic; return whether any broker has taken it."""
         try:
             self._send(message)
         except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
-            _log.warning("%s cannot be sent again now: %s", message.message_id, _why(error))
+            _log.warning("%s cannot be sent again now: %s", message.message_id, _describe_error(error))
             return False
         return True
 
-    def give_up(self, message: MessageExt) -> bool:
+    def send_to_dlq(self, message: MessageExt) -> bool:
         """Make a dead letter of a used-up message; return whether any broker has taken it."""
         try:
             try:
@@ -84,7 +84,7 @@ class Retries:
                 _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
-            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, _why(error))
+            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, _describe_error(error))
             return False
         return True
 
@@ -92,7 +92,7 @@ class Retries:
         queues = self.routes.publish_queues(retry_topic(self.group))
         reachable = [queue for queue in queues if not self._is_silent(queue)]
         queue = random.choice(reachable or queues)  # noqa: S311  # any will do
-        compression, body = _as_sent(message)
+        compression, body = _recompress(message)
         header = self._header(message, queue.queue_id, compression)
         address = self.routes.master_address(queue.broker_name)
         self.api.send(address, header, body, message.message_id)
@@ -104,7 +104,7 @@ class Retries:
         self, message: MessageExt, queue_id: int, compression: int
     ) -> SendMessageRequestHeader:
         properties = {
-            name: text for name, text in message.properties.items() if name not in _DROPPED
+            name: text for name, text in message.properties.items() if name not in _DROPPED_PROPERTIES
         }
         properties["RETRY_TOPIC"] = message.real_topic
         properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
@@ -127,13 +127,13 @@ class Retries:
         )
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return what an error says, and the name of one that is not ours."""
     is_ours = isinstance(error, RocketPollError)
     return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
-def _as_sent(message: MessageExt) -> tuple[int, bytes]:
+def _recompress(message: MessageExt) -> tuple[int, bytes]:
     """Return a body as its sender compressed it, with the bits that say how; plain, with 0.
 
     The limit of brokers is one of bytes as they are stored, so that the shorter one is returned.
@@ -147,60 +147,60 @@ def _as_sent(message: MessageExt) -> tuple[int, bytes]:
     return int(found | _COMPRESSED), body
 
 
-# ---- DeadLetters: the fate of messages that cannot be read, each of which says why (`fault`).
+# ---- DeadLetterQueue: the fate of messages that cannot be read, each of which says why (`fault`).
 
-AGAIN_MS = 5_000
-REMEMBERED_MAX = 10_000
+DLQ_RETRY_MS = 5_000
+SENT_MAX = 10_000
 """Messages that a member remembers to have made dead letters of."""
 
 
-class DeadLetters:
+class DeadLetterQueue:
     """Buries the unreadable messages of one consumer."""
 
     def __init__(
-        self, group: str, brokers: GroupBrokers, lanes: Lanes, *, is_clustering: bool
+        self, group: str, brokers: GroupBrokerClient, executor: PerBrokerExecutor, *, is_clustering: bool
     ) -> None:
         self._group = group
         self._brokers = brokers
-        self._lanes = lanes
-        self._makes_letters = is_clustering and not is_system_group(group)
-        self._taken: dict[tuple[MessageQueue, int, str], None] = {}
+        self._executor = executor
+        self._is_enabled = is_clustering and not is_system_group(group)
+        self._sent: dict[tuple[MessageQueue, int, str], None] = {}
 
-    def bury(
-        self, message: MessageExt, is_wanted: Callable[[], bool], done: Callable[[], object]
+    def send(
+        self, message: MessageExt, is_wanted: Callable[[], bool], on_done: Callable[[], object]
     ) -> None:
-        """Make a dead letter of a message, trying until a broker takes it, and then call ``done``.
+        """Make a dead letter of a message, trying until a broker takes it, and then call ``on_done``.
 
         Each try asks ``is_wanted`` first, and gives up if it returns False.
         """
-        if _key(message) not in self._taken:
+        if _message_key(message) not in self._sent:
             letters = dlq_topic(self._group)
-            becomes = f"it goes to {letters}" if self._makes_letters else "it is passed over"
+            becomes = f"it goes to {letters}" if self._is_enabled else "it is passed over"
             place = (message.queue_offset, message.queue, message.message_id)
             _log.error(
                 "the message at offset %d of %s (%s) cannot be read, and %s: %s",
                 *(*place, becomes, message.fault),
             )
-        self._later(message, is_wanted, done, 0)
+        self._schedule(message, is_wanted, on_done, 0)
 
-    def _later(
+    def _schedule(
         self,
         message: MessageExt,
         is_wanted: Callable[[], bool],
-        done: Callable[[], object],
+        on_done: Callable[[], object],
         delay_ms: int,
     ) -> None:
         def bury() -> None:
             if is_wanted():
-                if self._is_taken(message):
-                    done()
+                if self._try_send(message):
+                    on_done()
                 else:
-                    self._later(message, is_wanted, done, AGAIN_MS)
+                    self._schedule(message, is_wanted, on_done, DLQ_RETRY_MS)
 
-        self._lanes.of(message.queue.broker_name).schedule(bury, delay_ms)
+        self._executor.for_broker(message.queue.broker_name).schedule(bury, delay_ms)
 
-    def _is_taken(self, message: MessageExt) -> bool:
-        if not self._makes_letters or _key(message) in self._taken:
+    def _try_send(self, message: MessageExt) -> bool:
+        if not self._is_enabled or _message_key(message) in self._sent:
             return True
         try:
             try:
@@ -211,12 +211,12 @@ class DeadLetters:
         except Exception as error:  # noqa: BLE001  # one that was forgotten would keep its queue's offset for ever
             _log.warning("%s cannot be made a dead letter now: %s", message.message_id, error)
             return False
-        while len(self._taken) >= REMEMBERED_MAX:
-            del self._taken[next(iter(self._taken))]
-        self._taken[_key(message)] = None
+        while len(self._sent) >= SENT_MAX:
+            del self._sent[next(iter(self._sent))]
+        self._sent[_message_key(message)] = None
         return True
 
 
-def _key(message: MessageExt) -> tuple[MessageQueue, int, str]:
+def _message_key(message: MessageExt) -> tuple[MessageQueue, int, str]:
     """Return the place of a message, with its id: a topic that is made again has other messages."""
     return message.queue, message.queue_offset, message.offset_message_id

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.parallel import for_each, raise_first
-from rmq_spark.client.consumer.brokers.broker_client import by_broker
+from rmq_spark.client.concurrency.parallel import parallel_map, raise_first
+from rmq_spark.client.consumer.brokers.broker_client import group_by_broker
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
 from rmq_spark.client.errors import CONNECTION_FAULTS
@@ -38,22 +38,22 @@ class AutoCommit:
         self._store = store
         self._is_enabled = is_enabled
         self._mutex = mutex()
-        self._returned: dict[AssignedQueue, None] = {}
+        self._pending: dict[AssignedQueue, None] = {}
 
-    def returned(self, assigned: AssignedQueue) -> None:
+    def record_returned(self, assigned: AssignedQueue) -> None:
         """Note that `poll` returns messages of a queue, or that one was made a dead letter."""
         if self._is_enabled:
             with self._mutex:
-                self._returned[assigned] = None
+                self._pending[assigned] = None
 
-    def more_is_wanted(self) -> None:
+    def confirm_returned(self) -> None:
         """Count what was returned before as consumed, as the caller of `poll` says."""
         if not self._is_enabled:
             return
         with self._mutex:
-            for assigned in list(self._returned):
+            for assigned in list(self._pending):
                 assigned.confirm_delivered()
-                del self._returned[assigned]
+                del self._pending[assigned]
 
     def publish(self) -> None:
         """Put the offset of each queue into the store, from which it is persisted next."""
@@ -63,7 +63,7 @@ class AutoCommit:
                 for assigned in self._all_assigned():
                     assigned.publish_consumed(update)
 
-    def leave(self, assigned: AssignedQueue) -> None:
+    def release(self, assigned: AssignedQueue) -> None:
         """Give a queue up, and have the offset that it has come to stored with the last ones."""
         consumed = assigned.drop()
         if self._is_enabled and consumed is not None:
@@ -72,41 +72,41 @@ class AutoCommit:
 
 _log = logging.getLogger(__name__)
 
-AT_ONCE_MAX: Final = 16
+COMMIT_THREADS_MAX: Final = 16
 """Most brokers, and most queues of a broker, whose offsets are stored at a time."""
 
-_QUEUES_OF_A_THREAD: Final = 4
+_QUEUES_PER_THREAD: Final = 4
 """So few are stored one after the other, sooner than another thread is started."""
 
 
-class Commit(NamedTuple):
+class CommitRequest(NamedTuple):
     """Offsets that a user wants stored, and how often operators had moved each queue by then."""
 
     offsets: Mapping[MessageQueue, int]
-    moves: Mapping[MessageQueue, int]
+    reset_counts: Mapping[MessageQueue, int]
 
     @classmethod
-    def of_all_returned(cls, all_assigned: Iterable[AssignedQueue]) -> Commit:
+    def from_returned(cls, all_assigned: Iterable[AssignedQueue]) -> CommitRequest:
         """Return how far each queue has come with all that was returned, which is dealt with."""
         offsets: dict[MessageQueue, int] = {}
-        moves = {assigned.queue: assigned.moves for assigned in all_assigned}
+        moves = {assigned.queue: assigned.reset_count for assigned in all_assigned}
         for assigned in all_assigned:
             assigned.confirm_delivered()
             assigned.publish_consumed(offsets.__setitem__)
         return cls(offsets, moves)
 
-    def still_wanted(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
+    def current_offsets(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
         """Return the offsets of queues but for those that an operator has moved since."""
-        moved = {each.queue for each in all_assigned if each.moves > self.moves.get(each.queue, 0)}
+        moved = {each.queue for each in all_assigned if each.reset_count > self.reset_counts.get(each.queue, 0)}
         return {queue: offset for queue, offset in self.offsets.items() if queue not in moved}
 
 
 def store_offsets(
     store: OffsetStore,
-    commit: Commit,
+    commit: CommitRequest,
     offsets: Mapping[MessageQueue, int],
-    moves_of: Callable[[MessageQueue], int],
-    is_known: Callable[[MessageQueue], bool],
+    reset_count_of: Callable[[MessageQueue], int],
+    is_same_queue: Callable[[MessageQueue], bool],
 ) -> None:
     """Wait until all brokers have the offsets; one that fails keeps none from the others.
 
@@ -121,33 +121,33 @@ def store_offsets(
         store: Where offsets are kept.
         commit: What was asked for.
         offsets: Those of its offsets that are still wanted.
-        moves_of: Returns how often operators have moved a queue by now.
-        is_known: Returns whether a queue is still the one that was read, after a look at it.
+        reset_count_of: Returns how often operators have moved a queue by now.
+        is_same_queue: Returns whether a queue is still the one that was read, after a look at it.
 
     Raises:
         RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.
     """
 
     def persist(queue: MessageQueue) -> None:
-        if not is_known(queue):
+        if not is_same_queue(queue):
             _log.warning("%s is another queue now: no offset is stored for it", queue)
             return
-        offset, before = offsets[queue], commit.moves.get(queue, 0)
+        offset, before = offsets[queue], commit.reset_counts.get(queue, 0)
         while True:
-            moves = moves_of(queue)
+            moves = reset_count_of(queue)
             if moves > before:
                 moved_to = store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
                 offset = offset if moved_to is None else moved_to
-            store.keep(queue, offset)
-            if moves_of(queue) <= moves:
+            store.store_offset(queue, offset)
+            if reset_count_of(queue) <= moves:
                 return
 
-    queues = by_broker(offsets)
+    queues = group_by_broker(offsets)
 
     def persist_at(broker_name: str) -> None:
         own = queues[broker_name]
-        most = max(1, min(len(own) // _QUEUES_OF_A_THREAD, AT_ONCE_MAX))
-        found = for_each(own, persist, most=most, name="commits", last=CONNECTION_FAULTS)
+        most = max(1, min(len(own) // _QUEUES_PER_THREAD, COMMIT_THREADS_MAX))
+        found = parallel_map(own, persist, threads_max=most, name="commits", stop_on=CONNECTION_FAULTS)
         raise_first(found.values())
 
-    raise_first(for_each(queues, persist_at, most=AT_ONCE_MAX, name="commits").values())
+    raise_first(parallel_map(queues, persist_at, threads_max=COMMIT_THREADS_MAX, name="commits").values())

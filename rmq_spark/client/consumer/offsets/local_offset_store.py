@@ -55,7 +55,7 @@ def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> P
     return (directory or Path.home() / DIRECTORY) / lasting_id / group / "offsets.json"
 
 
-def former_name(group: str) -> str | None:
+def former_group_name(group: str) -> str | None:
     """Return the other name under which a group's directory may be, None if there is none.
 
     A group that is an enum of texts had a directory with the name of the enum's member, such as
@@ -69,18 +69,18 @@ class LocalFileOffsetStore:
     """An `OffsetStore` that keeps offsets in a file."""
 
     def __init__(
-        self, path: Callable[[], Path], *, former: Callable[[], Path] | None = None
+        self, path: Callable[[], Path], *, former_path: Callable[[], Path] | None = None
     ) -> None:
         """Make a store; ``path`` is called each time, as its result may change after a fork.
 
-        Offsets are read from the file ``former`` where ``path`` does not exist yet.
+        Offsets are read from the file ``former_path`` where ``path`` does not exist yet.
         """
-        self._path_now = path
-        self._former = former
-        self._table = OffsetTable()
+        self._get_path = path
+        self._get_former_path = former_path
+        self._offset_table = OffsetTable()
         self._last_messages: dict[MessageQueue, LastMessage] = {}
-        self._writing = mutex()
-        self._written: OffsetSerializeWrapper | None = None
+        self._write_lock = mutex()
+        self._last_written: OffsetSerializeWrapper | None = None
         self._is_failing = False
 
     def load(self) -> None:
@@ -93,35 +93,35 @@ class LocalFileOffsetStore:
             OffsetFileFailed: The file cannot be read.
         """
         kept = self._read()
-        if self._former is not None and not (self._path.exists() or self._backup.exists()):
-            former = self._former()
+        if self._get_former_path is not None and not (self._path.exists() or self._backup.exists()):
+            former = self._get_former_path()
             if former.exists():
                 _log.warning("offsets are read from %s, and kept in %s now", former, self._path)
                 kept = self._read(former)
-        self._table.add_missing(kept.offset_table)
+        self._offset_table.add_missing(kept.offset_table)
         self._last_messages = {**(kept.last_messages or {}), **self._last_messages}
-        with suppress(OSError), _opened(self._path.parent) as directory:
+        with suppress(OSError), _open_directory(self._path.parent) as directory:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in self._path.parent.glob(f"{self._path.name}.*.tmp"):
                 left.unlink(missing_ok=True)
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset until it is persisted."""
-        self._table.update(queue, offset, increase_only=increase_only)
+        self._offset_table.update(queue, offset, increase_only=increase_only)
 
-    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+    def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
         """Remember where a queue begins, unless its offset is known by now."""
-        self._table.begin_at(queue, offset)
+        self._offset_table.set_initial_offset(queue, offset)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return an offset from memory or from the file."""
-        return self._table.read(queue, kind, self._kept)
+        return self._offset_table.read(queue, kind, self._read_stored)
 
     def stored_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the file has, or None."""
-        return self._table.read(queue, ReadOffsetType.READ_FROM_STORE, self._kept)
+        return self._offset_table.read(queue, ReadOffsetType.READ_FROM_STORE, self._read_stored)
 
-    def _kept(self, queue: MessageQueue) -> int | None:
+    def _read_stored(self, queue: MessageQueue) -> int | None:
         return self._read().offset_table.get(queue)
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
@@ -140,10 +140,10 @@ class LocalFileOffsetStore:
         Raises:
             OffsetFileFailed: The file cannot be written.
         """
-        self._table.update(queue, offset, increase_only=False)
+        self._offset_table.update(queue, offset, increase_only=False)
         self._save()
 
-    def keep(
+    def store_offset(
         self,
         queue: MessageQueue,  # noqa: ARG002  # the file holds all
         offset: int,  # noqa: ARG002  # nothing that was remembered is forgotten here
@@ -156,18 +156,18 @@ class LocalFileOffsetStore:
         self._save()
 
     def _save(self) -> None:
-        with self._writing:
+        with self._write_lock:
             content = OffsetSerializeWrapper(
-                offset_table=self._table.all(), last_messages=dict(self._last_messages) or None
+                offset_table=self._offset_table.copy(), last_messages=dict(self._last_messages) or None
             )
-            if content != self._written:
+            if content != self._last_written:
                 try:
                     self._write(content)
                 except OSError as error:
-                    raise OffsetFileFailed(str(self._path), "written", why_of(error)) from error
-                self._written = content
+                    raise OffsetFileFailed(str(self._path), "written", describe_os_error(error)) from error
+                self._last_written = content
 
-    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+    def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
         """Remember the last message that came of a queue: it is written with the next offsets."""
         if message is not None:
             self._last_messages[queue] = message
@@ -176,7 +176,7 @@ class LocalFileOffsetStore:
         """Return the last message that came of a queue, from memory, where the file's are, too."""
         return self._last_messages.get(queue)
 
-    def leave(self) -> None:
+    def stop_overwriting(self) -> None:
         """Do nothing: nobody else moves these offsets."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
@@ -184,13 +184,13 @@ class LocalFileOffsetStore:
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets of a topic that are in memory."""
-        return self._table.of_topic(topic)
+        return self._offset_table.get_topic(topic)
 
     def _write(self, content: OffsetSerializeWrapper) -> None:
         path = self._path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-        with _opened(path.parent) as directory:
+        with _open_directory(path.parent) as directory:
             with suppress(OSError):  # where there are no locks, nobody takes anything away
                 fcntl.flock(directory, fcntl.LOCK_SH)
             try:
@@ -215,7 +215,7 @@ class LocalFileOffsetStore:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise OffsetFileFailed(str(path), "read", why_of(error)) from error
+                raise OffsetFileFailed(str(path), "read", describe_os_error(error)) from error
             except BodyError as error:
                 why = why or str(error)
                 continue
@@ -228,21 +228,21 @@ class LocalFileOffsetStore:
 
     @property
     def _path(self) -> Path:
-        return self._path_now()
+        return self._get_path()
 
     @property
     def _backup(self) -> Path:
         return self._path.with_name(self._path.name + ".bak")
 
 
-def why_of(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Return the system's message about an error, with the file that it concerns."""
     of = f" ({error.filename})" if error.filename else ""
     return f"{error.strerror or error}{of}"
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[int]:
+def _open_directory(directory: Path) -> Iterator[int]:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield descriptor

@@ -3,7 +3,7 @@
     consumed ──> offset store ──> a lane for each broker ──> UPDATE_CONSUMER_OFFSET
 
 What is known of a queue is looked at before its offset is stored: by now it may be another queue of
-that name (see `last_known`). A broker that cannot be reached keeps no other waiting. Which
+that name (see `fingerprint`). A broker that cannot be reached keeps no other waiting. Which
 queues the member has, and what of them counts as consumed, is not known here.
 """
 
@@ -16,15 +16,15 @@ from functools import partial
 from itertools import takewhile
 
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.per_broker_executor import Lanes
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokers, by_broker
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.offsets.initial_offset import AskedAhead, FirstOffset
+from rmq_spark.client.consumer.offsets.initial_offset import OffsetPrefetcher, InitialOffsetRule
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place, those_known
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition, unchanged_queues
 from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import counted
+from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -32,145 +32,145 @@ _log = logging.getLogger(__name__)
 PERSIST_WAIT_MS = 500
 """Milliseconds that brokers are waited for when offsets are persisted."""
 
-TOLD_LATE_MS = 5_000
+LATE_NOTICE_MS = 5_000
 """Milliseconds behind which a member has heard what operators did before it gave a queue up."""
 
 
-class _Lately:
-    """Queues of the last `TOLD_LATE_MS`, and an offset of each; methods are for any thread."""
+class _RecentQueues:
+    """Queues of the last `LATE_NOTICE_MS`, and an offset of each; methods are for any thread."""
 
     def __init__(self) -> None:
         self._mutex = mutex()
-        self._noted: dict[MessageQueue, tuple[int | None, float]] = {}  # until when, earliest first
+        self._entries: dict[MessageQueue, tuple[int | None, float]] = {}  # until when, earliest first
 
-    def note(self, queue: MessageQueue, offset: int | None = None) -> None:
+    def add(self, queue: MessageQueue, offset: int | None = None) -> None:
         """Note a queue, with an offset or without; forget those that were noted too long ago."""
         now = monotonic_ms()
         with self._mutex:
-            self._noted.pop(queue, None)
-            self._noted[queue] = offset, now + TOLD_LATE_MS
-            for each in [*takewhile(lambda each: self._noted[each][1] <= now, self._noted)]:
-                del self._noted[each]
+            self._entries.pop(queue, None)
+            self._entries[queue] = offset, now + LATE_NOTICE_MS
+            for each in [*takewhile(lambda each: self._entries[each][1] <= now, self._entries)]:
+                del self._entries[each]
 
     def __contains__(self, queue: MessageQueue) -> bool:
-        return monotonic_ms() < self._noted.get(queue, (None, 0))[1]
+        return monotonic_ms() < self._entries.get(queue, (None, 0))[1]
 
-    def taken(self, queue: MessageQueue) -> int | None:
+    def pop(self, queue: MessageQueue) -> int | None:
         """Return the offset that was noted for a queue, once; None if that was too long ago."""
         with self._mutex:
-            offset, until_ms = self._noted.pop(queue, (None, 0))
+            offset, until_ms = self._entries.pop(queue, (None, 0))
         return offset if monotonic_ms() < until_ms else None
 
 
-class MemberOffsets:
+class OffsetManager:
     """The offsets of one member's queues."""
 
     def __init__(
         self,
         store: OffsetStore,
-        brokers: GroupBrokers,
-        lanes: Lanes,
-        first_offset: FirstOffset,
-        last_known: Callable[[], Mapping[MessageQueue, LastKnown]],
+        brokers: GroupBrokerClient,
+        executor: PerBrokerExecutor,
+        initial_offset: InitialOffsetRule,
+        fingerprints: Callable[[], Mapping[MessageQueue, QueueFingerprint]],
         message_at: Callable[[MessageQueue, int], MessageExt | None],
     ) -> None:
-        """Take what stores them; ``last_known`` returns what is known of each queue now.
+        """Take what stores them; ``fingerprints`` returns what is known of each queue now.
 
         ``message_at`` is the member's own: what it hears beside a message is not lost.
         """
         self._store = store
         self._brokers = brokers
-        self._lanes = lanes
-        self._first_offset = first_offset
-        self._ahead = AskedAhead(self._first_of, monotonic_ms)
-        self._last_known = last_known
+        self._executor = executor
+        self._initial_offset = initial_offset
+        self._prefetcher = OffsetPrefetcher(self._resolve_start, monotonic_ms)
+        self._fingerprints = fingerprints
         self._message_at = message_at
-        self._giving_up: set[MessageQueue] = set()  # whose last offset is still to be stored
-        self._cut_short: set[str] = set()  # brokers to which the last offsets did not get
-        self._given_up = _Lately()
-        self._told = _Lately()  # where operators have moved queues of others
-        self._moved: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
+        self._releasing: set[MessageQueue] = set()  # whose last offset is still to be stored
+        self._unsaved_brokers: set[str] = set()  # brokers to which the last offsets did not get
+        self._recently_released = _RecentQueues()
+        self._recently_reset = _RecentQueues()  # where operators have moved queues of others
+        self._reset_offsets: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets: each broker is told in its lane, and waited for a moment."""
-        of_broker = by_broker(queues)
-        self._lanes.at_each(
+        of_broker = group_by_broker(queues)
+        self._executor.run_for_each(
             of_broker, lambda broker: self.persist_now(of_broker[broker]), PERSIST_WAIT_MS
         )
 
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store the offsets of those queues that are still the ones that were pulled."""
-        all_known = self._last_known()
+        all_known = self._fingerprints()
         known = {queue: all_known[queue] for queue in queues if queue in all_known}
-        self._persist_known(known)
+        self._persist_unchanged(known)
 
-    def _persist_known(self, known: Mapping[MessageQueue, LastKnown]) -> None:
-        self.note_last(known)
+    def _persist_unchanged(self, fingerprints: Mapping[MessageQueue, QueueFingerprint]) -> None:
+        self.save_last_messages(fingerprints)
         stored = 0
         try:
-            for queue in those_known(known, self._message_at):
-                if queue not in self._moved:
+            for queue in unchanged_queues(fingerprints, self._message_at):
+                if queue not in self._reset_offsets:
                     self._store.persist_all((queue,))
                 stored += 1
-                if (offset := self._moved.get(queue)) is not None:  # perhaps since just now
+                if (offset := self._reset_offsets.get(queue)) is not None:  # perhaps since just now
                     with suppress(ClientError):  # who moves it has it stored as well, and says so
                         self._store.persist(queue, offset)
         except ClientShutDown:
-            broker = next(iter(known)).broker_name
-            is_known = broker in self._cut_short
-            self._cut_short.add(broker)
+            broker = next(iter(fingerprints)).broker_name
+            is_known = broker in self._unsaved_brokers
+            self._unsaved_brokers.add(broker)
             _log.log(
                 logging.DEBUG if is_known else logging.WARNING,
                 "the last offsets of %s of %s are not stored, as the client was shut down first: "
                 "their messages since the last stored offsets are delivered again",
-                counted(len(known) - stored, "queue"),
+                format_count(len(fingerprints) - stored, "queue"),
                 broker,
             )
 
-    def note_last(self, known: Mapping[MessageQueue, LastKnown]) -> None:
+    def save_last_messages(self, fingerprints: Mapping[MessageQueue, QueueFingerprint]) -> None:
         """Have the store keep by which messages these queues are known, if offsets stay with it."""
-        for queue, last_known in known.items():
-            self._store.note_last(queue, last_known.last_message)
+        for queue, last_known in fingerprints.items():
+            self._store.set_last_message(queue, last_known.last_message)
 
-    def persist_soon(self, queue: MessageQueue) -> None:
+    def schedule_persist(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
-        self._lanes.of(queue.broker_name).schedule(lambda: self.persist_now((queue,)))
+        self._executor.for_broker(queue.broker_name).schedule(lambda: self.persist_now((queue,)))
 
-    def forget(self, queue: MessageQueue, last_known: LastKnown) -> None:
+    def release(self, queue: MessageQueue, fingerprint: QueueFingerprint) -> None:
         """Store the offset of a queue that is given up, and then forget it here."""
-        self._ahead.forget(queue)
-        self._giving_up.add(queue)
+        self._prefetcher.discard(queue)
+        self._releasing.add(queue)
 
         def forget() -> None:
-            self._persist_known({queue: last_known})
+            self._persist_unchanged({queue: fingerprint})
             self._store.remove_offset(queue)
-            self._given_up.note(queue)
-            self._giving_up.discard(queue)
+            self._recently_released.add(queue)
+            self._releasing.discard(queue)
 
-        self._lanes.of(queue.broker_name).schedule(forget)
+        self._executor.for_broker(queue.broker_name).schedule(forget)
 
-    def _is_given_up(self, queue: MessageQueue) -> bool:
+    def _is_recently_released(self, queue: MessageQueue) -> bool:
         """Return whether a queue was given up just now: its last offset may undo an operator's."""
-        return queue in self._giving_up or queue in self._given_up
+        return queue in self._releasing or queue in self._recently_released
 
-    def store_moved(self, queue: MessageQueue, offset: int) -> None:
+    def store_reset(self, queue: MessageQueue, offset: int) -> None:
         """Store where an operator has moved a queue, or how far it was consumed from there on."""
         reached = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
-        self._store.keep(queue, offset if reached is None else reached)
+        self._store.store_offset(queue, offset if reached is None else reached)
 
-    def forget_at(self, queue: MessageQueue, offset: int) -> None:
+    def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
         """Store where an operator moves a queue, if that was given up just now, in its lane.
 
         Any other queue may be this member's before the one that had it has stored the offset: it
         is begun there then.
         """
-        if not self._is_given_up(queue):
-            self._told.note(queue, offset)
+        if not self._is_recently_released(queue):
+            self._recently_reset.add(queue, offset)
             return
-        self._moved[queue] = offset
+        self._reset_offsets[queue] = offset
 
         def store() -> None:  # behind `forget`, and before the queue may begin anew
-            self._moved.pop(queue, None)
+            self._reset_offsets.pop(queue, None)
             try:
                 self._store.persist(queue, offset)
             except ClientError as error:
@@ -179,50 +179,50 @@ class MemberOffsets:
                 )
             self._store.remove_offset(queue)
 
-        self._lanes.of(queue.broker_name).schedule(store)
+        self._executor.for_broker(queue.broker_name).schedule(store)
 
-    def leave_at(self, queue: MessageQueue, offset: int) -> bool:
+    def store_reset_while_leaving(self, queue: MessageQueue, offset: int) -> bool:
         """Store the offset to which an operator moves a queue while this member leaves the group.
 
         What listeners still finish of the queue moves it no more. Return False if the queue is not
         this member's, nor was it just now.
         """
-        if queue not in self._last_known() and not self._is_given_up(queue):
+        if queue not in self._fingerprints() and not self._is_recently_released(queue):
             return False
-        self._moved[queue] = offset
+        self._reset_offsets[queue] = offset
         self._store.persist(queue, offset)
         return True
 
-    def leave(self) -> None:
+    def stop_overwriting(self) -> None:
         """Note that the group is left: brokers tell this member no more where a queue is moved."""
-        self._store.leave()
+        self._store.stop_overwriting()
 
-    def take_back(self, queue: MessageQueue, offset: int) -> None:
+    def move_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in a queue that is another one now back to an offset of that."""
         known = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
         if known is not None and offset < known:
             self._store.update_offset(queue, offset, increase_only=False)
-            self.persist_soon(queue)
+            self.schedule_persist(queue)
 
-    def note_place(self, queue: MessageQueue, offset: int) -> None:
+    def record_start(self, queue: MessageQueue, offset: int) -> None:
         """Note what is there where a queue goes on: its topic may be made again before a pull."""
-        last_known = self._last_known().get(queue)
+        last_known = self._fingerprints().get(queue)
         if last_known is not None:
-            last_known.begins_at(queue, offset, self._message_at)
+            last_known.record_start(queue, offset, self._message_at)
 
-    def begin_together(self, queues: Iterable[MessageQueue]) -> None:
+    def schedule_prefetch(self, queues: Iterable[MessageQueue]) -> None:
         """Have brokers asked at once where these queues begin, as soon as one of them does.
 
         They are expected behind what was given up before: that is stored first.
         """
-        for broker, own in by_broker(queues).items():
-            self._lanes.of(broker).schedule(partial(self.expect, own))
+        for broker, own in group_by_broker(queues).items():
+            self._executor.for_broker(broker).schedule(partial(self.prefetch, own))
 
-    def expect(self, queues: Iterable[MessageQueue]) -> None:
+    def prefetch(self, queues: Iterable[MessageQueue]) -> None:
         """Note in the lane of a broker that these queues of it begin soon."""
-        self._ahead.expect(queues)
+        self._prefetcher.schedule(queues)
 
-    def begin_at(self, queue: MessageQueue) -> Place:
+    def start_position(self, queue: MessageQueue) -> StartPosition:
         """Return the place to begin a queue at; its offset is the group's from now on.
 
         Else a member that leaves before its first message would leave what comes after that to
@@ -230,14 +230,14 @@ class MemberOffsets:
         stored while the broker was asked counts above that. While the member does not begin the
         queue, as it is paused, nothing is stored of it: nobody would look whether it is another.
         """
-        place = self._ahead.of(queue)
-        told = self._told.taken(queue)
+        place = self._prefetcher.get(queue)
+        told = self._recently_reset.pop(queue)
         if told is not None:
-            place = Place.found(queue, told, self._message_at)
-        self._store.begin_at(queue, place.offset)
+            place = StartPosition.resolve(queue, told, self._message_at)
+        self._store.set_initial_offset(queue, place.offset)
         return place
 
-    def _first_of(self, queue: MessageQueue) -> Place:
+    def _resolve_start(self, queue: MessageQueue) -> StartPosition:
         self._store.remove_offset(queue)
-        first = self._first_offset.of(queue, self._store, self._brokers)
-        return Place.found(queue, first, self._message_at, self._store.last_message(queue))
+        first = self._initial_offset.resolve(queue, self._store, self._brokers)
+        return StartPosition.resolve(queue, first, self._message_at, self._store.last_message(queue))

@@ -32,7 +32,7 @@ class OffsetStore(Protocol):
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset; with ``increase_only``, ignore one that is not greater."""
 
-    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+    def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
         """Remember where a queue begins, unless its offset is known by now."""
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
@@ -51,16 +51,16 @@ class OffsetStore(Protocol):
     def persist(self, queue: MessageQueue, offset: int) -> None:
         """Remember an offset, keep it for good, and wait until it is kept."""
 
-    def keep(self, queue: MessageQueue, offset: int) -> None:
+    def store_offset(self, queue: MessageQueue, offset: int) -> None:
         """Keep an offset for good that was remembered before, and wait until it is kept."""
 
-    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+    def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
         """Keep with a queue's offset the last message that came of it, if it is kept here."""
 
     def last_message(self, queue: MessageQueue) -> LastMessage | None:
         """Return the last message that came of a queue whose offset is kept here, if known."""
 
-    def leave(self) -> None:
+    def stop_overwriting(self) -> None:
         """Store nothing more where somebody else has stored another offset meanwhile."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
@@ -85,9 +85,9 @@ class OffsetTable:
         self,
         queue: MessageQueue,
         kind: ReadOffsetType,
-        stored: Callable[[MessageQueue], int | None],
+        read_stored: Callable[[MessageQueue], int | None],
     ) -> int | None:
-        """Return an offset from here or, by ``stored``, from where it is kept, as ``kind`` says.
+        """Return an offset from here or, by ``read_stored``, from where it is kept, as ``kind`` says.
 
         What is read from there is not remembered here, else it would be stored again, though the
         queue may be another one by then.
@@ -96,7 +96,7 @@ class OffsetTable:
             known = self.get(queue)
             if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
                 return known
-        kept = stored(queue)
+        kept = read_stored(queue)
         return None if kept is None or kept < 0 else kept
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
@@ -107,7 +107,7 @@ class OffsetTable:
             if known is None or not increase_only or offset > known:
                 self._offsets[queue] = offset
 
-    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+    def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
         """Set an offset, unless the queue's is known."""
         _check(queue, offset)
         with self._mutex:
@@ -123,19 +123,19 @@ class OffsetTable:
         with self._mutex:
             self._offsets.pop(queue, None)
 
-    def of(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    def get_many(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the offsets of some queues, where known."""
         with self._mutex:
             return {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
 
-    def all(self) -> dict[MessageQueue, int]:
+    def copy(self) -> dict[MessageQueue, int]:
         """Return a copy of all offsets."""
         with self._mutex:
             return dict(self._offsets)
 
-    def of_topic(self, topic: str) -> dict[MessageQueue, int]:
+    def get_topic(self, topic: str) -> dict[MessageQueue, int]:
         """Return the offsets of one topic."""
-        return {queue: offset for queue, offset in self.all().items() if queue.topic == topic}
+        return {queue: offset for queue, offset in self.copy().items() if queue.topic == topic}
 
 
 def _check(queue: MessageQueue, offset: int) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from rmq_spark.client.consumer.brokers.broker_client import Outages
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.consumer.offsets.offset_store import OffsetTable, ReadOffsetType
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import ClientShutDown
@@ -20,7 +20,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 
-class UpdateOffset(Protocol):
+class UpdateOffsetFunction(Protocol):
     """Tells a queue's broker the offset of the group."""
 
     def __call__(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
@@ -30,29 +30,29 @@ class UpdateOffset(Protocol):
 class RemoteBrokerOffsetStore:
     """An `OffsetStore` that keeps offsets with the brokers."""
 
-    def __init__(self, query: Callable[[MessageQueue], int | None], update: UpdateOffset) -> None:
+    def __init__(self, query: Callable[[MessageQueue], int | None], update: UpdateOffsetFunction) -> None:
         """Make a store; ``query`` returns None without an offset, and raises without an answer."""
         self._query = query
         self._update = update
-        self._table = OffsetTable()
+        self._offset_table = OffsetTable()
         self._last_stored: dict[MessageQueue, int | None] = {}
-        self._has_left = False
-        self._outages = Outages("cannot have its offset stored yet")
+        self._is_leaving = False
+        self._outage_log = OutageLog("cannot have its offset stored yet")
 
     def load(self) -> None:
         """Do nothing: the brokers keep the offsets."""
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset until it is persisted."""
-        self._table.update(queue, offset, increase_only=increase_only)
+        self._offset_table.update(queue, offset, increase_only=increase_only)
 
-    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+    def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
         """Remember where a queue begins, unless its offset is known by now."""
-        self._table.begin_at(queue, offset)
+        self._offset_table.set_initial_offset(queue, offset)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return an offset from memory or from the broker."""
-        return self._table.read(queue, kind, self._ask)
+        return self._offset_table.read(queue, kind, self._fetch)
 
     def stored_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the broker has stored, or None.
@@ -62,7 +62,7 @@ class RemoteBrokerOffsetStore:
         stored = self._query(queue)
         return None if stored is None or stored < 0 else stored
 
-    def _ask(self, queue: MessageQueue) -> int | None:
+    def _fetch(self, queue: MessageQueue) -> int | None:
         self._last_stored[queue] = stored = self._query(queue)
         return stored
 
@@ -72,10 +72,10 @@ class RemoteBrokerOffsetStore:
         Raises:
             ClientShutDown: There is no next time. It concerns all queues, and is logged once.
         """
-        for queue, offset in self._table.of(queues).items():
-            self._tell(queue, offset)
+        for queue, offset in self._offset_table.get_many(queues).items():
+            self._send_offset(queue, offset)
 
-    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+    def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
         """Do nothing: a broker keeps a group's offset in a queue, and nothing beside it."""
 
     def last_message(
@@ -85,33 +85,33 @@ class RemoteBrokerOffsetStore:
         """Return None: nothing of that is kept."""
         return None
 
-    def leave(self) -> None:
+    def stop_overwriting(self) -> None:
         """Note that brokers will tell this member no more where an operator moves the group."""
-        self._has_left = True
+        self._is_leaving = True
 
-    def _tell(self, queue: MessageQueue, offset: int) -> None:
+    def _send_offset(self, queue: MessageQueue, offset: int) -> None:
         try:
-            if self._has_left and self._is_moved(queue):
+            if self._is_leaving and self._is_reset_elsewhere(queue):
                 return
             self._update(queue, offset, one_way=True)
             self._last_stored[queue] = offset
         except ClientShutDown:
             raise
         except RocketPollError as error:
-            self._outages.failed(queue, error)
+            self._outage_log.record_failure(queue, error)
         else:
-            self._outages.went_well(queue)
+            self._outage_log.record_success(queue)
 
     def persist(self, queue: MessageQueue, offset: int) -> None:
         """Tell the broker, and wait until it has stored the offset.
 
         It is told this very offset: whoever begins the queue may forget it here meanwhile.
         """
-        self._table.update(queue, offset, increase_only=False)
+        self._offset_table.update(queue, offset, increase_only=False)
         self._update(queue, offset, one_way=False)
         self._last_stored[queue] = offset
 
-    def keep(self, queue: MessageQueue, offset: int) -> None:
+    def store_offset(self, queue: MessageQueue, offset: int) -> None:
         """Tell the broker, and wait until it has stored the offset, whatever is remembered by now.
 
         Whoever has moved the group meanwhile, or begins the queue, may remember something else.
@@ -119,7 +119,7 @@ class RemoteBrokerOffsetStore:
         self._update(queue, offset, one_way=False)
         self._last_stored[queue] = offset
 
-    def _is_moved(self, queue: MessageQueue) -> bool:
+    def _is_reset_elsewhere(self, queue: MessageQueue) -> bool:
         """Return whether the broker has another offset by now than was last known here."""
         if queue not in self._last_stored:
             return False
@@ -132,8 +132,8 @@ class RemoteBrokerOffsetStore:
     def remove_offset(self, queue: MessageQueue) -> None:
         """Drop an offset here; the broker keeps it."""
         self._last_stored.pop(queue, None)
-        self._table.remove(queue)
+        self._offset_table.remove(queue)
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets of a topic that are in memory."""
-        return self._table.of_topic(topic)
+        return self._offset_table.get_topic(topic)

@@ -11,8 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from rmq_spark.client.concurrency.locks import SIGNALS_SECONDS, reentrant_mutex
-from rmq_spark.client.consumer.queues.assigned_queues import ConsumeRequest, Taking
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, reentrant_mutex
+from rmq_spark.client.consumer.queues.assigned_queues import ConsumeRequest, PollOutcome
 
 
 class ConsumeRequestCache:
@@ -23,64 +23,64 @@ class ConsumeRequestCache:
         self._state = threading.Condition(self._mutex)
         self._requests: deque[ConsumeRequest] = deque()
         self._is_closed = False
-        self._on_change: Callable[[], object] = lambda: None
+        self._notify_change: Callable[[], object] = lambda: None
 
-    def on_change(self, call: Callable[[], object]) -> None:
+    def set_change_callback(self, callback: Callable[[], object]) -> None:
         """Have a function called whenever `poll` may have another outcome; it must not wait."""
-        self._on_change = call
+        self._notify_change = callback
 
     def put(self, request: ConsumeRequest) -> None:
         """Add the messages of a pull."""
         with self._mutex:
             self._requests.append(request)
             self._state.notify()
-        self._on_change()
+        self._notify_change()
 
-    def put_back(self, request: ConsumeRequest) -> None:
+    def put_first(self, request: ConsumeRequest) -> None:
         """Let messages that were not returned after all come first."""
         with self._mutex:
             self._requests.appendleft(request)
 
     def poll(
-        self, timeout_ms: int, most: int | None = None, *, one_by_one: bool = False
+        self, timeout_ms: int, messages_max: int | None = None, *, one_by_one: bool = False
     ) -> ConsumeRequest | None:
         """Return the next request, waiting so long for it; None without one, or once closed.
 
-        With ``most``, one of more messages is parted: the rest stays for the next. ``one_by_one``
+        With ``messages_max``, one of more messages is parted: the rest stays for the next. ``one_by_one``
         says that its messages are not taken yet, but handed out by its queue's `handout`.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._mutex:
             while not self._is_closed:
-                request = self._next(most, one_by_one=one_by_one)
+                request = self._next_request(messages_max, one_by_one=one_by_one)
                 if request is not None:
                     return request
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     break
-                self._state.wait(min(remaining, SIGNALS_SECONDS))
+                self._state.wait(min(remaining, SIGNAL_CHECK_SECONDS))
         return None
 
-    def _next(self, most: int | None, *, one_by_one: bool) -> ConsumeRequest | None:
+    def _next_request(self, messages_max: int | None, *, one_by_one: bool) -> ConsumeRequest | None:
         paused: list[ConsumeRequest] = []
         found = None
         while found is None and self._requests:
             request = self._requests.popleft()
             is_paused = request.assigned.is_paused  # it stays whole then
-            if most is not None and len(request.messages) > most and not is_paused:
+            if messages_max is not None and len(request.messages) > messages_max and not is_paused:
                 messages, of = request.messages, (request.assigned, request.epoch)
-                self._requests.appendleft(ConsumeRequest(*of, messages[most:]))
-                request = ConsumeRequest(*of, messages[:most])
-            taking = request.assigned.take(request, one_by_one=one_by_one)
-            if taking is Taking.PAUSED:
+                self._requests.appendleft(ConsumeRequest(*of, messages[messages_max:]))
+                request = ConsumeRequest(*of, messages[:messages_max])
+            taking = request.assigned.acquire(request, one_by_one=one_by_one)
+            if taking is PollOutcome.PAUSED:
                 paused.append(request)
                 continue
-            if taking is Taking.TAKEN:
+            if taking is PollOutcome.ACQUIRED:
                 found = request
         self._requests.extendleft(reversed(paused))
         return found
 
-    def forget_stale(self) -> None:
+    def discard_stale(self) -> None:
         """Drop requests of queues that have gone, or from before they were sought in.
 
         Those that a queue has brought since then stay: its next pull may be faster than the caller.
@@ -92,11 +92,11 @@ class ConsumeRequestCache:
         """Look again: a queue was resumed."""
         with self._mutex:
             self._state.notify_all()
-        self._on_change()
+        self._notify_change()
 
     def close(self) -> None:
         """Make every `poll` return None, those that wait included."""
         with self._mutex:
             self._is_closed = True
             self._state.notify_all()
-        self._on_change()
+        self._notify_change()

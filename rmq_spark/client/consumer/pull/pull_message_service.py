@@ -19,18 +19,18 @@ from typing import Protocol
 
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler
-from rmq_spark.client.consumer.brokers.broker_client import Outages, Pulled
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog, DecodedPull
 from rmq_spark.client.consumer.pull.pull_task import (
     BROKER_BUSY_MS,
     FLOW_CONTROL_MS,
     PAUSED_MS,
-    Abandon,
+    AbandonFunction,
     PullLimits,
-    Then,
+    PullCallback,
 )
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
-from rmq_spark.client.consumer.queues.queue_ownership import Holding
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
+from rmq_spark.client.consumer.queues.queue_ownership import QueueOwnership
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
@@ -57,26 +57,26 @@ class PullRequest:
     is_suspended: bool = field(default=False)
     """True while an orderly listener wants the queue only after a while."""
 
-    last_known: LastKnown = field(default_factory=LastKnown)
+    fingerprint: QueueFingerprint = field(default_factory=QueueFingerprint)
     """The last message that came, which a request that begins the queue again knows as well."""
 
-    lock_asked_at_ms: int | None = field(default=None)
+    lock_requested_at_ms: int | None = field(default=None)
     """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
 
-    holding: Holding = field(default_factory=Holding)
+    ownership: QueueOwnership = field(default_factory=QueueOwnership)
     """State that is shared with other requests of the queue, earlier ones and other members'."""
 
     turn: int = field(default=0)
     """Counts puts and takes: a request that was put in during an earlier turn does not count."""
 
-    pulling: int | None = field(default=None)
+    pull_turn: int | None = field(default=None)
     """The turn in which the pull that is under way was begun; None if there is none."""
 
-    abandon: Abandon | None = field(default=None)
+    abandon: AbandonFunction | None = field(default=None)
     """Function that gives up the pull that is under way, once it is known."""
 
 
-class PullingConsumer(Protocol):
+class PullServiceConsumer(Protocol):
     """The part of a consumer that the service needs."""
 
     @property
@@ -86,7 +86,7 @@ class PullingConsumer(Protocol):
     def may_pull(self, request: PullRequest) -> bool:
         """Return whether the queue is locked, where that matters; its broker may be asked."""
 
-    def first_offset(self, request: PullRequest) -> Place:
+    def first_offset(self, request: PullRequest) -> StartPosition:
         """Return the place at which to begin; raise an error if it cannot be found out."""
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
@@ -99,13 +99,13 @@ class PullingConsumer(Protocol):
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of the cached messages of all queues."""
 
-    def pull(self, request: PullRequest, then: Then) -> Abandon:
-        """Ask the broker; ``then`` gets the outcome. Return a function that abandons the pull."""
+    def pull(self, request: PullRequest, callback: PullCallback) -> AbandonFunction:
+        """Ask the broker; ``callback`` gets the outcome. Return a function that abandons the pull."""
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
         """Hand messages, which are in the process queue already, to the listener."""
 
-    def bury(self, request: PullRequest, message: MessageExt) -> None:
+    def send_to_dlq(self, request: PullRequest, message: MessageExt) -> None:
         """Have an unreadable message, which is in the process queue already, made a dead letter."""
 
     def correct_tags_offset(self, request: PullRequest) -> None:
@@ -115,10 +115,10 @@ class PullingConsumer(Protocol):
         """Begin the queue again at an offset."""
 
 
-class LaneOf(Protocol):
+class BrokerSchedulers(Protocol):
     """Finds the lane of each broker."""
 
-    def of(self, broker: str, /) -> Scheduler:
+    def for_broker(self, broker: str, /) -> Scheduler:
         """Return the lane of a broker."""
 
 
@@ -127,18 +127,18 @@ class PullMessageService:
 
     def __init__(
         self,
-        consumer: PullingConsumer,
-        lanes: LaneOf,
+        consumer: PullServiceConsumer,
+        broker_schedulers: BrokerSchedulers,
         limits: PullLimits,
         pull_interval_ms: int,
-        failed_ms: int,
+        failure_delay_ms: int,
     ) -> None:
         self._consumer = consumer
-        self._lanes = lanes
+        self._broker_schedulers = broker_schedulers
         self._limits = limits
         self._pull_interval_ms = pull_interval_ms
-        self._failed_ms = failed_ms
-        self._outages = Outages("cannot be pulled")
+        self._failure_delay_ms = failure_delay_ms
+        self._outage_log = OutageLog("cannot be pulled")
         self._mutex = mutex()
 
     def execute_pull_request_immediately(self, request: PullRequest) -> None:
@@ -150,34 +150,34 @@ class PullMessageService:
     ) -> None:
         """Put a request into its broker's lane after a delay in milliseconds."""
         with self._mutex:
-            self._put(request, delay_ms, is_throttled=is_throttled)
+            self._schedule(request, delay_ms, is_throttled=is_throttled)
 
-    def room_was_made(self, request: PullRequest) -> None:
+    def resume_throttled(self, request: PullRequest) -> None:
         """Let a request go on that waits for listeners to make room."""
         with self._mutex:
             if request.is_throttled:
-                self._put(request, 0, is_throttled=False)
+                self._schedule(request, 0, is_throttled=False)
 
-    def pull_anew(self, request: PullRequest) -> None:
+    def restart_pull(self, request: PullRequest) -> None:
         """Give up the pull that a broker holds, and pull by the subscription that is now."""
         with self._mutex:
-            if request.pulling is None:
+            if request.pull_turn is None:
                 return  # the next one looks at the subscription
-            request.pulling = None
+            request.pull_turn = None
             abandon, request.abandon = request.abandon, None
-            self._put(request, 0, is_throttled=False)
+            self._schedule(request, 0, is_throttled=False)
         if abandon is not None:
             abandon()
 
-    def _put(self, request: PullRequest, delay_ms: int, *, is_throttled: bool) -> None:
+    def _schedule(self, request: PullRequest, delay_ms: int, *, is_throttled: bool) -> None:
         request.turn = turn = request.turn + 1
         request.is_throttled = is_throttled
-        self._lane(request).schedule(lambda: self._take(request, turn), delay_ms)
+        self._broker_scheduler(request).schedule(lambda: self._run(request, turn), delay_ms)
 
-    def _lane(self, request: PullRequest) -> Scheduler:
-        return self._lanes.of(request.queue.broker_name)
+    def _broker_scheduler(self, request: PullRequest) -> Scheduler:
+        return self._broker_schedulers.for_broker(request.queue.broker_name)
 
-    def _take(self, request: PullRequest, turn: int) -> None:
+    def _run(self, request: PullRequest, turn: int) -> None:
         with self._mutex:
             if request.turn != turn:
                 return
@@ -194,28 +194,28 @@ class PullMessageService:
         if self._is_full(request):
             self.execute_pull_request_later(request, FLOW_CONTROL_MS, is_throttled=True)
         elif self._consumer.is_paused:
-            request.last_known.paused()
+            request.fingerprint.record_pause()
             self.execute_pull_request_later(request, PAUSED_MS)
         elif not self._consumer.may_pull(request):
             self.execute_pull_request_later(request, NOT_LOCKED_MS)
-        elif self._has_first_offset(request) and not self._goes_on_elsewhere(request):
+        elif self._resolve_first_offset(request) and not self._relocate(request):
             self._pull(request)
 
-    def _has_first_offset(self, request: PullRequest) -> bool:
+    def _resolve_first_offset(self, request: PullRequest) -> bool:
         if request.next_offset is not None:
             return True
         try:
             first = self._consumer.first_offset(request)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
-            self._outages.failed(request.queue, error)
-            self.execute_pull_request_later(request, self._failed_ms)
+            self._outage_log.record_failure(request.queue, error)
+            self.execute_pull_request_later(request, self._failure_delay_ms)
             return False
-        request.process_queue.begin_at(first.offset)
-        request.last_known = first.last_known
+        request.process_queue.set_initial_offset(first.offset)
+        request.fingerprint = first.fingerprint
         request.next_offset = first.offset
         return True
 
-    def _goes_on_elsewhere(self, request: PullRequest) -> bool:
+    def _relocate(self, request: PullRequest) -> bool:
         """Begin a queue again that is another one now, at the time of the last message of it.
 
         Its topic was made again, or the broker has lost its end.
@@ -223,15 +223,15 @@ class PullMessageService:
         """
         asked = request.next_offset or 0
         try:
-            request.last_known.look(request.queue, self._consumer.message_at)
-            if not request.last_known.must_be_found:
+            request.fingerprint.verify(request.queue, self._consumer.message_at)
+            if not request.fingerprint.must_relocate:
                 return False
             if request.process_queue.message_count:
                 self.execute_pull_request_later(request, FLOW_CONTROL_MS)
                 return True
-            found = request.last_known.find(request.queue, asked, self._consumer.offset_since)
+            found = request.fingerprint.relocate(request.queue, asked, self._consumer.offset_since)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
-            self._failed(request, error)
+            self._on_failure(request, error)
             return True
         if found == asked:
             return False
@@ -240,44 +240,44 @@ class PullMessageService:
 
     def _pull(self, request: PullRequest) -> None:
         with self._mutex:
-            request.pulling = turn = request.turn
+            request.pull_turn = turn = request.turn
 
-        def then(outcome: Pulled | BaseException) -> None:
-            last_known = request.last_known
-            if last_known.looks_before(outcome):
+        def then(outcome: DecodedPull | BaseException) -> None:
+            last_known = request.fingerprint
+            if last_known.needs_verification(outcome):
                 # It asks brokers, which the thread that reads their answers must not wait for.
                 ask = self._consumer.message_at
-                look = partial(last_known.outcome_behind_look, request.queue, ask, outcome)
-                self._lane(request).schedule(lambda: take_over(look()))
+                look = partial(last_known.verify_outcome, request.queue, ask, outcome)
+                self._broker_scheduler(request).schedule(lambda: take_over(look()))
             else:
                 take_over(outcome)
 
-        def take_over(outcome: Pulled | BaseException) -> None:
-            if not self._is_over(request, turn):
+        def take_over(outcome: DecodedPull | BaseException) -> None:
+            if not self._finish_pull(request, turn):
                 return
             try:
-                self._answered(request, outcome)
+                self._on_outcome(request, outcome)
             except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
-                self._failed(request, error)
+                self._on_failure(request, error)
 
         try:
             abandon = self._consumer.pull(request, then)
         except Exception as error:  # noqa: BLE001  # as above
-            if self._is_over(request, turn):
-                self._failed(request, error)
+            if self._finish_pull(request, turn):
+                self._on_failure(request, error)
             return
         with self._mutex:
-            if request.pulling == turn:
+            if request.pull_turn == turn:
                 request.abandon = abandon
                 return
         abandon()  # has no effect if it is answered already
 
-    def _is_over(self, request: PullRequest, turn: int) -> bool:
+    def _finish_pull(self, request: PullRequest, turn: int) -> bool:
         """Note that the pull of that turn is over; return False if another has taken its place."""
         with self._mutex:
-            if request.pulling != turn:
+            if request.pull_turn != turn:
                 return False
-            request.pulling = request.abandon = None
+            request.pull_turn = request.abandon = None
             return True
 
     def _is_full(self, request: PullRequest) -> bool:
@@ -289,37 +289,37 @@ class PullMessageService:
             or (queue.message_count > 0 and self._consumer.cached_bytes >= limits.bytes_for_all)
         )
 
-    def _answered(self, request: PullRequest, outcome: Pulled | BaseException) -> None:
+    def _on_outcome(self, request: PullRequest, outcome: DecodedPull | BaseException) -> None:
         if request.process_queue.is_dropped or request.process_queue.is_retired:
             return  # also where the client ends that was kept for a last listener alone
         if isinstance(outcome, BaseException):
-            self._failed(request, outcome)
+            self._on_failure(request, outcome)
             return
-        self._outages.went_well(request.queue)
-        if request.last_known.must_be_found:
+        self._outage_log.record_success(request.queue)
+        if request.fingerprint.must_relocate:
             self.execute_pull_request_immediately(request)
         elif outcome.status is PullStatus.OFFSET_ILLEGAL:
-            self._correct(request, outcome)
+            self._correct_offset(request, outcome)
         else:
-            self._found(request, outcome)
+            self._on_messages(request, outcome)
 
-    def _correct(self, request: PullRequest, outcome: Pulled) -> None:
+    def _correct_offset(self, request: PullRequest, outcome: DecodedPull) -> None:
         asked = request.next_offset or 0
-        legal = request.last_known.legal_offset(request.queue, asked, outcome)
+        legal = request.fingerprint.legal_offset(request.queue, asked, outcome)
         if legal is None:
             self.execute_pull_request_immediately(request)
             return
         # It asks brokers, which the thread that reads their answers must not wait for.
-        self._lane(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
+        self._broker_scheduler(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
 
-    def _found(self, request: PullRequest, outcome: Pulled) -> None:
+    def _on_messages(self, request: PullRequest, outcome: DecodedPull) -> None:
         # In this order: with an empty process queue, the next offset counts as consumed.
         if not request.process_queue.put_messages(outcome.messages, outcome.unreadable):
             return
         request.next_offset = outcome.next_begin_offset
-        request.last_known.came(outcome.messages)
+        request.fingerprint.observe(outcome.messages)
         for message in outcome.unreadable:
-            self._consumer.bury(request, message)
+            self._consumer.send_to_dlq(request, message)
         if outcome.messages:
             self._consumer.consume(request, outcome.messages)
             self.execute_pull_request_later(request, self._pull_interval_ms)
@@ -327,10 +327,10 @@ class PullMessageService:
             self._consumer.correct_tags_offset(request)
             self.execute_pull_request_immediately(request)
 
-    def _failed(self, request: PullRequest, error: BaseException) -> None:
+    def _on_failure(self, request: PullRequest, error: BaseException) -> None:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             self.execute_pull_request_later(request, BROKER_BUSY_MS)
             return
-        request.last_known.failed(error)
-        self._outages.failed(request.queue, error)
-        self.execute_pull_request_later(request, self._failed_ms)
+        request.fingerprint.record_failure(error)
+        self._outage_log.record_failure(request.queue, error)
+        self.execute_pull_request_later(request, self._failure_delay_ms)

@@ -22,9 +22,9 @@ from typing import Protocol
 
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
-from rmq_spark.client.consumer.brokers.broker_client import Outages, Pulled
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog, DecodedPull
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
-from rmq_spark.client.consumer.queues.queue_identity import Place
+from rmq_spark.client.consumer.queues.queue_identity import StartPosition
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
@@ -39,8 +39,8 @@ BROKER_BUSY_MS = 20
 FIRST_OFFSET_MS = 3_000
 FAILED_MS = 1_000
 
-Then = Callable[[Pulled | BaseException], object]
-Abandon = Callable[[], object]
+PullCallback = Callable[[DecodedPull | BaseException], object]
+AbandonFunction = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class PullLimits:
 class PullSource(Protocol):
     """The part of a consumer that a pull task needs."""
 
-    def first_offset(self, queue: MessageQueue) -> Place:
+    def first_offset(self, queue: MessageQueue) -> StartPosition:
         """Return the place at which to begin; raise an error if it cannot be found out."""
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
@@ -83,16 +83,16 @@ class PullSource(Protocol):
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at an offset, None if it is not there; or raise an error."""
 
-    def take_back(self, queue: MessageQueue, offset: int) -> None:
+    def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in a queue that is another one now back to an offset of that."""
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether `pull` would ask at once, without waiting for anybody."""
 
-    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
-        """Ask the broker; ``then`` gets the outcome. Return a function that abandons the pull."""
+    def pull(self, queue: MessageQueue, queue_offset: int, callback: PullCallback) -> AbandonFunction:
+        """Ask the broker; ``callback`` gets the outcome. Return a function that abandons the pull."""
 
-    def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
+    def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
         """Have an unreadable message put among the dead letters."""
 
     def deliver(self, request: ConsumeRequest) -> None:
@@ -116,19 +116,19 @@ class PullTask:
         source: PullSource,
         scheduler: Scheduler,
         limits: PullLimits,
-        outages: Outages,
-        failed_ms: int = FAILED_MS,
+        outage_log: OutageLog,
+        failure_delay_ms: int = FAILED_MS,
     ) -> None:
         self.assigned = assigned
         self._source = source
         self._scheduler = scheduler
         self._limits = limits
-        self._outages = outages
-        self._failed_ms = failed_ms
+        self._outage_log = outage_log
+        self._failure_delay_ms = failure_delay_ms
         self._mutex = mutex()
         self._next: Task | None = None
         self._pulling_epoch: int | None = None
-        self._abandon: Abandon | None = None
+        self._abandon: AbandonFunction | None = None
         self._is_cancelled = False
         self.is_started = False
         """True once the task may pull; before that, a `wake` has no effect."""
@@ -138,7 +138,7 @@ class PullTask:
     def start(self) -> None:
         """Pull as soon as a thread is free."""
         self.is_started = True
-        self._later(0)
+        self._schedule(0)
 
     def cancel(self) -> None:
         """Ask for nothing more, and abandon the pull that is under way."""
@@ -153,9 +153,9 @@ class PullTask:
     def wake(self) -> None:
         """Pull now: there is room, the queue is resumed, or it was sought in."""
         if self.is_started:
-            self._later(0)
+            self._schedule(0)
 
-    def _later(self, delay_ms: int) -> None:
+    def _schedule(self, delay_ms: int) -> None:
         with self._mutex:
             if self._is_cancelled:
                 return
@@ -167,13 +167,13 @@ class PullTask:
 
     def run(self) -> None:
         """Ask for messages, or come back later."""
-        delay_ms = self._reason_to_wait_ms()
+        delay_ms = self._wait_ms()
         if delay_ms:
-            self._later(delay_ms)
+            self._schedule(delay_ms)
             return
         with self._mutex:
             # Read under the lock, as an answer moves the offset: else messages could come twice.
-            epoch, offset = self.assigned.begin()
+            epoch, offset = self.assigned.pull_position()
             if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
                 return
             self._pulling_epoch = epoch
@@ -181,15 +181,15 @@ class PullTask:
         if abandon is not None:  # the pull from before the seek
             abandon()
         if offset is None:
-            offset = self._first_offset(epoch)
-        if offset is not None and not self._goes_on_elsewhere(epoch, offset):
+            offset = self._resolve_first_offset(epoch)
+        if offset is not None and not self._relocate(epoch, offset):
             self._pull(epoch, offset)
 
-    def _reason_to_wait_ms(self) -> int:
+    def _wait_ms(self) -> int:
         queue, limits = self.assigned.process_queue, self._limits
         queue.touch_pull()
         if self.assigned.is_paused:
-            self.assigned.last_known.paused()
+            self.assigned.fingerprint.record_pause()
             return PAUSED_MS
         self.is_throttled = (
             self._source.cached_messages >= limits.pull_threshold_for_all
@@ -200,59 +200,59 @@ class PullTask:
         )
         return FLOW_CONTROL_MS if self.is_throttled else 0
 
-    def _first_offset(self, epoch: int) -> int | None:
+    def _resolve_first_offset(self, epoch: int) -> int | None:
         try:
             self.assigned.set_first_offset(epoch, self._source.first_offset(self.assigned.queue))
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
-            self._outages.failed(self.assigned.queue, error)
-            self._ended(epoch, FIRST_OFFSET_MS)
+            self._outage_log.record_failure(self.assigned.queue, error)
+            self._finish_pull(epoch, FIRST_OFFSET_MS)
             return None
-        now_epoch, offset = self.assigned.begin()
+        now_epoch, offset = self.assigned.pull_position()
         if now_epoch != epoch:
-            self._ended(epoch, 0)
+            self._finish_pull(epoch, 0)
             return None
         return offset
 
-    def _goes_on_elsewhere(self, epoch: int, offset: int) -> bool:
+    def _relocate(self, epoch: int, offset: int) -> bool:
         """Begin a queue again that is another one now, at the time of the last message of it.
 
         Its topic was made again, or the broker has lost its end. What came before is polled first.
         """
-        queue, last_known = self.assigned.queue, self.assigned.last_known
+        queue, last_known = self.assigned.queue, self.assigned.fingerprint
         try:
-            last_known.look(queue, self._source.message_at)
-            if not last_known.must_be_found:
+            last_known.verify(queue, self._source.message_at)
+            if not last_known.must_relocate:
                 return False
             if self.assigned.process_queue.message_count:
-                self._ended(epoch, FLOW_CONTROL_MS)
+                self._finish_pull(epoch, FLOW_CONTROL_MS)
                 return True
-            found = last_known.find(queue, offset, self._source.offset_since)
+            found = last_known.relocate(queue, offset, self._source.offset_since)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
-            self._ended(epoch, self._failed(error))
+            self._finish_pull(epoch, self._on_failure(error))
             return True
         if found == offset:
             return False
-        if self.assigned.begin_again(epoch, found) != epoch:
-            self._source.take_back(queue, found)
-        self._ended(epoch, 0)
+        if self.assigned.restart_at(epoch, found) != epoch:
+            self._source.move_offset_back(queue, found)
+        self._finish_pull(epoch, 0)
         return True
 
     def _pull(self, epoch: int, offset: int) -> None:
         asking = [threading.get_ident()]  # an answer in this thread must not pull again here
 
-        def take_over(outcome: Pulled | BaseException, *, goes_on: bool) -> None:
+        def take_over(outcome: DecodedPull | BaseException, *, goes_on: bool) -> None:
             try:
-                delay_ms = self._answered(epoch, offset, outcome)
+                delay_ms = self._on_outcome(epoch, offset, outcome)
             except Exception as error:  # noqa: BLE001  # as above
-                delay_ms = self._failed(error)
-            self._ended(epoch, delay_ms, goes_on=goes_on)
+                delay_ms = self._on_failure(error)
+            self._finish_pull(epoch, delay_ms, continues_in_thread=goes_on)
 
-        def then(outcome: Pulled | BaseException) -> None:
-            last_known = self.assigned.last_known
-            if last_known.looks_before(outcome):
+        def then(outcome: DecodedPull | BaseException) -> None:
+            last_known = self.assigned.fingerprint
+            if last_known.needs_verification(outcome):
                 # It asks brokers, which the thread that reads their answers must not wait for.
                 ask = self._source.message_at
-                look = partial(last_known.outcome_behind_look, self.assigned.queue, ask, outcome)
+                look = partial(last_known.verify_outcome, self.assigned.queue, ask, outcome)
                 self._scheduler.schedule(lambda: take_over(look(), goes_on=False))
             else:
                 take_over(outcome, goes_on=asking != [threading.get_ident()])
@@ -263,19 +263,19 @@ class PullTask:
                 if self._pulling_epoch == epoch:
                     self._abandon = abandon
         except Exception as error:  # noqa: BLE001  # as above
-            self._ended(epoch, self._failed(error))
+            self._finish_pull(epoch, self._on_failure(error))
         finally:
             asking.clear()
 
-    def _answered(self, epoch: int, offset: int, outcome: Pulled | BaseException) -> int:
+    def _on_outcome(self, epoch: int, offset: int, outcome: DecodedPull | BaseException) -> int:
         """Take over the messages of an answer; return the milliseconds until the next pull."""
         if self._is_cancelled or self.assigned.is_stale(epoch):
             return 0
         if isinstance(outcome, BaseException):
-            return self._failed(outcome)
-        self._outages.went_well(self.assigned.queue)
-        last_known = self.assigned.last_known  # of this epoch, should it be sought in meanwhile
-        if last_known.must_be_found:
+            return self._on_failure(outcome)
+        self._outage_log.record_success(self.assigned.queue)
+        last_known = self.assigned.fingerprint  # of this epoch, should it be sought in meanwhile
+        if last_known.must_relocate:
             return 0
         next_offset = outcome.next_begin_offset
         if outcome.status is PullStatus.OFFSET_ILLEGAL:
@@ -283,36 +283,36 @@ class PullTask:
             if legal is None:
                 return 0
             next_offset = legal
-        if not self.assigned.found(epoch, outcome.messages, next_offset, outcome.unreadable):
+        if not self.assigned.add_pulled(epoch, outcome.messages, next_offset, outcome.unreadable):
             return 0
         if next_offset < offset:
-            self._source.take_back(self.assigned.queue, next_offset)
-        last_known.came(outcome.messages)
+            self._source.move_offset_back(self.assigned.queue, next_offset)
+        last_known.observe(outcome.messages)
         for message in outcome.unreadable:
-            self._source.bury(self.assigned, epoch, message)
+            self._source.send_to_dlq(self.assigned, epoch, message)
         if outcome.messages:
             self._source.deliver(ConsumeRequest(self.assigned, epoch, outcome.messages))
         return 0
 
-    def _failed(self, error: BaseException) -> int:
+    def _on_failure(self, error: BaseException) -> int:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return BROKER_BUSY_MS
-        self.assigned.last_known.failed(error)
-        self._outages.failed(self.assigned.queue, error)
-        return self._failed_ms
+        self.assigned.fingerprint.record_failure(error)
+        self._outage_log.record_failure(self.assigned.queue, error)
+        return self._failure_delay_ms
 
-    def _ended(self, epoch: int, delay_ms: int, *, goes_on: bool = False) -> None:
+    def _finish_pull(self, epoch: int, delay_ms: int, *, continues_in_thread: bool = False) -> None:
         with self._mutex:
             if self._pulling_epoch != epoch or self._is_cancelled:
                 return  # or, after a seek, another pull is under way
             self._pulling_epoch = None
             self._abandon = None
-        last_known = self.assigned.last_known
+        last_known = self.assigned.fingerprint
         if (
-            goes_on
-            and not (delay_ms or last_known.must_be_found or last_known.is_in_doubt)
+            continues_in_thread
+            and not (delay_ms or last_known.must_relocate or last_known.is_unverified)
             and self._source.is_ready(self.assigned.queue)
         ):
             self.run()  # in the reading thread, which must not wait
         else:
-            self._later(delay_ms)
+            self._schedule(delay_ms)

@@ -18,15 +18,15 @@ from enum import Enum
 
 from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
 from rmq_spark.client.consumer.queues.process_queue import Clock, ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import LastKnown, Place
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 
 
-class Taking(Enum):
+class PollOutcome(Enum):
     """Outcome of taking a request that `poll` would return."""
 
-    TAKEN = 0
+    ACQUIRED = 0
     STALE = 1
     PAUSED = 2
 
@@ -39,11 +39,11 @@ class AssignedQueue:
         self._process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
         self._handout: Handout | None = None
         self.is_paused = False
-        self.last_known = LastKnown()
+        self.fingerprint = QueueFingerprint()
         """Knowledge of the queue since it was begun or sought in."""
         self._mutex = reentrant_mutex()
         self._epoch = 0
-        self.moves = 0
+        self.reset_count = 0
         """Number of times that operators have moved the group in this queue."""
         self._pull_offset: int | None = None
         self._delivered_offset: int | None = None
@@ -56,7 +56,7 @@ class AssignedQueue:
         """The messages that were pulled and not taken yet."""
         if self._handout is not None:
             with self._mutex:
-                self._count_handed()
+                self._sync_handout()
         return self._process_queue
 
     @property
@@ -68,71 +68,71 @@ class AssignedQueue:
     def consume_offset(self) -> int | None:
         """Offset before which all has been dealt with; None before any is known."""
         with self._mutex:
-            self._count_handed()
+            self._sync_handout()
             return self._consume_offset
 
     @property
     def delivered_offset(self) -> int | None:
         """Offset behind the messages that `poll` has taken."""
         with self._mutex:
-            self._count_handed()
+            self._sync_handout()
             return self._delivered_offset
 
     def is_stale(self, epoch: int) -> bool:
         """Return whether results of that epoch are to be dropped."""
         return epoch != self._epoch or self.is_dropped
 
-    def begin(self) -> tuple[int, int | None]:
+    def pull_position(self) -> tuple[int, int | None]:
         """Return the epoch for a pull, and the offset to begin at, if it is known."""
         with self._mutex:
             return self._epoch, self._pull_offset
 
-    def set_first_offset(self, epoch: int, first: Place) -> None:
+    def set_first_offset(self, epoch: int, start: StartPosition) -> None:
         """Begin at a place, unless the queue was sought in, or has begun, meanwhile."""
         with self._mutex:
             if epoch == self._epoch and self._pull_offset is None:
-                self.last_known = first.last_known
-                self._begin_at(first.offset)
+                self.fingerprint = start.fingerprint
+                self._set_offsets(start.offset)
 
     def seek(self, offset: int) -> None:
         """Go on at an offset, and drop what was pulled from elsewhere."""
         with self._mutex:
-            self.last_known = LastKnown()
-            self._go_on_at(offset)
+            self.fingerprint = QueueFingerprint()
+            self._restart_at(offset)
 
-    def move(self, offset: int) -> None:
+    def reset(self, offset: int) -> None:
         """Go on where an operator moves the group; commits from before count no more."""
         with self._mutex:
-            self.moves += 1
+            self.reset_count += 1
             self.seek(offset)
 
-    def _go_on_at(self, offset: int) -> None:
+    def _restart_at(self, offset: int) -> None:
         self._end_handout()
         self._epoch += 1
         self._process_queue.clear()
-        self._begin_at(offset)
+        self._set_offsets(offset)
 
-    def _begin_at(self, offset: int) -> None:
+    def _set_offsets(self, offset: int) -> None:
         self._pull_offset = self._delivered_offset = self._consume_offset = offset
         self.returned_offset = offset
 
-    def return_again(self) -> None:
+    def rewind_to_returned(self) -> None:
         """Go on behind what `poll` has returned: what it took since has not reached its caller."""
         with self._mutex:
-            self._count_handed()
+            self._sync_handout()
             if self.returned_offset is not None:
-                self.begin_again(self._epoch, self.returned_offset)
+                self.restart_at(self._epoch, self.returned_offset)
 
-    def pull_anew(self) -> None:
+    def rewind_to_delivered(self) -> None:
         """Go on behind what `poll` has taken: what waits was chosen by another subscription."""
         with self._mutex:
-            self._count_handed()
+            self._sync_handout()
             if self._delivered_offset is not None:
                 returned = self.returned_offset  # a `poll` in another thread may be about to return
-                self.begin_again(self._epoch, self._delivered_offset)
+                self.restart_at(self._epoch, self._delivered_offset)
                 self.returned_offset = returned
 
-    def begin_again(self, epoch: int, offset: int) -> int:
+    def restart_at(self, epoch: int, offset: int) -> int:
         """Go on at an offset of a queue that is another one now; return the epoch that has begun.
 
         Nothing counts as dealt with that did not before. If it was sought in meanwhile, nothing
@@ -140,15 +140,15 @@ class AssignedQueue:
         """
         with self._mutex:
             if epoch == self._epoch:
-                self._count_handed()
+                self._sync_handout()
                 consumed = self._consume_offset
-                self._go_on_at(offset)
+                self._restart_at(offset)
                 if consumed is not None:
                     self._consume_offset = min(consumed, offset)
                 return self._epoch
             return epoch
 
-    def found(
+    def add_pulled(
         self,
         epoch: int,
         messages: Collection[MessageExt],
@@ -159,7 +159,7 @@ class AssignedQueue:
         with self._mutex:
             if epoch != self._epoch:
                 return False
-            self._count_handed()
+            self._sync_handout()
             if not self._process_queue.put_messages(tuple(messages), tuple(unreadable)):
                 return False
             self._pull_offset = next_offset
@@ -172,22 +172,22 @@ class AssignedQueue:
                 self._delivered_offset = next_offset
             return True
 
-    def take(self, request: ConsumeRequest, *, one_by_one: bool = False) -> Taking:
+    def acquire(self, request: ConsumeRequest, *, one_by_one: bool = False) -> PollOutcome:
         """Take the messages that `poll` is about to return.
 
         Those that are wanted ``one_by_one`` are taken as the `handout` hands them out.
         """
         with self._mutex:
             if self.is_stale(request.epoch):
-                return Taking.STALE
+                return PollOutcome.STALE
             if self.is_paused:
-                return Taking.PAUSED
+                return PollOutcome.PAUSED
             if one_by_one:
                 self._end_handout()
                 self._handout = Handout(request)
             else:
-                self._done_with(request.messages)
-            return Taking.TAKEN
+                self._acknowledge(request.messages)
+            return PollOutcome.ACQUIRED
 
     @property
     def handout(self) -> Handout | None:
@@ -203,44 +203,44 @@ class AssignedQueue:
             return ConsumeRequest(self, self._epoch, left) if left else None
 
     def _end_handout(self) -> None:
-        self._count_handed()
+        self._sync_handout()
         if self._handout is not None:
             self._handout.is_over = True
             self._handout = None
 
-    def _count_handed(self) -> None:
+    def _sync_handout(self) -> None:
         """Take the messages that were handed out since this was last looked at."""
         handout = self._handout
-        if handout is None or (handed := handout.handed) == handout.counted:
+        if handout is None or (handed := handout.handed) == handout.acknowledged:
             return
-        before, last = handout.messages[handout.counted : handed - 1], handout.messages[handed - 1]
-        handout.counted = handed
+        before, last = handout.messages[handout.acknowledged : handed - 1], handout.messages[handed - 1]
+        handout.acknowledged = handed
         if before:
-            self._done_with(before)
-        if handout.asking_confirms:
+            self._acknowledge(before)
+        if handout.confirms_on_next:
             self._consume_offset = self._delivered_offset
-        self._done_with((last,))
+        self._acknowledge((last,))
         self.returned_offset = self._delivered_offset
 
-    def buried(self, epoch: int, message: MessageExt) -> None:
+    def acknowledge_unreadable(self, epoch: int, message: MessageExt) -> None:
         """Acknowledge an unreadable message that is a dead letter now."""
         with self._mutex:
             if not self.is_stale(epoch):
-                self._count_handed()
-                self._done_with((message,))
+                self._sync_handout()
+                self._acknowledge((message,))
 
-    def _done_with(self, messages: Sequence[MessageExt]) -> None:
-        self._process_queue.acknowledge(messages, self._deliver)
+    def _acknowledge(self, messages: Sequence[MessageExt]) -> None:
+        self._process_queue.acknowledge(messages, self._set_delivered_offset)
         if not self._process_queue.message_count:
             self._delivered_offset = self._pull_offset  # the filter passed over the rest before
 
-    def _deliver(self, offset: int) -> None:
+    def _set_delivered_offset(self, offset: int) -> None:
         self._delivered_offset = offset
 
     def confirm_delivered(self) -> None:
         """Count all that `poll` has returned as dealt with, as its caller says."""
         with self._mutex:
-            self._count_handed()
+            self._sync_handout()
             if not self.is_dropped:
                 self._consume_offset = self._delivered_offset
 
@@ -250,7 +250,7 @@ class AssignedQueue:
         Nobody seeks in the queue meanwhile: what is published then comes behind this.
         """
         with self._mutex:
-            self._count_handed()
+            self._sync_handout()
             if self._consume_offset is not None and not self.is_dropped:
                 publish(self.queue, self._consume_offset)
 
@@ -281,14 +281,14 @@ class Handout:
 
     That takes no lock, and moves no offset: the queue looks how far it has come whenever it has to
     know. A message that is handed out in the midst of that counts with the next look. With
-    ``asking_confirms``, asking for one says that those before are dealt with.
+    ``confirms_on_next``, asking for one says that those before are dealt with.
     """
 
     __slots__ = (
         "_assigned",
         "_count",
-        "asking_confirms",
-        "counted",
+        "confirms_on_next",
+        "acknowledged",
         "handed",
         "is_over",
         "messages",
@@ -297,8 +297,8 @@ class Handout:
     def __init__(self, request: ConsumeRequest) -> None:
         self._assigned = request.assigned
         self.messages, self._count = request.messages, len(request.messages)
-        self.asking_confirms = False
-        self.handed = self.counted = 0
+        self.confirms_on_next = False
+        self.handed = self.acknowledged = 0
         self.is_over = False
 
     def next(self) -> MessageExt | None:
@@ -323,7 +323,7 @@ class AssignedQueues:
         self._queues: dict[MessageQueue, AssignedQueue] = {}
         self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
 
-    def forked(self) -> AssignedQueues:
+    def copy_after_fork(self) -> AssignedQueues:
         """Return the same queues for a forked process, of a consumer that was not started yet."""
         own = AssignedQueues(self._clock)
         own.replace(list(self._queues))
@@ -364,17 +364,17 @@ class AssignedQueues:
         wanted = frozenset(queues)
         with self._mutex:
             held = frozenset(self._queues if topic is None else self._by_topic.get(topic, ()))
-            gone = [self._removed(queue) for queue in sorted(held - wanted)]
+            gone = [self._remove(queue) for queue in sorted(held - wanted)]
             lacking = [queue for queue in wanted if queue not in self._queues]
-            new = [self._added(queue) for queue in sorted(lacking)]
+            new = [self._add(queue) for queue in sorted(lacking)]
             return new, gone
 
-    def _added(self, queue: MessageQueue) -> AssignedQueue:
+    def _add(self, queue: MessageQueue) -> AssignedQueue:
         assigned = self._queues[queue] = AssignedQueue(queue, self._clock)
         self._by_topic.setdefault(queue.topic, set()).add(queue)
         return assigned
 
-    def _removed(self, queue: MessageQueue) -> AssignedQueue:
+    def _remove(self, queue: MessageQueue) -> AssignedQueue:
         of_topic = self._by_topic[queue.topic]
         of_topic.remove(queue)
         if not of_topic:

@@ -64,7 +64,7 @@ class ProcessQueue(Generic[Message]):
         self._is_dropped = False
         self._is_retired = False
         self._locked_at_ms: int | None = None
-        self._lock_lost_at_ms: int | None = None
+        self._lock_invalidated_at_ms: int | None = None
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
         self.consuming = threading.Lock()
@@ -95,7 +95,7 @@ class ProcessQueue(Generic[Message]):
         """True if there is anything to take."""
         return bool(self._waiting)
 
-    def waits(self, message: Message) -> bool:
+    def is_waiting(self, message: Message) -> bool:
         """Return whether this message waits, and is not acknowledged yet."""
         return self._waiting.get(message.queue_offset) is message
 
@@ -108,7 +108,7 @@ class ProcessQueue(Generic[Message]):
 
     # ---- coming and going
 
-    def begin_at(self, offset: int) -> None:
+    def set_initial_offset(self, offset: int) -> None:
         """Set the offset that may be committed before any message has come."""
         with self._mutex:
             if self._end_offset is None:
@@ -122,7 +122,7 @@ class ProcessQueue(Generic[Message]):
         with self._mutex:
             if self._is_dropped:
                 return False
-            if not self._added_behind(messages):
+            if not self._append(messages):
                 for message in messages:
                     self._add(message)
             for message in unreadable:
@@ -135,7 +135,7 @@ class ProcessQueue(Generic[Message]):
             self._end_offset = max(ends, default=None)
             return True
 
-    def _added_behind(self, messages: Sequence[Message]) -> bool:
+    def _append(self, messages: Sequence[Message]) -> bool:
         """Add these at once if they come in order, behind all that are here, as nearly always."""
         offsets, waiting = [message.queue_offset for message in messages], self._waiting_offsets
         if self._taken or (offsets and waiting and offsets[0] <= waiting[-1]):
@@ -175,7 +175,7 @@ class ProcessQueue(Generic[Message]):
     def _remove(self, messages: Sequence[Message]) -> None:
         if messages:  # an answer without any acknowledges none, and says nothing of the listener
             self._consumed_at_ms = self._clock()
-        if self._were_first(messages):
+        if self._remove_prefix(messages):
             return
         for message in messages:
             at = message.queue_offset
@@ -186,7 +186,7 @@ class ProcessQueue(Generic[Message]):
                 continue
             self._bytes -= len(message.body)
 
-    def _were_first(self, messages: Sequence[Message]) -> bool:
+    def _remove_prefix(self, messages: Sequence[Message]) -> bool:
         """Remove these at once if they are the first that wait, as after each pull of a reader."""
         offsets = [message.queue_offset for message in messages]
         if offsets != self._waiting_offsets[: len(offsets)]:
@@ -219,7 +219,7 @@ class ProcessQueue(Generic[Message]):
                     insort(self._waiting_offsets, message.queue_offset)
                     self._waiting[message.queue_offset] = message
 
-    def keep(self, messages: Sequence[tuple[Message, Message]]) -> None:
+    def replace_messages(self, messages: Sequence[tuple[Message, Message]]) -> None:
         """Replace messages that listeners have done with, each by the other of its pair."""
         with self._mutex:
             for before, after in messages:
@@ -243,7 +243,7 @@ class ProcessQueue(Generic[Message]):
         with self._mutex:
             self._started_ms.update((message.queue_offset, self._clock()) for message in messages)
 
-    def consumed_for_longer_than(self, timeout_ms: int) -> list[Message]:
+    def pop_expired(self, timeout_ms: int) -> list[Message]:
         """Return messages that a listener has had for too long: they hold the commit offset back.
 
         Each is returned once, unless it is started again.
@@ -277,7 +277,7 @@ class ProcessQueue(Generic[Message]):
         with self._mutex:
             self._is_dropped = True
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Drop the queue: its messages are the parent process's."""
         self._mutex = reentrant_mutex()
         self._is_dropped = True
@@ -288,21 +288,21 @@ class ProcessQueue(Generic[Message]):
 
         A lock of too long ago does not count.
         """
-        locked_at, lost_at = self._locked_at_ms, self._lock_lost_at_ms
+        locked_at, lost_at = self._locked_at_ms, self._lock_invalidated_at_ms
         if locked_at is None or (lost_at is not None and locked_at <= lost_at):
             return False
         return self._clock() - locked_at <= LOCK_EXPIRES_MS
 
-    def set_locked(self, asked_at_ms: int, *, locked: bool) -> None:
+    def set_locked(self, requested_at_ms: int, *, locked: bool) -> None:
         """Note whether the broker granted the lock that it was asked for at that time."""
-        self._locked_at_ms = asked_at_ms if locked else None
+        self._locked_at_ms = requested_at_ms if locked else None
 
-    def lose_lock(self) -> None:
+    def invalidate_lock(self) -> None:
         """Note that the broker may have forgotten the lock.
 
         What it was asked for before counts no more.
         """
-        self._lock_lost_at_ms = self._clock()
+        self._lock_invalidated_at_ms = self._clock()
 
     def touch_pull(self) -> None:
         """Note that the queue is being pulled, or that there is a reason not to."""

@@ -15,13 +15,13 @@
 It is another message if two of these differ: when it was stored, where it is in the log, and what
 it is. Only one may be an answer that was damaged on its way, and moves nobody.
 
-Nor is an offset stored that may be of another queue (`those_known`): a member that begins there
+Nor is an offset stored that may be of another queue (`unchanged_queues`): a member that begins there
 would pass over what has come before it in the new one.
 
 Who is lost goes on with the first message stored at the time of the last one, or later, and never
 further on than before: that time may be damaged, too. Without it that is not known: at the first
 message if the topic was gone, or if what ends before the place may be a new queue; else where the
-broker says. Who chooses an offset, a user or an operator, begins with a `LastKnown` of its own.
+broker says. Who chooses an offset, a user or an operator, begins with a `QueueFingerprint` of its own.
 This module asks nobody by itself.
 """
 
@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rmq_spark.client.consumer.brokers.broker_client import Pulled
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.queues.process_queue import Clock
 from rmq_spark.client.errors import BrokerRefused
@@ -57,7 +57,7 @@ class LastMessage:
     body_crc: int
 
     @classmethod
-    def of(cls, message: MessageExt) -> LastMessage:
+    def from_message(cls, message: MessageExt) -> LastMessage:
         """Return the marks of a message."""
         is_unique = message.message_id != message.offset_message_id  # else it is the place again
         return cls(
@@ -69,9 +69,9 @@ class LastMessage:
             body_crc=zlib.crc32(message.body),
         )
 
-    def is_another(self, message: MessageExt) -> bool:
+    def differs_from(self, message: MessageExt) -> bool:
         """Return whether a message is not the one of these marks, whichever of them is damaged."""
-        pairs = zip(self._marks, LastMessage.of(message)._marks, strict=True)
+        pairs = zip(self._marks, LastMessage.from_message(message)._marks, strict=True)
         return sum(own != its for own, its in pairs) > 1
 
     @property
@@ -83,7 +83,7 @@ class LastMessage:
 _log = logging.getLogger(__name__)
 
 
-DOUBT_MS: Final = 500
+UNVERIFIED_MS_MAX: Final = 500
 """Milliseconds without a pull after which the queue may be another one: nobody has told of it."""
 
 
@@ -91,7 +91,7 @@ MessageAt = Callable[[MessageQueue, int], MessageExt | None]
 """Returns the message at an offset of a queue, None if it is not there."""
 
 
-class LastKnown:
+class QueueFingerprint:
     """Knowledge of one queue, for one pull at a time."""
 
     def __init__(
@@ -101,10 +101,10 @@ class LastKnown:
         self._clock = clock
         self._offset = last_message.queue_offset if last_message else None
         self._last_message = last_message
-        self._heard_ms = clock()
-        self._is_doubted = False
+        self._verified_at_ms = clock()
+        self._is_suspect = False
         self._is_missing = False
-        self._is_lost = False
+        self._must_relocate = False
 
     @property
     def last_message(self) -> LastMessage | None:
@@ -112,22 +112,22 @@ class LastKnown:
         return self._last_message
 
     @property
-    def must_be_found(self) -> bool:
+    def must_relocate(self) -> bool:
         """True while `find` is to tell where the queue goes on."""
-        return self._is_lost
+        return self._must_relocate
 
     @property
-    def may_be_another(self) -> bool:
+    def may_be_recreated(self) -> bool:
         """True if the last look did not find the last message: no offset may be stored yet."""
-        return self._is_lost or (self._is_missing and self._offset is not None)
+        return self._must_relocate or (self._is_missing and self._offset is not None)
 
     @property
-    def is_in_doubt(self) -> bool:
+    def is_unverified(self) -> bool:
         """True if `look` would ask whether the last message is still where it was."""
-        is_late = self._is_doubted or self._clock() - self._heard_ms >= DOUBT_MS
+        is_late = self._is_suspect or self._clock() - self._verified_at_ms >= UNVERIFIED_MS_MAX
         return self._offset is not None and is_late
 
-    def begins_at(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
+    def record_start(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
         """Note what is there where the queue begins, or goes on: nothing has come by which to know.
 
         That is the message before; where this is gone, the one at the offset. If the broker does
@@ -141,156 +141,156 @@ class LastKnown:
             _log.info("%s is not known until messages come: %s", queue, error)
             return
         if found is not None and self._offset is None:
-            self._note(found)
+            self._remember(found)
 
-    def begins_again(self, queue: MessageQueue, message_at: MessageAt) -> None:
+    def verify_start(self, queue: MessageQueue, message_at: MessageAt) -> None:
         """Look for the last message where a queue is begun at an offset of some time ago.
 
         Where it is not there, the queue may have been made again, and be further on by now.
         """
-        self._is_doubted = True
-        self._is_lost = not self.is_known(queue, message_at)
+        self._is_suspect = True
+        self._must_relocate = not self.is_same_queue(queue, message_at)
 
-    def _note(self, message: MessageExt) -> None:
-        self._last_message = LastMessage.of(message)
+    def _remember(self, message: MessageExt) -> None:
+        self._last_message = LastMessage.from_message(message)
         self._offset = message.queue_offset
         self._is_missing = False
 
-    def came(self, messages: Sequence[MessageExt]) -> None:
+    def observe(self, messages: Sequence[MessageExt]) -> None:
         """Note the answer to a pull, with or without messages: the queue is the one that it was."""
-        self._is_lost = self._is_doubted = self._is_missing = False
-        self._heard_ms = self._clock()
+        self._must_relocate = self._is_suspect = self._is_missing = False
+        self._verified_at_ms = self._clock()
         if messages:
-            self._note(messages[-1])
+            self._remember(messages[-1])
 
-    def paused(self) -> None:
+    def record_pause(self) -> None:
         """Note that nothing is asked for: nobody would be told if the topic was made again."""
-        self._is_doubted = True
+        self._is_suspect = True
 
-    def failed(self, error: BaseException) -> None:
+    def record_failure(self, error: BaseException) -> None:
         """Note the failure of a pull."""
-        self._is_doubted = True
+        self._is_suspect = True
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._is_lost = True
+            self._must_relocate = True
 
-    def looks_before(self, outcome: Pulled | BaseException) -> bool:
+    def needs_verification(self, outcome: DecodedPull | BaseException) -> bool:
         """Return whether an answer counts only behind a look, as its pull was held for a while.
 
         The broker may have held it on while the topic was made again, with as many messages.
         """
-        may_be_of_another = isinstance(outcome, Pulled) and outcome.may_be_of_another
-        return may_be_of_another and self.is_in_doubt
+        may_be_of_another = isinstance(outcome, DecodedPull) and outcome.may_be_recreated
+        return may_be_of_another and self.is_unverified
 
-    def outcome_behind_look(
-        self, queue: MessageQueue, message_at: MessageAt, outcome: Pulled | BaseException
-    ) -> Pulled | BaseException:
+    def verify_outcome(
+        self, queue: MessageQueue, message_at: MessageAt, outcome: DecodedPull | BaseException
+    ) -> DecodedPull | BaseException:
         """Look whether the queue is the one that it was; return the outcome, or why there was none.
 
-        If it is another one, it `must_be_found`, and the answer is none of those asked for.
+        If it is another one, it `must_relocate`, and the answer is none of those asked for.
         """
         try:
-            self.look(queue, message_at)
+            self.verify(queue, message_at)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             return error
         return outcome
 
-    def look(self, queue: MessageQueue, message_at: MessageAt) -> None:
+    def verify(self, queue: MessageQueue, message_at: MessageAt) -> None:
         """Find out whether the queue is the one that it was, if that is in doubt.
 
         Where the last message is not there, nothing is known until the next answer to a pull: it
         may have been old enough to go.
         """
-        if self._offset is None or self._last_message is None or not self.is_in_doubt:
+        if self._offset is None or self._last_message is None or not self.is_unverified:
             return
         found = message_at(queue, self._offset)
-        self._is_doubted = False
-        self._heard_ms = self._clock()
+        self._is_suspect = False
+        self._verified_at_ms = self._clock()
         self._is_missing = found is None
-        if found is not None and self._last_message.is_another(found):
-            self._is_lost = True
+        if found is not None and self._last_message.differs_from(found):
+            self._must_relocate = True
 
-    def is_known(self, queue: MessageQueue, message_at: MessageAt) -> bool:
+    def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
         """Return whether the queue is the one whose messages came, without settling any doubt.
 
         Unlike `look`, this takes a message that is not there for that of another queue.
         """
-        if self.may_be_another:
+        if self.may_be_recreated:
             return False
         offset, last_message = self._offset, self._last_message
-        if offset is None or last_message is None or not self.is_in_doubt:
+        if offset is None or last_message is None or not self.is_unverified:
             return True
         found = message_at(queue, offset)
-        return found is not None and not last_message.is_another(found)
+        return found is not None and not last_message.differs_from(found)
 
-    def legal_offset(self, queue: MessageQueue, asked: int, outcome: Pulled) -> int | None:
+    def legal_offset(self, queue: MessageQueue, requested: int, outcome: DecodedPull) -> int | None:
         """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
-        if asked > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
-            self._is_lost = True
+        if requested > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
+            self._must_relocate = True
             return None
-        legal = outcome.legal_offset(asked)
+        legal = outcome.legal_offset(requested)
         _log.warning(
             "%s has offsets %d to %d, not %d: going on at %d",
-            *(queue, outcome.min_offset, outcome.max_offset, asked, legal),
+            *(queue, outcome.min_offset, outcome.max_offset, requested, legal),
         )
         return legal
 
-    def find(
-        self, queue: MessageQueue, asked: int, offset_since: Callable[[MessageQueue, int], int]
+    def relocate(
+        self, queue: MessageQueue, requested: int, offset_since: Callable[[MessageQueue, int], int]
     ) -> int:
-        """Return the offset to go on at, ``asked`` at most; ``offset_since`` finds it by time."""
+        """Return the offset to go on at, ``requested`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
         stored_ms = self._last_message.store_timestamp if self._last_message else 0
         since_ms = max(1, stored_ms) - 1
-        found = min(asked, offset_since(queue, since_ms))
-        self._is_lost = False
+        found = min(requested, offset_since(queue, since_ms))
+        self._must_relocate = False
         self._offset = None
-        if found != asked:
+        if found != requested:
             _log.warning(
                 "%s may be another one now: going on at offset %d, not %d, by the time of the last "
                 "message that is known",
-                *(queue, found, asked),
+                *(queue, found, requested),
             )
         return found
 
 
-class Place(NamedTuple):
+class StartPosition(NamedTuple):
     """An offset at which a queue begins, and what is known of the queue there."""
 
     offset: int
-    last_known: LastKnown
+    fingerprint: QueueFingerprint
 
     @classmethod
-    def found(
+    def resolve(
         cls,
         queue: MessageQueue,
         offset: int,
         message_at: MessageAt,
         last_message: LastMessage | None = None,
-    ) -> Place:
+    ) -> StartPosition:
         """Return an offset that was found just now, with what its broker tells of the queue.
 
         ``last_message`` is the last one of that queue that came before it was left.
         """
-        last_known = LastKnown(last_message=last_message)
+        last_known = QueueFingerprint(last_message=last_message)
         if last_message is None:
-            last_known.begins_at(queue, offset, message_at)
+            last_known.record_start(queue, offset, message_at)
         else:
-            last_known.begins_again(queue, message_at)
+            last_known.verify_start(queue, message_at)
         return cls(offset, last_known)
 
 
-def those_known(
-    queues: Mapping[MessageQueue, LastKnown], message_at: MessageAt
+def unchanged_queues(
+    queues: Mapping[MessageQueue, QueueFingerprint], message_at: MessageAt
 ) -> Iterator[MessageQueue]:
     """Yield the queues that are still the ones they were; where in doubt, after a look at them.
 
     Those in doubt come last: if their broker cannot be asked, they are left out.
     """
-    for queue in sorted(queues, key=lambda queue: queues[queue].is_in_doubt):
+    for queue in sorted(queues, key=lambda queue: queues[queue].is_unverified):
         try:
-            is_known = queues[queue].is_known(queue, message_at)
+            is_known = queues[queue].is_same_queue(queue, message_at)
         except RocketPollError as error:
             _log.info("no more offsets are stored for now, as %s is in doubt: %s", queue, error)
             return

@@ -14,59 +14,59 @@ import weakref
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
-from rmq_spark.client.concurrency.fork_aware import ProcessBound
+from rmq_spark.client.concurrency.fork_aware import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
 
 
-class Holding:
+class QueueOwnership:
     """One queue, for all members of this process that may have it, one after the other."""
 
     def __init__(self) -> None:
-        self.listening = threading.Lock()
+        self.listener_lock = threading.Lock()
         """Held by an orderly listener that has messages of the queue, and while it is unlocked."""
 
-        self._holder: object = None
+        self._owner: object = None
 
-    def take(self, member: object) -> bool:
+    def acquire(self, member: object) -> bool:
         """Have a member hold the queue; return False while a listener of another is at it."""
-        if self._holder is not member:
-            if not self.listening.acquire(blocking=False):
+        if self._owner is not member:
+            if not self.listener_lock.acquire(blocking=False):
                 return False
-            self._holder = member
-            self.listening.release()
+            self._owner = member
+            self.listener_lock.release()
         return True
 
-    def is_of(self, member: object) -> bool:
+    def is_owned_by(self, member: object) -> bool:
         """Return whether the member holds the queue, so that a listener at it is the member's."""
-        return self._holder is member
+        return self._owner is member
 
     @contextmanager
-    def kept_by(self, member: object) -> Iterator[bool]:
+    def pin(self, member: object) -> Iterator[bool]:
         """Keep all others from taking the queue meanwhile; yield False if another has it."""
-        if self._holder is not member:
+        if self._owner is not member:
             yield False
             return
-        with self.listening:
-            yield self._holder is member
+        with self.listener_lock:
+            yield self._owner is member
 
 
-class Holdings(ProcessBound):
+class OwnershipRegistry(ForkAware):
     """The holdings of a process, each for as long as anybody needs it."""
 
     def __init__(self) -> None:
-        self._forked()
-        ProcessBound.__init__(self)
+        self._after_fork()
+        ForkAware.__init__(self)
 
-    def of(self, key: Hashable) -> Holding:
+    def get(self, key: Hashable) -> QueueOwnership:
         """Return what members of this process share of a queue; ``key`` stands for that alone."""
         with self._lock:
-            return self._known.setdefault(key, Holding())
+            return self._ownerships.setdefault(key, QueueOwnership())
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Begin anew: in this process no listener is at anything."""
         self._lock = mutex()
-        self._known: weakref.WeakValueDictionary[Hashable, Holding] = weakref.WeakValueDictionary()
+        self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = weakref.WeakValueDictionary()
 
 
-HOLDINGS = Holdings()
+OWNERSHIPS = OwnershipRegistry()
 """Holdings that the members of this process share."""

@@ -34,12 +34,12 @@ class GroupView(Protocol):
         """Return the members of the group, as a broker of the topic knows them."""
 
 
-class Share(NamedTuple):
-    """All queues of a topic, and this member's; ``is_known`` tells if brokers know the member."""
+class TopicAssignment(NamedTuple):
+    """All queues of a topic, and this member's; ``is_registered`` tells if brokers know the member."""
 
-    all: tuple[MessageQueue, ...]
-    mine: tuple[MessageQueue, ...]
-    is_known: bool = True
+    all_queues: tuple[MessageQueue, ...]
+    own: tuple[MessageQueue, ...]
+    is_registered: bool = True
 
 
 class Rebalance(NamedTuple):
@@ -48,7 +48,7 @@ class Rebalance(NamedTuple):
     message_model: MessageModel
     strategy: AllocateMessageQueueStrategy
 
-    def share(self, topic: str, view: GroupView) -> Share | None:
+    def allocate(self, topic: str, view: GroupView) -> TopicAssignment | None:
         """Return this member's share; None if brokers know no member at all, as after a restart.
 
         A member that is missing among known ones has no queues: the others have them.
@@ -58,7 +58,7 @@ class Rebalance(NamedTuple):
         """
         queues = tuple(in_queue_order(view.queues(topic)))
         if self.message_model is MessageModel.BROADCASTING:
-            return Share(queues, queues)
+            return TopicAssignment(queues, queues)
         members = in_java_order(view.consumer_ids(topic))
         if not members:
             return None
@@ -69,4 +69,4 @@ class Rebalance(NamedTuple):
         for queue in mine:
             if queue not in known:
                 raise wrong_kind("the result of allocate", _NEEDED, excerpt(queue), "queues[:2]")
-        return Share(queues, mine, is_known)
+        return TopicAssignment(queues, mine, is_known)

@@ -19,33 +19,33 @@ from typing import Final, Protocol
 
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.queues.process_queue import Clock
-from rmq_spark.client.consumer.rebalance.rebalance import GroupView, Rebalance, Share
+from rmq_spark.client.consumer.rebalance.rebalance import GroupView, Rebalance, TopicAssignment
 from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
-# ---- OneRound: a group as one round of rebalancing sees it, in which many topics may be shared
+# ---- RebalanceRound: a group as one round of rebalancing sees it, in which many topics may be shared
 # out.
 
 
-class GroupOnBrokers(GroupView, Protocol):
+class BrokerGroupView(GroupView, Protocol):
     """A group and its topics, and where these are."""
 
-    def names(self, topic: str) -> frozenset[str]:
+    def broker_names(self, topic: str) -> frozenset[str]:
         """Return the names of a topic's brokers."""
 
     def topics_of_group(self, topic: str) -> frozenset[str]:
         """Return the topics that a topic's broker knows the group to subscribe to."""
 
 
-class OneRound:
+class RebalanceRound:
     """A `GroupView` that remembers what brokers have said of members. For use by one thread."""
 
-    def __init__(self, group: GroupOnBrokers) -> None:
+    def __init__(self, group: BrokerGroupView) -> None:
         self._group = group
-        self._said: dict[frozenset[str], tuple[str, ...] | ClientError] = {}
+        self._member_ids: dict[frozenset[str], tuple[str, ...] | ClientError] = {}
 
     @property
     def client_id(self) -> str:
@@ -62,31 +62,31 @@ class OneRound:
         Raises:
             ClientError: None of the topic's brokers has answered in this round.
         """
-        names = self._group.names(topic)
-        said = self._said.get(names)
+        names = self._group.broker_names(topic)
+        said = self._member_ids.get(names)
         if said is None:
             try:
                 said = self._group.consumer_ids(topic)
             except ClientError as error:
                 said = error
-            self._said[names] = said
+            self._member_ids[names] = said
         if isinstance(said, ClientError):
             raise said
         return said
 
-    def ask_again(self) -> None:
+    def reset(self) -> None:
         """Forget what brokers have said: they have been told of a member meanwhile."""
-        self._said.clear()
+        self._member_ids.clear()
 
 
-# ---- SameTopics: a warning where members of a group subscribe to different topics.
+# ---- SubscriptionCheck: a warning where members of a group subscribe to different topics.
 
 _log = logging.getLogger(__name__)
 
-APART_MS: Final = 10_000
+CHECK_INTERVAL_MS: Final = 10_000
 """Least milliseconds between two looks."""
 
-REMEMBERED_MS: Final = 600_000
+SUSPICION_MS: Final = 600_000
 """Milliseconds within which the same is seen twice: among a hundred members that all want something
 else, it takes a dozen looks."""
 
@@ -94,7 +94,7 @@ MEMBERS_MAX: Final = 100
 """Most members of a group that looks: what a broker answers has them all in it."""
 
 
-class SameTopics:
+class SubscriptionCheck:
     """Looks of one member at the topics of the others."""
 
     def __init__(
@@ -107,34 +107,34 @@ class SameTopics:
         self._group = group
         self._topics_at_brokers = topics_at_brokers
         self._clock = clock
-        self._looked_ms: int | None = None
-        self._mine: frozenset[str] = frozenset()
+        self._checked_at_ms: int | None = None
+        self._own_topics: frozenset[str] = frozenset()
         self._suspected: dict[frozenset[str], float] = {}  # when each was seen last
-        self._told: set[frozenset[str]] = set()
+        self._warned: set[frozenset[str]] = set()
 
-    def look(self, topic: str, topics: frozenset[str], members: int) -> None:
+    def check(self, topic: str, topics: frozenset[str], members: int) -> None:
         """Compare this member's topics, of which ``topic`` is one, with the broker's."""
         now = self._clock()
-        is_soon = self._looked_ms is not None and now - self._looked_ms < APART_MS
+        is_soon = self._checked_at_ms is not None and now - self._checked_at_ms < CHECK_INTERVAL_MS
         if is_soon or not 1 < members <= MEMBERS_MAX:
             return
-        self._looked_ms = now
+        self._checked_at_ms = now
         try:
-            others = _wanted(self._topics_at_brokers(topic))
+            others = _without_retry_topics(self._topics_at_brokers(topic))
         except ClientError as error:
             _log.debug("%s: the topics of other members are not known: %s", self._group, error)
             return
-        mine = _wanted(topics)
-        seen = {} if mine != self._mine else self._suspected
-        self._suspected = {each: at for each, at in seen.items() if now - at <= REMEMBERED_MS}
-        self._told &= self._suspected.keys()
-        self._mine = mine
+        mine = _without_retry_topics(topics)
+        seen = {} if mine != self._own_topics else self._suspected
+        self._suspected = {each: at for each, at in seen.items() if now - at <= SUSPICION_MS}
+        self._warned &= self._suspected.keys()
+        self._own_topics = mine
         if mine == others or not others:
             return
         is_seen_again = others in self._suspected
         self._suspected[others] = now
-        if is_seen_again and others not in self._told:
-            self._told.add(others)
+        if is_seen_again and others not in self._warned:
+            self._warned.add(others)
             _log.warning(
                 "%s: members subscribe to different topics, this one to %s, another to %s; queues "
                 "are given to members that do not want them, and nobody reads these: have all "
@@ -143,15 +143,15 @@ class SameTopics:
             )
 
 
-def _wanted(topics: frozenset[str]) -> frozenset[str]:
+def _without_retry_topics(topics: frozenset[str]) -> frozenset[str]:
     return frozenset(topic for topic in topics if not topic.startswith(RETRY_PREFIX))
 
 
-UNBALANCED_MS: Final = 1_000
+RETRY_MS: Final = 1_000
 """Milliseconds until the next try, where a share could not be found out or taken over."""
 
 
-class Balanced(Protocol):
+class RebalancedConsumer(Protocol):
     """The part of a member that rounds need."""
 
     group: str
@@ -164,14 +164,14 @@ class Balanced(Protocol):
     def topics(self) -> frozenset[str]:
         """The topics that are subscribed to."""
 
-    def topics_of_queues(self) -> Iterable[str]:
+    def assigned_topics(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""
 
-    def take_share(self, topic: str, share: Share) -> bool:
+    def apply_assignment(self, topic: str, assignment: TopicAssignment) -> bool:
         """Have these queues of a topic, and no others; return False to be called again soon."""
 
 
-class Instance(Protocol):
+class RebalanceClient(Protocol):
     """The part of a client that rounds need."""
 
     @property
@@ -190,13 +190,13 @@ class RebalanceService:
     """The rounds of one member, for use by one thread at a time."""
 
     def __init__(
-        self, member: Balanced, rule: Rebalance, brokers: GroupOnBrokers, instance: Instance
+        self, member: RebalancedConsumer, rule: Rebalance, brokers: BrokerGroupView, instance: RebalanceClient
     ) -> None:
         self._member = member
         self._rule = rule
         self._brokers = brokers
         self._instance = instance
-        self._same_topics = SameTopics(member.group, brokers.topics_of_group)
+        self._subscription_check = SubscriptionCheck(member.group, brokers.topics_of_group)
         self._failures: dict[str, object] = {}  # the kind of each topic's, since it was shared out
 
     def do_rebalance(self) -> int | None:
@@ -210,22 +210,22 @@ class RebalanceService:
         unknown = sorted(subscribed - routes.topics)
         if len(unknown) > 1:
             routes.refresh_each(unknown)  # at once; of one that fails it is said below
-        group = OneRound(self._brokers)
-        topics = sorted({*subscribed, *self._member.topics_of_queues()})
+        group = RebalanceRound(self._brokers)
+        topics = sorted({*subscribed, *self._member.assigned_topics()})
         balanced = [self._rebalance_by_topic(topic, group) for topic in topics]
         if not all(balanced):
-            return UNBALANCED_MS
+            return RETRY_MS
         self._compare_topics(subscribed, group)
         return None
 
-    def _rebalance_by_topic(self, topic: str, group: OneRound) -> bool:
+    def _rebalance_by_topic(self, topic: str, group: RebalanceRound) -> bool:
         member = self._member
         if topic not in member.topics:
-            return member.take_share(topic, Share((), ()))
+            return member.apply_assignment(topic, TopicAssignment((), ()))
         try:
-            share = self._rule.share(topic, group)
+            share = self._rule.allocate(topic, group)
         except ClientError as error:
-            self._failed(topic, error)
+            self._record_failure(topic, error)
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._rule.strategy, "name", "without a name")
@@ -233,27 +233,27 @@ class RebalanceService:
                 "%s keeps queues of %s: the strategy %s failed", member.group, topic, name
             )
             return True
-        self._went_well(topic)
-        if share is None or not share.is_known:  # a broker restarted, or the topic is new
+        self._record_success(topic)
+        if share is None or not share.is_registered:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
-            group.ask_again()
+            group.reset()
         if share is None:
             return False
         if topic not in member.topics or not member.is_running:
             return True
-        return member.take_share(topic, share) and share.is_known
+        return member.apply_assignment(topic, share) and share.is_registered
 
-    def _compare_topics(self, subscribed: frozenset[str], group: OneRound) -> None:
+    def _compare_topics(self, subscribed: frozenset[str], group: RebalanceRound) -> None:
         """Look whether others in the group want the same, by a broker that has just answered."""
         if self._rule.message_model is MessageModel.BROADCASTING:
             return  # each has all queues
         for topic in sorted(subscribed - self._failures.keys()):
             with suppress(ClientError):
                 members = len(group.consumer_ids(topic))
-                self._same_topics.look(topic, subscribed, members)
+                self._subscription_check.check(topic, subscribed, members)
                 return
 
-    def _failed(self, topic: str, error: ClientError) -> None:
+    def _record_failure(self, topic: str, error: ClientError) -> None:
         is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
         is_usual = is_made_soon or self._instance.is_shut_down  # brokers make retry topics
         kind = type(error), getattr(error, "address", topic)  # one address may concern many topics
@@ -264,7 +264,7 @@ class RebalanceService:
         text = "%s keeps its queues of %s as they are: %s"
         _log.log(level, text, self._member.group, topic, error)
 
-    def _went_well(self, topic: str) -> None:
+    def _record_success(self, topic: str) -> None:
         kind = self._failures.pop(topic, None)
         if kind is not None and kind not in self._failures.values():
             level = logging.INFO if topic.startswith(RETRY_PREFIX) else logging.WARNING

@@ -142,11 +142,11 @@ class AllocateMachineRoomNearby(NamedTuple):
             return []
         queues_by_room: dict[Room, list[MessageQueue]] = {}
         for queue in queues:
-            queues_by_room.setdefault(_checked(self.broker_room(queue), queue), []).append(queue)
+            queues_by_room.setdefault(_check_room(self.broker_room(queue), queue), []).append(queue)
         members_by_room: dict[Room, list[str]] = {}
         for client_id in client_ids:
             members_by_room.setdefault(
-                _checked(self.consumer_room(client_id), client_id), []
+                _check_room(self.consumer_room(client_id), client_id), []
             ).append(client_id)
         my_room = self.consumer_room(my_id)
         near = queues_by_room.pop(my_room, [])
@@ -157,7 +157,7 @@ class AllocateMachineRoomNearby(NamedTuple):
         return share
 
 
-def _checked(room: Room, of: object) -> Room:
+def _check_room(room: Room, of: object) -> Room:
     if not room:
         raise ValueError(
             f"there is no machine room for {of}: name one for each broker and each consumer"

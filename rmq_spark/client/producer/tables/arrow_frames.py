@@ -27,18 +27,18 @@ _TABLES: Final = "a pyarrow Table or RecordBatch, or a DataFrame of pandas or po
 _STREAM: Final = "__arrow_c_stream__"
 
 
-def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+def normalize_tables(tables: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of tables, frames and record batches, with columns in the types of messages.
 
     Raises:
         TypeError: Something is no table, or a column cannot be what its name says.
     """
-    for rows in given:
-        for batch in _batches_of(rows):
-            yield _in_types(batch)
+    for rows in tables:
+        for batch in _to_batches(rows):
+            yield _cast_batch(batch)
 
 
-def _batches_of(rows: Any) -> Any:
+def _to_batches(rows: Any) -> Any:
     if isinstance(rows, pa.RecordBatch):
         return (rows,)
     if _is_pandas(rows):
@@ -122,31 +122,31 @@ def _is_list_of_pairs(kind: pa.DataType) -> bool:
     return bool(is_struct and kind.value_type.num_fields == 2)
 
 
-class _Kind(NamedTuple):
+class _ColumnType(NamedTuple):
     """The type of a column, and what else is taken for it."""
 
     type: pa.DataType
-    takes: Any
+    accepts: Any
     needed: str
     example: str
 
 
 _CAST: Final = 'table["{0}"].cast("string") of pyarrow, frame["{0}"].astype(str) of pandas'
-_KINDS: Final[Mapping[str, _Kind]] = {
-    "body": _Kind(pa.binary(), _is_text_or_bytes, "binary or text", _CAST.format("body")),
+_COLUMN_TYPES: Final[Mapping[str, _ColumnType]] = {
+    "body": _ColumnType(pa.binary(), _is_text_or_bytes, "binary or text", _CAST.format("body")),
     **{
-        name: _Kind(pa.string(), _is_text_or_bytes, "text", _CAST.format(name))
+        name: _ColumnType(pa.string(), _is_text_or_bytes, "text", _CAST.format(name))
         for name in ("topic", "tags")
     },
-    "keys": _Kind(pa.string(), _is_text_or_texts, "text, or lists of it", _CAST.format("keys")),
-    "properties": _Kind(
+    "keys": _ColumnType(pa.string(), _is_text_or_texts, "text, or lists of it", _CAST.format("keys")),
+    "properties": _ColumnType(
         MAP_TYPE,
         _is_map,
         "a map of text to text",
         'pa.array([{"colour": "red"}.items()], pa.map_(pa.string(), pa.string()))',
     ),
-    "flag": _Kind(pa.int32(), _is_number, "32-bit numbers", 'table["flag"].cast("int32")'),
-    "bornTimestamp": _Kind(
+    "flag": _ColumnType(pa.int32(), _is_number, "32-bit numbers", 'table["flag"].cast("int32")'),
+    "bornTimestamp": _ColumnType(
         TIMESTAMP,
         _is_time,
         "times, or milliseconds since 1970",
@@ -160,21 +160,21 @@ _YEAR_1_MS: Final = -62_135_596_800_000
 _YEAR_9999_MS: Final = 253_402_300_799_999
 
 
-def _in_types(rows: pa.RecordBatch) -> pa.RecordBatch:
+def _cast_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows whose known columns have their types.
 
     Those of other names are left for others.
     """
     columns = [
-        _in_type(field.name, column) if field.name in _KINDS else column
+        _cast_column(field.name, column) if field.name in _COLUMN_TYPES else column
         for field, column in zip(rows.schema, rows.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
-def _in_type(name: str, column: pa.Array) -> pa.Array:
-    kind = _KINDS[name]
-    if column.type != kind.type and not (kind.takes(column.type) or pa.types.is_null(column.type)):
+def _cast_column(name: str, column: pa.Array) -> pa.Array:
+    kind = _COLUMN_TYPES[name]
+    if column.type != kind.type and not (kind.accepts(column.type) or pa.types.is_null(column.type)):
         raise wrong_kind(f"column {name}", kind.needed, str(column.type), kind.example)
     try:
         found = column if column.type == kind.type else _cast(name, column, kind.type)
@@ -192,7 +192,7 @@ def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
     if name == "properties" and not pa.types.is_map(column.type):
         return pa.array([_pairs(row) for row in column.to_pylist()], to)
     if name == "keys" and _is_list(column.type):
-        return _joined(column.cast(pa.list_(pa.string())))
+        return _join_keys(column.cast(pa.list_(pa.string())))
     if to == TIMESTAMP and pa.types.is_integer(column.type):
         column = column.cast(pa.int64())
     # Of a time, less than a millisecond is dropped; one in seconds may be too late.
@@ -212,7 +212,7 @@ def _check_years(times: pa.Array) -> None:
         )
 
 
-def _joined(keys: pa.ListArray) -> pa.Array:
+def _join_keys(keys: pa.ListArray) -> pa.Array:
     """Return the keys of each row in one text; a row without any has none."""
     if keys.flatten().null_count:
         raise ValueError("a key in a list is null")

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.client.arguments import check_text, check_topic_to_send_to
+from rmq_spark.client.arguments import check_text, check_send_topic
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import RECORD_OVERHEAD_BYTES
@@ -40,21 +40,21 @@ _BORN_V6: Final = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
 
 
-class Piece(NamedTuple):
+class RequestRows(NamedTuple):
     """Rows of one topic that go out in one request."""
 
     topic: str
     rows: pa.RecordBatch
 
 
-def pieces(
+def split_rows(
     rows: pa.RecordBatch, topic: str | None, bytes_max: int, rows_max: Callable[[str], int]
-) -> Iterator[Piece]:
+) -> Iterator[RequestRows]:
     """Yield rows by topic, in the sizes in which they travel."""
     _check_columns(rows)
     if topic is not None:
         check_text("topic", topic, "orders")
-        yield from _sized(rows, check_topic_to_send_to(topic), bytes_max, rows_max(topic))
+        yield from _split_by_size(rows, check_send_topic(topic), bytes_max, rows_max(topic))
         return
     if "topic" not in rows.schema.names:
         raise MessageRejected(
@@ -65,7 +65,7 @@ def pieces(
         raise MessageRejected("topic", "one in each row", "null")
     for each in topics.unique().to_pylist():
         chosen = rows.filter(pc.equal(topics, each))
-        yield from _sized(chosen, check_topic_to_send_to(each), bytes_max, rows_max(each))
+        yield from _split_by_size(chosen, check_send_topic(each), bytes_max, rows_max(each))
 
 
 def _check_columns(rows: pa.RecordBatch) -> None:
@@ -82,7 +82,7 @@ def _check_columns(rows: pa.RecordBatch) -> None:
             )
 
 
-def _sized(rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int) -> Iterator[Piece]:
+def _split_by_size(rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int) -> Iterator[RequestRows]:
     bodies = rows.column("body")
     if bodies.null_count:
         raise MessageRejected("body", "one in each row", "null")
@@ -99,7 +99,7 @@ def _sized(rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int) -> I
         before = int(ends[start - 1]) if start else 0
         end = int(np.searchsorted(ends, before + bytes_max, "right"))
         end = min(max(end, start + 1), start + rows_max)
-        yield Piece(topic, rows.slice(start, end - start))
+        yield RequestRows(topic, rows.slice(start, end - start))
         start = end
 
 
@@ -115,7 +115,7 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
     return total
 
 
-def sized_records(
+def encode_sized_records(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> bytes:
     """Return rows as records for a queue, their sizes in front: the body of a chunk.
@@ -124,12 +124,12 @@ def sized_records(
         MessageRejected: A row cannot be a message.
     """
     columns = record_columns(rows, queue, born_host, store_host)
-    with rows_checked():
+    with translate_record_errors():
         encoded = encode_chunk(columns, has_checksums=True)
     return b"".join((encode_sizes(encoded.sizes), encoded.data))
 
 
-def message_of(rows: pa.RecordBatch, topic: str) -> Message:
+def to_message(rows: pa.RecordBatch, topic: str) -> Message:
     """Return the message that a single row is."""
     (row,) = rows.to_pylist()
     body = row["body"]
@@ -144,7 +144,7 @@ def message_of(rows: pa.RecordBatch, topic: str) -> Message:
 
 
 @contextmanager
-def rows_checked() -> Iterator[None]:
+def translate_record_errors() -> Iterator[None]:
     """Raise MessageRejected where rows cannot be made to records."""
     try:
         yield
@@ -156,7 +156,7 @@ def record_columns(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> dict[str, Any]:
     """Return the columns that the chunk codec makes records of."""
-    columns = {name: _filled(rows, name) for name in rows.schema.names if name != "topic"}
+    columns = {name: _fill_defaults(rows, name) for name in rows.schema.names if name != "topic"}
     columns.setdefault("bornTimestamp", pa.scalar(now_ms(), TIMESTAMP))
     sys_flag = _BORN_V6 if parse_host(born_host).is_v6 else 0
     sys_flag |= _STORE_V6 if parse_host(store_host).is_v6 else 0
@@ -173,13 +173,13 @@ def record_columns(
 def message_columns(rows: pa.RecordBatch) -> dict[str, Any]:
     """Return the columns of a batch; the broker gives all its messages the same born timestamp."""
     return {
-        name: _filled(rows, name)
+        name: _fill_defaults(rows, name)
         for name in rows.schema.names
         if name not in ("topic", "bornTimestamp")
     }
 
 
-def _filled(rows: pa.RecordBatch, name: str) -> pa.Array:
+def _fill_defaults(rows: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column, with the default where a row has no flag or no time."""
     column = rows.column(name)
     if name == "flag" and column.null_count:

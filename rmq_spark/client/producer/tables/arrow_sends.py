@@ -36,20 +36,20 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.producer.prepared_message import (
     BATCH_MESSAGES_MAX,
-    check_topic_of_batch,
-    encoded_batch,
-    outgoing,
+    check_batch_topic,
+    wrap_encoded_batch,
+    prepare_message,
 )
-from rmq_spark.client.producer.sync_send import RETRIED_CODES
-from rmq_spark.client.producer.tables.arrow_frames import record_batches
+from rmq_spark.client.producer.sync_send import RETRY_RESPONSE_CODES
+from rmq_spark.client.producer.tables.arrow_frames import normalize_tables
 from rmq_spark.client.producer.tables.arrow_rows import (
     message_columns,
-    message_of,
-    pieces,
-    rows_checked,
-    sized_records,
+    to_message,
+    split_rows,
+    translate_record_errors,
+    encode_sized_records,
 )
-from rmq_spark.client.producer.topic_sender import may_be_elsewhere
+from rmq_spark.client.producer.topic_sender import is_route_stale
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.wire.chunk import encode_batch_columns
 from rmq_spark.wire.extensions import Extension
@@ -95,14 +95,14 @@ class BulkResult(NamedTuple):
 
 
 @dataclass
-class _Request:
+class _TableRequest:
     """One piece that is under way: its queue, its answer, and the tries that failed."""
 
     topic: str
     rows: pa.RecordBatch
     queue: MessageQueue | None = None
-    answer: Future[Any] = field(default_factory=Future)
-    tries: list[ClientError] = field(default_factory=list)
+    response: Future[Any] = field(default_factory=Future)
+    errors: list[ClientError] = field(default_factory=list)
 
 
 def send_batches(
@@ -144,29 +144,29 @@ def send_batches(
     check_time_ms("timeout_ms", timeout_ms)
     if queue is not None:
         check_queue("queue", queue)
-    bulk = _Bulk(sender, queue, timeout_ms, retries)
+    bulk = _TableSend(sender, queue, timeout_ms, retries)
     bytes_max = min(chunk_bytes, sender.rules.max_message_bytes)
-    pending: deque[_Request] = deque()
+    pending: deque[_TableRequest] = deque()
     try:
-        for rows in record_batches(batches):
-            for piece in pieces(rows, topic, bytes_max, bulk.rows_max):
+        for rows in normalize_tables(batches):
+            for piece in split_rows(rows, topic, bytes_max, bulk.rows_max):
                 if len(pending) >= (in_flight if queue is None else 1):
-                    bulk.settle(pending.popleft())
-                request = _Request(*piece)
+                    bulk.await_response(pending.popleft())
+                request = _TableRequest(*piece)
                 if queue is not None and queue.topic != request.topic:
                     raise MessageRejected("queue", f"a queue of {request.topic}", str(queue))
-                bulk.start(request)
+                bulk.send(request)
                 pending.append(request)
         while pending:
-            bulk.settle(pending.popleft())
+            bulk.await_response(pending.popleft())
     finally:
         for request in pending:  # wait for the answers that are under way
             with suppress(ClientError):
-                request.answer.result()
-    return BulkResult(bulk.sent, tuple(bulk.spans))
+                request.response.result()
+    return BulkResult(bulk.sent_count, tuple(bulk.spans))
 
 
-class _Bulk:
+class _TableSend:
     """The requests of one call of `send_batches`."""
 
     def __init__(
@@ -177,16 +177,16 @@ class _Bulk:
         self._timeout_ms = timeout_ms
         self._retries = retries
         self.spans: list[SentSpan] = []
-        self.sent = 0
+        self.sent_count = 0
 
     def rows_max(self, topic: str) -> int:
         """Return the rows of one request: fewer if any of the brokers takes batches only."""
         for name in sorted({queue.broker_name for queue in self._sender.publish_queues(topic)}):
-            if not self._takes_chunks(name):
+            if not self._supports_chunks(name):
                 return BATCH_MESSAGES_MAX
         return CHUNK_ROWS
 
-    def _takes_chunks(self, broker_name: str) -> bool:
+    def _supports_chunks(self, broker_name: str) -> bool:
         """Return whether the broker of this name takes chunks."""
         instance = self._sender.instance
         try:
@@ -195,11 +195,11 @@ class _Bulk:
             return False
         return Extension.APPEND_CHUNK in agreement.extensions
 
-    def start(self, request: _Request) -> None:
+    def send(self, request: _TableRequest) -> None:
         """Send a request to the next queue, without waiting for the answer."""
         sender = self._sender
         failed = request.queue.broker_name if request.queue is not None else None
-        queue = self._queue or sender.choice.choose(sender.publish_queues(request.topic), failed)
+        queue = self._queue or sender.queue_selector.select(sender.publish_queues(request.topic), failed)
         request.queue = queue
         try:
             address = sender.instance.routes.master_address(queue.broker_name)
@@ -209,33 +209,33 @@ class _Bulk:
                 and agreement.store_host
                 and agreement.born_host
             ):
-                body = sized_records(request.rows, queue, agreement.born_host, agreement.store_host)
-                request.answer = self._append_chunk(address, queue, body)
+                body = encode_sized_records(request.rows, queue, agreement.born_host, agreement.store_host)
+                request.response = self._append_chunk(address, queue, body)
             else:
-                request.answer = self._send_batch(address, queue, request)
+                request.response = self._send_batch(address, queue, request)
         except (*CONNECTION_FAULTS, BrokerNotFound) as error:
-            request.answer = Future()
-            request.answer.set_exception(error)
+            request.response = Future()
+            request.response.set_exception(error)
 
-    def settle(self, request: _Request) -> None:
+    def await_response(self, request: _TableRequest) -> None:
         """Wait for the answer; send the request again where it may do better, while others wait."""
-        while (error := self._outcome(request)) is not None:
-            request.tries.append(error)
-            may_do_better = isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound, _CutShort)) or (
-                isinstance(error, BrokerRefused) and error.code in RETRIED_CODES
+        while (error := self._record_outcome(request)) is not None:
+            request.errors.append(error)
+            may_do_better = isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound, _PartiallyStored)) or (
+                isinstance(error, BrokerRefused) and error.code in RETRY_RESPONSE_CODES
             )
-            if self._queue is not None or not may_do_better or len(request.tries) > self._retries:
+            if self._queue is not None or not may_do_better or len(request.errors) > self._retries:
                 if self.spans:
-                    raise PartlySent(request.topic, request.tries, self.spans, self.sent) from error
-                raise SendFailed(request.topic, request.tries) from error
-            if may_be_elsewhere(error):
+                    raise PartlySent(request.topic, request.errors, self.spans, self.sent_count) from error
+                raise SendFailed(request.topic, request.errors) from error
+            if is_route_stale(error):
                 self._sender.instance.routes.refresh_within(request.topic, _ROUTE_SECONDS)
-            self.start(request)
+            self.send(request)
 
-    def _outcome(self, request: _Request) -> ClientError | None:
+    def _record_outcome(self, request: _TableRequest) -> ClientError | None:
         """Note the rows that are stored; return why the rest, left in the request, is not."""
         try:
-            found = request.answer.result()
+            found = request.response.result()
         except ClientError as error:
             return error
         count = request.rows.num_rows
@@ -244,11 +244,11 @@ class _Bulk:
         if queue is None:
             raise AssertionError("an answer came to what was not sent")
         self.spans.append(SentSpan(queue, found.queue_offset, stored))
-        self.sent += stored
+        self.sent_count += stored
         if stored == count:
             return None
         request.rows = request.rows.slice(stored)
-        return _CutShort(request.topic, stored, count)
+        return _PartiallyStored(request.topic, stored, count)
 
     def _append_chunk(self, address: str, queue: MessageQueue, body: bytes) -> Future[Any]:
         rules = self._sender.rules
@@ -261,26 +261,26 @@ class _Bulk:
         )
         return self._sender.instance.api.append_chunk(address, header, body, self._timeout_ms)
 
-    def _send_batch(self, address: str, queue: MessageQueue, request: _Request) -> Future[Any]:
+    def _send_batch(self, address: str, queue: MessageQueue, request: _TableRequest) -> Future[Any]:
         sender, rows = self._sender, request.rows
-        check_topic_of_batch(request.topic)
-        ids = sender.ids.take(rows.num_rows)
-        with rows_checked():
+        check_batch_topic(request.topic)
+        ids = sender.ids.next_many(rows.num_rows)
+        with translate_record_errors():
             body = encode_batch_columns(message_columns(rows), ids)
         if rows.num_rows == 1 and len(body) > sender.rules.max_message_bytes:
             # No batch for a broker, which counts its properties as well. As it is: by the CRC of
             # the body that is stored, committed rows are known.
             rules = replace(sender.rules, compress_body_bytes=INT32_MAX)
-            prepared = outgoing(message_of(rows, request.topic), rules, sender.ids, now_ms())
+            prepared = prepare_message(to_message(rows, request.topic), rules, sender.ids, now_ms())
         else:
-            prepared = encoded_batch(request.topic, memoryview(body), ids, sender.rules, now_ms())
+            prepared = wrap_encoded_batch(request.topic, memoryview(body), ids, sender.rules, now_ms())
         header = prepared.header(queue)
         return sender.instance.api.send_async(
             address, header, prepared.body, prepared.message_id, self._timeout_ms
         )
 
 
-class _CutShort(ClientError):
+class _PartiallyStored(ClientError):
     """A broker's disk filled up in the middle of a chunk."""
 
     def __str__(self) -> str:

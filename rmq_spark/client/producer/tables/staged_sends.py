@@ -23,8 +23,8 @@ from zlib import crc32
 import pyarrow as pa
 
 from rmq_spark.client.errors import ClientError, NotSupported
-from rmq_spark.client.producer.tables.arrow_frames import record_batches
-from rmq_spark.client.producer.tables.arrow_rows import pieces, sized_records
+from rmq_spark.client.producer.tables.arrow_frames import normalize_tables
+from rmq_spark.client.producer.tables.arrow_rows import split_rows, encode_sized_records
 from rmq_spark.client.producer.tables.arrow_sends import (
     CHUNK_BYTES,
     CHUNK_ROWS,
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from rmq_spark.client.producer.topic_sender import TopicSender
 
 
-class Tries(Protocol):
+class RetryPolicy(Protocol):
     """The pauses between the tries of a request, and their end."""
 
-    def wait_after(self, error: ClientError, topic: str) -> object:
+    def wait_or_raise(self, error: ClientError, topic: str) -> object:
         """Wait before the next try for a topic; raise if there is to be none."""
 
     def reset(self) -> object:
@@ -52,16 +52,16 @@ class Tries(Protocol):
 
 
 @dataclass
-class _Chunk:
+class _StagedChunk:
     """A chunk that is under way."""
 
     number: int
     queue: MessageQueue
     body: bytes
-    answer: Future[bool] = field(default_factory=Future)
+    response: Future[bool] = field(default_factory=Future)
 
 
-class StagedSends:
+class StagedSender:
     """The chunks of one attempt at rows of a batch. Its methods are called from one thread.
 
     ``is_committed`` is True when the broker has said that the batch is committed already: what is
@@ -74,7 +74,7 @@ class StagedSends:
         batch: BatchRequestHeader,
         attempt: str,
         queues_of: Callable[[str], Sequence[MessageQueue]],
-        tries: Tries,
+        retry_policy: RetryPolicy,
         *,
         in_flight: int = IN_FLIGHT,
         chunk_bytes: int = CHUNK_BYTES,
@@ -87,7 +87,7 @@ class StagedSends:
             batch: The batch that the rows are of.
             attempt: The name of the attempt, which no other has.
             queues_of: Returns the queues of a topic, all of them on one broker.
-            tries: Told of each try's outcome; it says when there is to be no other.
+            retry_policy: Told of each try's outcome; it says when there is to be no other.
             in_flight: Most chunks under way at once.
             chunk_bytes: Most bytes of one chunk.
             timeout_ms: Milliseconds to wait for each answer.
@@ -97,11 +97,11 @@ class StagedSends:
         self._batch = batch
         self._attempt = attempt
         self._queues_of = queues_of
-        self._tries = tries
+        self._retry_policy = retry_policy
         self._in_flight = in_flight
         self._bytes_max = min(chunk_bytes, sender.rules.max_message_bytes)
         self._timeout_ms = timeout_ms
-        self._pending: deque[_Chunk] = deque()
+        self._pending: deque[_StagedChunk] = deque()
         self._next_number = self._rows = self._crc = 0
         self.staged_bytes = 0
 
@@ -112,40 +112,40 @@ class StagedSends:
             MessageRejected: A row cannot be a message.
             Exception: Whatever ``tries`` raises.
         """
-        for batch in record_batches([rows]):
-            for piece in pieces(batch, topic, self._bytes_max, lambda _: CHUNK_ROWS):
+        for batch in normalize_tables([rows]):
+            for piece in split_rows(batch, topic, self._bytes_max, lambda _: CHUNK_ROWS):
                 while len(self._pending) >= self._in_flight:
-                    self._settle(self._pending.popleft())
+                    self._await_response(self._pending.popleft())
                 if self.is_committed:
                     return
-                target = queue or self._sender.choice.choose(self._queues_of(topic))
+                target = queue or self._sender.queue_selector.select(self._queues_of(topic))
                 self._add(piece.rows, target)
 
     def finish(self) -> StagedAttempt:
         """Wait until all is staged, and return what the commit is to name."""
         while self._pending:
-            self._settle(self._pending.popleft())
+            self._await_response(self._pending.popleft())
         return StagedAttempt(
             attempt=self._attempt, chunks=self._next_number, rows=self._rows, crc=self._crc
         )
 
-    def give_up(self) -> None:
+    def drain(self) -> None:
         """Wait for the answers that are under way, whatever they are."""
         while self._pending:
             with suppress(ClientError):
-                self._pending.popleft().answer.result()
+                self._pending.popleft().response.result()
 
     def _add(self, rows: pa.RecordBatch, queue: MessageQueue) -> None:
         """Make a chunk of rows, the next one, and send it."""
-        chunk = _Chunk(self._next_number, queue, self._encoded(rows, queue))
+        chunk = _StagedChunk(self._next_number, queue, self._encode(rows, queue))
         self._next_number += 1
         self._rows += rows.num_rows
         self._crc = crc32(chunk.body, self._crc)
         self.staged_bytes += len(chunk.body)
-        self._start(chunk)
+        self._send(chunk)
         self._pending.append(chunk)
 
-    def _encoded(self, rows: pa.RecordBatch, queue: MessageQueue) -> bytes:
+    def _encode(self, rows: pa.RecordBatch, queue: MessageQueue) -> bytes:
         instance = self._sender.instance
         while True:
             try:
@@ -153,11 +153,11 @@ class StagedSends:
                 hosts = instance.api.agreement(address)
                 if Extension.STAGED_BATCHES not in hosts.extensions or not hosts.store_host:
                     raise _not_supported(address)
-                return sized_records(rows, queue, hosts.born_host or "", hosts.store_host)
+                return encode_sized_records(rows, queue, hosts.born_host or "", hosts.store_host)
             except ClientError as error:  # noqa: PERF203  # asked again
-                self._tries.wait_after(error, queue.topic)
+                self._retry_policy.wait_or_raise(error, queue.topic)
 
-    def _start(self, chunk: _Chunk) -> None:
+    def _send(self, chunk: _StagedChunk) -> None:
         """Send a chunk, without waiting for the answer."""
         sender, batch, queue = self._sender, self._batch, chunk.queue
         header = StageChunkRequestHeader(
@@ -173,23 +173,23 @@ class StagedSends:
         )
         try:
             address = sender.instance.routes.master_address(queue.broker_name)
-            chunk.answer = sender.instance.api.staging.stage_chunk(
+            chunk.response = sender.instance.api.staging.stage_chunk(
                 address, header, chunk.body, self._timeout_ms
             )
         except ClientError as error:
-            chunk.answer = Future()
-            chunk.answer.set_exception(error)
+            chunk.response = Future()
+            chunk.response.set_exception(error)
 
-    def _settle(self, chunk: _Chunk) -> None:
+    def _await_response(self, chunk: _StagedChunk) -> None:
         """Wait until a chunk is staged; send it again, as it is, where that failed."""
         while True:
             try:
-                self.is_committed = chunk.answer.result() or self.is_committed
+                self.is_committed = chunk.response.result() or self.is_committed
             except ClientError as error:  # noqa: PERF203  # sent again
-                self._tries.wait_after(error, chunk.queue.topic)
-                self._start(chunk)
+                self._retry_policy.wait_or_raise(error, chunk.queue.topic)
+                self._send(chunk)
             else:
-                self._tries.reset()
+                self._retry_policy.reset()
                 return
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmq_spark.client.concurrency.fork_locks import fork_lock
 from rmq_spark.client.errors import TlsFailed, TlsRejected
-from rmq_spark.client.transport.sockets import OWN_SOCKETS
-from rmq_spark.errors import excerpt, legible
+from rmq_spark.client.transport.sockets import SOCKETS
+from rmq_spark.errors import excerpt, sanitize
 
 if TYPE_CHECKING:
     import socket
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
 
 # ---- Faults of TLS, and how to mend them: OpenSSL's reasons in a user's words.
 
-NO_TLS_THERE: Final = (
+NO_TLS_AT_PEER: Final = (
     "it ended the handshake without a word, as one without TLS does: turn TLS on there, or leave "
     "it out here"
 )
-_OTHER_THERE: Final = (
+_NOT_TLS: Final = (
     "what answers there does not speak TLS: turn TLS on there, or leave it out here"
 )
-_CHANGED: Final = "what came was changed on its way, or did not come from the broker"
-_WANTS_TO_KNOW_US: Final = (
+_TAMPERED: Final = "what came was changed on its way, or did not come from the broker"
+_CLIENT_CERTIFICATE_REQUIRED: Final = (
     "the broker takes only clients that it knows: give a certificate of its authority, and the key"
 )
 _NOT_TRUSTED: Final = (
     "its certificate is not trusted ({}): the CA file has to hold the authority that has signed it"
 )
 
-_NAME_FAULTS: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_TIME_FAULTS: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+_NAME_MISMATCH_CODES: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_VALIDITY_CODES: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 # A part of OpenSSL's reason (releases vary in the rest) and its explanation;
 # the first match counts.
-_REASONS: Final = (
-    ("CERTIFICATE_REQUIRED", _WANTS_TO_KNOW_US),
+_EXPLANATIONS: Final = (
+    ("CERTIFICATE_REQUIRED", _CLIENT_CERTIFICATE_REQUIRED),
     (
         "ALERT_HANDSHAKE_FAILURE",
-        f"no agreement with the broker. Either {_WANTS_TO_KNOW_US}; or no cipher fits",
+        f"no agreement with the broker. Either {_CLIENT_CERTIFICATE_REQUIRED}; or no cipher fits",
     ),
-    ("ALERT_BAD_CERTIFICATE", _WANTS_TO_KNOW_US),
+    ("ALERT_BAD_CERTIFICATE", _CLIENT_CERTIFICATE_REQUIRED),
     (
         "ALERT_UNKNOWN_CA",
         "the broker does not trust this client's certificate: it needs one of its authority",
@@ -69,15 +69,15 @@ _REASONS: Final = (
     ("ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired: it needs a new one"),
     ("UNRECOGNIZED_NAME", "the broker has no certificate of that name: check the server name"),
     ("PROTOCOL", "the broker's TLS is too old: TLS 1.2 is the least here"),
-    ("WRONG_VERSION_NUMBER", _OTHER_THERE),
-    ("RECORD_LAYER_FAILURE", _OTHER_THERE),
-    ("PACKET_LENGTH_TOO_LONG", _OTHER_THERE),
-    ("UNEXPECTED_EOF", NO_TLS_THERE),
+    ("WRONG_VERSION_NUMBER", _NOT_TLS),
+    ("RECORD_LAYER_FAILURE", _NOT_TLS),
+    ("PACKET_LENGTH_TOO_LONG", _NOT_TLS),
+    ("UNEXPECTED_EOF", NO_TLS_AT_PEER),
 )
 
 # What OpenSSL's releases call bytes that do not fit, of a peer that has spoken
 # TLS in the handshake.
-_BAD_BYTES: Final = (
+_BAD_RECORD_REASONS: Final = (
     "BAD_RECORD_MAC",
     "RECORD_LAYER_FAILURE",
     "WRONG_VERSION_NUMBER",
@@ -85,40 +85,40 @@ _BAD_BYTES: Final = (
 )
 
 
-def why_tls_failed(error: OSError) -> str:
+def explain_handshake_error(error: OSError) -> str:
     """Return the explanation of a handshake that failed, for the user."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _why_not_trusted(error)
+        return _explain_verification_error(error)
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)):
-        return NO_TLS_THERE
+        return NO_TLS_AT_PEER
     if error.errno == errno.ENOTCONN:  # closed by the broker before the handshake
-        return NO_TLS_THERE
+        return NO_TLS_AT_PEER
     reason = getattr(error, "reason", None) or ""
-    for part, why in _REASONS:
+    for part, why in _EXPLANATIONS:
         if part in reason:
             return f"{why} ({reason})"
     return error.strerror or str(error)
 
 
-def why_tls_ended(error: OSError) -> str:
+def explain_tls_error(error: OSError) -> str:
     """Return the explanation of an error behind the handshake.
 
     A server may still refuse a client there.
     """
     reason = getattr(error, "reason", None) or ""
-    if any(part in reason for part in _BAD_BYTES):
-        return f"{_CHANGED} ({reason})"
-    return why_tls_failed(error)
+    if any(part in reason for part in _BAD_RECORD_REASONS):
+        return f"{_TAMPERED} ({reason})"
+    return explain_handshake_error(error)
 
 
-def _why_not_trusted(error: ssl.SSLCertVerificationError) -> str:
+def _explain_verification_error(error: ssl.SSLCertVerificationError) -> str:
     said = error.verify_message.rstrip(".")
-    if error.verify_code in _NAME_FAULTS:
+    if error.verify_code in _NAME_MISMATCH_CODES:
         return (
             f"its certificate is another's ({said}): dial a name that it bears, or give one as "
             "server name"
         )
-    if error.verify_code in _TIME_FAULTS:
+    if error.verify_code in _VALIDITY_CODES:
         return (
             f"its certificate is out of date ({said}): the broker needs a new one, if this clock "
             "is right"
@@ -142,7 +142,7 @@ class TlsSocket:
         self._socket = sock
         self._lock = fork_lock()
         self._timeout: float | None = None
-        self._is_shut = False
+        self._is_shut_down = False
 
     def settimeout(self, seconds: float) -> None:
         """Set the seconds that each later call may take."""
@@ -154,32 +154,32 @@ class TlsSocket:
         Raises:
             OSError: That failed; with the error of OpenSSL as it is, or out of time.
         """
-        self._until_done(self._socket.do_handshake, None)
+        self._retry_until_ready(self._socket.do_handshake, None)
 
     def recv(self, count: int) -> bytes:
         """Return up to so many bytes that have arrived; none at the end of the stream."""
-        data = self._tried(lambda: self._socket.recv(count), b"")
+        data = self._call(lambda: self._socket.recv(count), b"")
         if len(data) < _RECORD_BYTES:
             return data
         pieces = [data]
         while len(data) == _RECORD_BYTES and (count := count - _RECORD_BYTES) > 0:
-            data = self._received_already(count)
+            data = self._recv_buffered(count)
             pieces.append(data)
         return b"".join(pieces)
 
-    def _received_already(self, count: int) -> bytes:
+    def _recv_buffered(self, count: int) -> bytes:
         """Return more bytes that have arrived; an error is left to the next call."""
         with self._lock, suppress(OSError):
-            return b"" if self._is_shut else self._socket.recv(count)
+            return b"" if self._is_shut_down else self._socket.recv(count)
         return b""
 
-    def recv_into(self, room: memoryview) -> int:
+    def recv_into(self, buffer: memoryview) -> int:
         """Read bytes into a buffer, at most one record, and return their number; 0 at the end."""
-        return self._tried(lambda: self._socket.recv_into(room), 0)
+        return self._call(lambda: self._socket.recv_into(buffer), 0)
 
     def send(self, data: memoryview) -> int:
         """Send some of these bytes, at most one record, and return their number."""
-        found = self._tried(lambda: self._socket.send(data), None)
+        found = self._call(lambda: self._socket.send(data), None)
         if found is None:
             raise BrokenPipeError(errno.EPIPE, "it is closed here")
         return found
@@ -187,8 +187,8 @@ class TlsSocket:
     def shutdown(self, how: int) -> None:
         """Announce the end, without waiting for the answer, and wake the threads that wait."""
         with self._lock:
-            if not self._is_shut:
-                self._is_shut = True
+            if not self._is_shut_down:
+                self._is_shut_down = True
                 with suppress(OSError, ValueError):
                     self._socket.unwrap()
             self._socket.shutdown(how)
@@ -196,7 +196,7 @@ class TlsSocket:
     def close(self) -> None:
         """Close the socket; a later call finds its end."""
         with self._lock:
-            self._is_shut = True
+            self._is_shut_down = True
             self._socket.close()
 
     def fileno(self) -> int:
@@ -213,25 +213,25 @@ class TlsSocket:
         name: tuple[str, int] = self._socket.getpeername()
         return name
 
-    def _tried(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
+    def _call(self, operation: Callable[[], _Done], at_end: _Done) -> _Done:
         """Try an operation until it is done, and tell its errors as those of a plain socket."""
         try:
-            return self._until_done(operate, at_end)
+            return self._retry_until_ready(operation, at_end)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             raise BrokenPipeError(errno.EPIPE, "the broker has closed it") from error
         except ssl.SSLError as error:
-            why = f"TLS: {why_tls_ended(error)}"
+            why = f"TLS: {explain_tls_error(error)}"
             raise ConnectionAbortedError(errno.ECONNABORTED, why) from error
 
-    def _until_done(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
+    def _retry_until_ready(self, operation: Callable[[], _Done], at_end: _Done) -> _Done:
         """Try an operation until it is done without waiting, and return its result."""
         deadline: float | None = None
         while True:
             with self._lock:
-                if self._is_shut:
+                if self._is_shut_down:
                     return at_end
                 try:
-                    return operate()
+                    return operation()
                 except ssl.SSLWantReadError:
                     awaited = select.POLLIN
                 except ssl.SSLWantWriteError:
@@ -248,16 +248,16 @@ class TlsSocket:
 
 _log = logging.getLogger(__name__)
 
-_NOT_ITS_KEY: Final = frozenset(
+_KEY_MISMATCH_REASONS: Final = frozenset(
     {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
 )
 """OpenSSL's reasons for another key; the last two where that is of another kind,
 as EC is to RSA."""
 
-_COPY_AGAIN: Final = "needed PEM that OpenSSL reads, as openssl x509 writes it: copy it once more"
+_BAD_PEM_HINT: Final = "needed PEM that OpenSSL reads, as openssl x509 writes it: copy it once more"
 
-_LEAST_SECONDS: Final = 0.001
-_NO_ANSWER: Final = (
+_HANDSHAKE_SECONDS_MIN: Final = 0.001
+_HANDSHAKE_TIMEOUT: Final = (
     "no answer to the handshake in time: check that TLS is on there, or leave it out here"
 )
 
@@ -269,7 +269,7 @@ class TlsClient:
         """Raise the errors of `context_of`, and log a warning if certificates are not verified."""
         self._lock = fork_lock()
         with self._lock:
-            self._context = context_of(settings)
+            self._context = ssl_context(settings)
         self._server_name = settings.server_name
         if not settings.verify:
             _log.warning(
@@ -289,9 +289,9 @@ class TlsClient:
                 wrapped = self._context.wrap_socket(
                     sock, server_hostname=name, do_handshake_on_connect=False
                 )
-                OWN_SOCKETS.add(wrapped)
+                SOCKETS.register(wrapped)
         except OSError as error:
-            raise TlsFailed(address, why_tls_failed(error)) from error
+            raise TlsFailed(address, explain_handshake_error(error)) from error
         except ValueError as error:
             raise TlsFailed(
                 address, f"no certificate can bear the name {name!r}: {error}"
@@ -300,18 +300,18 @@ class TlsClient:
             sock.close()  # its descriptor belongs to the TLS socket now
         under_tls = TlsSocket(wrapped)
         try:
-            under_tls.settimeout(max(seconds, _LEAST_SECONDS))
+            under_tls.settimeout(max(seconds, _HANDSHAKE_SECONDS_MIN))
             under_tls.handshake()
         except TimeoutError as error:
             under_tls.close()
-            raise TlsFailed(address, _NO_ANSWER) from error
+            raise TlsFailed(address, _HANDSHAKE_TIMEOUT) from error
         except OSError as error:
             under_tls.close()
-            raise TlsFailed(address, why_tls_failed(error)) from error
+            raise TlsFailed(address, explain_handshake_error(error)) from error
         return under_tls
 
 
-def context_of(settings: TlsSettings) -> ssl.SSLContext:
+def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return the settings as OpenSSL wants them.
 
     Raises:
@@ -327,24 +327,24 @@ def context_of(settings: TlsSettings) -> ssl.SSLContext:
     elif settings.ca is None:
         context.load_default_certs()
     else:
-        _trust(context, settings.ca)
+        _load_ca(context, settings.ca)
     if settings.certificate is not None:
-        _identify(context, settings, settings.certificate)
+        _load_certificate(context, settings, settings.certificate)
     if settings.server_name is not None:
         _check_name(context, settings.server_name)
     return context
 
 
-def _trust(context: ssl.SSLContext, ca: Pem) -> None:
+def _load_ca(context: ssl.SSLContext, ca: Pem) -> None:
     try:
         context.load_verify_locations(cadata=ca.text)
     except (ssl.SSLError, ValueError) as error:
         raise TlsRejected(
-            "ca_file", f"{ca.name} holds no certificate that can be read: {error}; {_COPY_AGAIN}"
+            "ca_file", f"{ca.name} holds no certificate that can be read: {error}; {_BAD_PEM_HINT}"
         ) from error
 
 
-def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) -> None:
+def _load_certificate(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) -> None:
     """Load certificate and key, which Python takes from files only.
 
     So they are in files for a moment, in a directory of this user alone.
@@ -358,7 +358,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) 
             key_path.write_text(key.text, encoding="ascii")
             context.load_cert_chain(cert_path, key_path, lambda: password)  # never prompt for it
     except ssl.SSLError as error:
-        if error.reason in _NOT_ITS_KEY:
+        if error.reason in _KEY_MISMATCH_REASONS:
             why = (
                 f"{key.name} is not the key of the certificate in {certificate.name}: needed the "
                 "one that this was made with"
@@ -372,7 +372,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) 
             raise TlsRejected("key_password", why) from error
         why = (
             f"{certificate.name} and {key.name} hold no certificate and key that can be read: "
-            f"{error}; {_COPY_AGAIN}"
+            f"{error}; {_BAD_PEM_HINT}"
         )
         raise TlsRejected("cert_file", why) from error
     except ValueError as error:
@@ -387,5 +387,5 @@ def _check_name(context: ssl.SSLContext, name: str) -> None:
         with suppress(ssl.SSLWantReadError):
             context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
     except (TypeError, ValueError, ssl.SSLError) as error:
-        why = f"no certificate can bear the name {excerpt(name)}: {legible(str(error))}"
+        why = f"no certificate can bear the name {excerpt(name)}: {sanitize(str(error))}"
         raise TlsRejected("server_name", why) from error

@@ -16,16 +16,16 @@ from typing import Final
 
 from rmq_spark.client.arguments import check_flag, check_kind, wrong_kind
 from rmq_spark.client.errors import TlsRejected
-from rmq_spark.errors import legible
+from rmq_spark.errors import sanitize
 
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[ -~\s]*?-----END \1-----")
 _FILES: Final = {"ca": "ca_file", "certificate": "cert_file", "key": "key_file"}
 _CERTIFICATE: Final = "CERTIFICATE"
 _PRIVATE_KEY: Final = "PRIVATE KEY"
-_OTHER_FORMS: Final = (
+_PEM_HINT: Final = (
     "it has to be a text file with -----BEGIN {} in it (PEM); keytool and openssl make one"
 )
-_NEEDS_FILE: Final = "needed a PEM file of this machine: correct the path, or put the file there"
+_PATH_HINT: Final = "needed a PEM file of this machine: correct the path, or put the file there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Pem:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise TlsRejected(
-                setting, f"{legible(path)} cannot be read: {legible(why)}; {_NEEDS_FILE}"
+                setting, f"{sanitize(path)} cannot be read: {sanitize(why)}; {_PATH_HINT}"
             ) from error
         blocks = (found[0] for found in _BLOCK.finditer(data.decode("ascii", "replace")))
-        return cls(legible(path), "".join(f"{block}\n" for block in blocks))
+        return cls(sanitize(path), "".join(f"{block}\n" for block in blocks))
 
-    def has(self, what: str) -> bool:
+    def has_block(self, block_type: str) -> bool:
         """Return whether there is a block of a kind, such as ``"PRIVATE KEY"``."""
-        return any(found[1].endswith(what) for found in _BLOCK.finditer(self.text))
+        return any(found[1].endswith(block_type) for found in _BLOCK.finditer(self.text))
 
     @property
     def has_locked_key(self) -> bool:
@@ -158,16 +158,16 @@ class TlsSettings:
             raise TlsRejected(
                 "ca_file", "nothing is held against it where nothing is verified: leave one out"
             )
-        _check_has("ca_file", self.ca, _CERTIFICATE)
-        _check_has("cert_file", self.certificate, _CERTIFICATE)
-        _check_has("key_file", self.key, _PRIVATE_KEY)
+        _check_has_block("ca_file", self.ca, _CERTIFICATE)
+        _check_has_block("cert_file", self.certificate, _CERTIFICATE)
+        _check_has_block("key_file", self.key, _PRIVATE_KEY)
         if self.certificate is None:
             for given, what in ((self.key, "its key"), (self.key_password, "its key's password")):
                 if given is not None:
                     raise TlsRejected("cert_file", f"it is needed as well as {what}")
             return
         key = self.key or self.certificate
-        if not key.has(_PRIVATE_KEY):
+        if not key.has_block(_PRIVATE_KEY):
             raise TlsRejected(
                 "key_file", f"it is needed: {self.certificate.name} holds no private key"
             )
@@ -189,8 +189,8 @@ def _check_password(found: object) -> None:
         ) from None
 
 
-def _check_has(setting: str, pem: Pem | None, what: str) -> None:
-    if pem is not None and not pem.has(what):
+def _check_has_block(setting: str, pem: Pem | None, block_type: str) -> None:
+    if pem is not None and not pem.has_block(block_type):
         raise TlsRejected(
-            setting, f"{pem.name} holds no {what.lower()}: {_OTHER_FORMS.format(what)}"
+            setting, f"{pem.name} holds no {block_type.lower()}: {_PEM_HINT.format(block_type)}"
         )

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.client.consumer.rebalance.rebalance_service import OneRound
+from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceRound
 from rmq_spark.client.errors import ConnectionClosed
 
 BROKERS = {"T": {"a", "b"}, "U": {"b", "a"}, "V": {"a"}}
@@ -12,7 +12,7 @@ class Group:
     def __init__(self):
         self.asked, self.members = [], ("me",)
 
-    def names(self, topic):
+    def broker_names(self, topic):
         return frozenset(BROKERS[topic])
 
     def queues(self, topic):
@@ -27,7 +27,7 @@ class Group:
 
 def test_members_are_asked_for_once_for_all_topics_of_the_same_brokers():
     group = Group()
-    seen = OneRound(group)
+    seen = RebalanceRound(group)
     assert [seen.consumer_ids(topic) for topic in "TUVTUV"] == [("me",)] * 6
     assert group.asked == ["T", "V"]
     assert (seen.client_id, seen.queues("U")) == ("me", ("U",))
@@ -35,17 +35,17 @@ def test_members_are_asked_for_once_for_all_topics_of_the_same_brokers():
 
 def test_they_are_asked_for_again_when_brokers_have_been_told_of_a_member():
     group = Group()
-    seen = OneRound(group)
+    seen = RebalanceRound(group)
     seen.consumer_ids("T")
     group.members = ("me", "you")
-    seen.ask_again()
+    seen.reset()
     assert seen.consumer_ids("U") == ("me", "you")
 
 
 def test_brokers_that_do_not_answer_are_waited_for_once():
     group = Group()
     group.members = ConnectionClosed("a:1", "gone")
-    seen = OneRound(group)
+    seen = RebalanceRound(group)
     for topic in "TU":
         with pytest.raises(ConnectionClosed):
             seen.consumer_ids(topic)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, TopicAssignment
 from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.bodies.clients import MessageModel
@@ -35,22 +35,22 @@ class Strategy:
 
 def share(me, view, model=MessageModel.CLUSTERING, strategy=None):
     view.client_id = me
-    return Rebalance(model, strategy or AllocateMessageQueueAveragely()).share("T", view)
+    return Rebalance(model, strategy or AllocateMessageQueueAveragely()).allocate("T", view)
 
 
 def test_members_share_whatever_order_the_brokers_name_them_and_the_queues_in():
     view = View("2", "1", queues=[QUEUES[3], QUEUES[0], QUEUES[2], QUEUES[1]])
-    assert share("1", view) == Share(tuple(QUEUES), tuple(QUEUES[:2]))
-    assert share("2", view).mine == tuple(QUEUES[2:])
+    assert share("1", view) == TopicAssignment(tuple(QUEUES), tuple(QUEUES[:2]))
+    assert share("2", view).own == tuple(QUEUES[2:])
 
 
 def test_in_broadcasting_each_has_all_and_nobody_is_asked_who_is_there():
     view = View()
-    assert share("1", view, MessageModel.BROADCASTING) == Share(tuple(QUEUES), tuple(QUEUES))
+    assert share("1", view, MessageModel.BROADCASTING) == TopicAssignment(tuple(QUEUES), tuple(QUEUES))
 
 
 def test_who_is_missing_among_the_members_has_nothing():
-    assert share("3", View("1", "2")) == Share(tuple(QUEUES), (), is_known=False)
+    assert share("3", View("1", "2")) == TopicAssignment(tuple(QUEUES), (), is_registered=False)
 
 
 def test_brokers_that_know_no_member_at_all_say_nothing():
@@ -83,6 +83,6 @@ def test_a_strategy_may_take_from_its_lists_what_it_shares_out():
         members.clear()
         return [queues.pop() for _ in range(2)]
 
-    assert share("1", View("1"), strategy=Strategy(allocate)) == Share(
+    assert share("1", View("1"), strategy=Strategy(allocate)) == TopicAssignment(
         tuple(QUEUES), (QUEUES[3], QUEUES[2])
     )

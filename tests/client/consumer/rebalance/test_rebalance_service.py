@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
-from rmq_spark.client.consumer.rebalance.rebalance_service import UNBALANCED_MS, RebalanceService
+from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS, RebalanceService
 from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
 from rmq_spark.client.errors import RequestTimeout, RouteNotFound
 from rmq_spark.wire.bodies.clients import MessageModel
@@ -21,14 +21,14 @@ class World:
 
     def __init__(self):
         self.group, self.client_id, self.is_running, self.is_shut_down = "G", "me", True, False
-        self.topics, self.held, self.taken, self.takes = frozenset("AB"), (), {}, True
+        self.topics, self.held, self.taken, self.accepts = frozenset("AB"), (), {}, True
         self.members, self.fails, self.beats, self.asked, self.routed = ("me", "you"), (), 0, 0, []
         self.routes = self
         self.error = lambda _topic: RequestTimeout("b:1", 38, 3_000)
         rule = Rebalance(MessageModel.CLUSTERING, AllocateMessageQueueAveragely())
         self.service = RebalanceService(self, rule, self, self)
 
-    def names(self, _):
+    def broker_names(self, _):
         return frozenset(["broker-a"])
 
     def queues(self, topic):
@@ -49,12 +49,12 @@ class World:
     def refresh_each(self, topics):
         self.routed.append(topics)
 
-    def topics_of_queues(self):
+    def assigned_topics(self):
         return self.held
 
-    def take_share(self, topic, share):
-        self.taken[topic] = share.mine
-        return self.takes
+    def apply_assignment(self, topic, share):
+        self.taken[topic] = share.own
+        return self.accepts
 
 
 class Routes:
@@ -81,7 +81,7 @@ def test_queues_of_a_topic_that_is_subscribed_to_no_more_are_given_up(world):
 
 def test_a_topic_that_fails_keeps_its_queues_and_the_others_go_on(world, caplog):
     world.fails = ("A",)
-    assert world.service.do_rebalance() == UNBALANCED_MS
+    assert world.service.do_rebalance() == RETRY_MS
     assert list(world.taken) == ["B"]
     assert "G keeps its queues of A as they are" in caplog.text
 
@@ -123,16 +123,16 @@ def test_each_topic_that_is_not_there_is_told_once(world, caplog):
 
 def test_brokers_that_know_no_member_are_told_of_this_one(world):
     world.members = ()
-    assert world.service.do_rebalance() == UNBALANCED_MS
+    assert world.service.do_rebalance() == RETRY_MS
     assert (world.taken, world.beats, world.asked) == ({}, 2, 2)
     world.members = ("you",)  # the others have the queues; a broker has yet to hear of this one
-    assert world.service.do_rebalance() == UNBALANCED_MS
+    assert world.service.do_rebalance() == RETRY_MS
     assert world.taken == {"A": (), "B": ()}
 
 
 def test_a_share_that_cannot_be_taken_over_yet_has_the_next_round_come_soon(world):
-    world.takes = False
-    assert world.service.do_rebalance() == UNBALANCED_MS
+    world.accepts = False
+    assert world.service.do_rebalance() == RETRY_MS
 
 
 def test_a_member_that_has_ended_meanwhile_takes_nothing(world):

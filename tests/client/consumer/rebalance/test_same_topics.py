@@ -5,10 +5,10 @@ import logging
 import pytest
 
 from rmq_spark.client.consumer.rebalance.rebalance_service import (
-    APART_MS,
+    CHECK_INTERVAL_MS,
     MEMBERS_MAX,
-    REMEMBERED_MS,
-    SameTopics,
+    SUSPICION_MS,
+    SubscriptionCheck,
 )
 from rmq_spark.client.errors import RequestTimeout
 
@@ -20,7 +20,7 @@ class Group:
 
     def __init__(self):
         self.now, self.found, self.asked = 0, OTHERS, []
-        self.same_topics = SameTopics("G", self.topics_at_brokers, lambda: self.now)
+        self.same_topics = SubscriptionCheck("G", self.topics_at_brokers, lambda: self.now)
 
     def topics_at_brokers(self, topic):
         self.asked.append(topic)
@@ -28,10 +28,10 @@ class Group:
             raise self.found
         return self.found
 
-    def look(self, found=OTHERS, *, mine=MINE, members=2, after_ms=APART_MS):
+    def look(self, found=OTHERS, *, mine=MINE, members=2, after_ms=CHECK_INTERVAL_MS):
         self.now += after_ms
         self.found = found
-        self.same_topics.look("o", mine, members)
+        self.same_topics.check("o", mine, members)
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def test_differences_between_several_members_are_told_once_each(group, caplog):
 
 def test_what_was_seen_once_in_a_while_is_not_told(group, caplog):
     for _ in range(3):
-        group.look(after_ms=REMEMBERED_MS + 1)
+        group.look(after_ms=SUSPICION_MS + 1)
     assert caplog.messages == []
 
 
 def test_what_was_told_is_told_again_when_it_comes_back_much_later(group, caplog):
-    for after_ms in (APART_MS, APART_MS, REMEMBERED_MS + 1, APART_MS):
+    for after_ms in (CHECK_INTERVAL_MS, CHECK_INTERVAL_MS, SUSPICION_MS + 1, CHECK_INTERVAL_MS):
         group.look(after_ms=after_ms)
     assert len(caplog.messages) == 2
 
@@ -114,5 +114,5 @@ def test_who_is_alone_or_among_very_many_does_not_look(group, members):
 
 def test_nobody_looks_more_often_than_it_needs(group):
     for _ in range(3):
-        group.look(after_ms=APART_MS // 4)
+        group.look(after_ms=CHECK_INTERVAL_MS // 4)
     assert len(group.asked) == 1
