@@ -32,14 +32,14 @@ from rmq_spark.errors import RocketPollError
 
 from .controller import BrokerController
 from .process.log_format import LOG_FORMATS, set_up_logging
-from .process.no_pandas import block_pandas
-from .process.operator_log import log_stopped, log_reload, log_start, log_stopping, format_host
+from .process.operator_log import format_host, log_reload, log_start, log_stopped, log_stopping
+from .process.pandas_blocker import block_pandas
 from .process.service_manager import ServiceManager, StartProgress, name_process
 from .server.event_loop import new_event_loop
 from .server.limits.descriptors import allow_descriptors
 from .settings.config import BrokerConfig
 from .settings.settings import ConfigError, load_config, settings_of
-from .store.errors import StartInterrupted, is_transient, describe_error
+from .store.errors import StartInterrupted, describe_error, is_transient
 
 _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 
-from .common.connection import Channel
+from .common.channel import Channel
 from .common.histogram import Histogram
 from .longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from .longpolling.pull_request import PullRequest
@@ -34,18 +34,18 @@ from .longpolling.pull_request_hold_service import PullRequestHoldService
 from .processor.request import reply
 from .runtime.deletion_log import DeletionLog
 from .runtime.housekeeping import Housekeeping
-from .runtime.processors import Processors, BrokerContext
-from .runtime.reconcile_tables import TableReconciliation
+from .runtime.processors import BrokerContext, Processors
 from .runtime.state_tables import StateTables
+from .runtime.table_reconciliation import TableReconciliation
 from .schedule.schedule_message_service import ScheduleMessageService, StartTime
 from .server.client_connection import ClientConnection
 from .server.event_loop import EarliestTimer, monotonic_ms
 from .server.fair_scheduler import FairScheduler
 from .server.server import CannotListen, RemotingServer
 from .settings.config import BrokerConfig
-from .settings.reloading import Reload, plan_reload
+from .settings.reload import Reload, plan_reload
 from .store.config import BrokerRole
-from .store.errors import Degradation, TransientFailure, StoreError, is_transient, describe_error
+from .store.errors import Degradation, StoreError, TransientFailure, describe_error, is_transient
 from .store.files.disk import Disk, DiskUsage, LocalDisk
 from .store.message_store import MessageStore
 from .store.results import DeletedFiles
@@ -112,7 +112,9 @@ class BrokerController:
         self.scheduler = FairScheduler(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
-            lambda topic, queue_id: self.store.queue_offsets(topic, queue_id, allow_incomplete=True).next,
+            lambda topic, queue_id: (
+                self.store.queue_offsets(topic, queue_id, allow_incomplete=True).next
+            ),
             self._is_matched_by_commit_log,
             self._wake,
             self.scheduler.run_steps,
@@ -147,7 +149,9 @@ class BrokerController:
             lambda: self.store.half_deleted_topics,
             self.store.finish_deletion,
         )
-        self._reconciliation = TableReconciliation(self.store, self.tables, config.default_topic_queue_nums)
+        self._reconciliation = TableReconciliation(
+            self.store, self.tables, config.default_topic_queue_nums
+        )
         self._reconciliation.reconcile_at_start()
         self.schedule = ScheduleMessageService(
             store=self.store,

@@ -12,13 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from .embedded.errors import type_error
-from .embedded.helpers import (
-    POLL_SECONDS,
-    WAIT_SECONDS,
-    BrokerHelpers,
-    NotInTime,
-    checked_seconds,
-)
+from .embedded.helpers import POLL_SECONDS, WAIT_SECONDS, BrokerHelpers, NotInTime, checked_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -2,7 +2,7 @@
 
 ``python -m rocketpoll.broker`` would look into the working directory first, where somebody may have
 a module named ``rocketpoll``, and Python 3.10 has no ``-P`` against that. So
-`rmq_spark.cli.cluster.broker_command` runs this file. It takes the broker of its own folder, and
+`rmq_spark.cli.cluster.broker_launcher` runs this file. It takes the broker of its own folder, and
 says so where another ``rocketpoll`` comes first in PYTHONPATH.
 """
 

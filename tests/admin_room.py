@@ -34,7 +34,7 @@ from rocketpoll.broker.processor.topics.route import RouteProcessor
 from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
 from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.members.clients import ClientChannelInfo
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.files.disk import DiskUsage
@@ -192,7 +192,9 @@ class AdminRoom:
             )
             for topic in topics
         )
-        channel = ClientChannelInfo(FakeConnection(), f"client of {group}", "JAVA", 409, self.clock())
+        channel = ClientChannelInfo(
+            FakeConnection(), f"client of {group}", "JAVA", 409, self.clock()
+        )
         self.consumers.register(
             channel,
             ConsumerData(group_name=group, subscription_data_set=subscriptions),

@@ -11,11 +11,11 @@ from types import NoneType, UnionType
 from hypothesis import strategies as st
 from strategies import int64, text
 
-from rmq_spark.wire.bodies import client_info, clients, configs, lists, routes, stats
+from rmq_spark.wire.bodies import client_info, clients, cluster_lists, configs, routes, stats
 
 CLASSES = {
     name: member
-    for module in (client_info, clients, configs, lists, routes, stats)
+    for module in (client_info, clients, configs, cluster_lists, routes, stats)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 }

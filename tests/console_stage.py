@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from rmq_spark.cli.console.guard import Guard
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.http_port import ConsoleServer
+from rmq_spark.cli.console.server import ConsoleServer
 from rmq_spark.cli.console.site import Site
 from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.client.admin.admin import Admin
@@ -103,7 +103,9 @@ class Browser:
 @contextmanager
 def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), names=(), access=None):
     """A console of a cluster, in this process, and a browser for it."""
-    guard = Guard(token=TOKEN, has_public_reads=reads_are_open, is_writable=writes, host_names=names)
+    guard = Guard(
+        token=TOKEN, has_public_reads=reads_are_open, is_writable=writes, host_names=names
+    )
     history = History()
     instance = ClientInstance(name_server, request_timeout_ms=5_000)
     with Admin(instance=instance) as admin:

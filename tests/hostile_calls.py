@@ -134,7 +134,9 @@ def _variants_of_fields(valid: Any, depth: int) -> Iterator[Variant]:
     if dataclasses.is_dataclass(valid) and not isinstance(valid, type):
         for field in dataclasses.fields(valid):
             for each in variants(getattr(valid, field.name), depth + 1):
-                yield each.with_namespace(field.name, _with(valid, field.name, each.value), field.type)
+                yield each.with_namespace(
+                    field.name, _with(valid, field.name, each.value), field.type
+                )
     for name in getattr(valid, "_fields", ()):
         for each in variants(getattr(valid, name), depth + 1):
             yield each.with_namespace(name, valid._replace(**{name: each.value}))

@@ -6,7 +6,7 @@ from broker_connections import FakeConnection
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.codes import LanguageCode
-from rocketpoll.broker.state.members.clients import ClientChannelInfo
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.membership_limits import MembershipLimits
 
 

@@ -38,8 +38,8 @@ class Nat:
             is_known.clear()
 
     def go_dark(self):
-        """Be a host that is down until `resume_listening`: who is connected hears nothing, who connects
-        gets no answer."""
+        """Be a host that is down until `resume_listening`: who is connected hears nothing, who
+        connects gets no answer."""
         self.forget()
         self._stop_listening()
         self._hole = BlackHole(self._port).__enter__()

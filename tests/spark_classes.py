@@ -16,7 +16,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 300

@@ -15,6 +15,7 @@ from typing import Any
 from rocketpoll.broker.filter.sql_expression import (
     And,
     Between,
+    Comparison,
     Condition,
     Equal,
     Expression,
@@ -24,10 +25,9 @@ from rocketpoll.broker.filter.sql_expression import (
     Negation,
     Not,
     Or,
-    Comparison,
     Property,
-    TextMatch,
     PropertyCondition,
+    TextMatch,
 )
 
 NAMES = ("a", "b", "_c", "$d9", "AND_", "Price")

@@ -13,7 +13,7 @@ import pytest
 from stores import encoded, message
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
 from rocketpoll.broker.store.errors import BatchRefused

@@ -15,6 +15,7 @@ from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 from rmq_spark.wire.record_checksum import with_empty_checksum
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
+from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.errors import FlushFailed, UnreadableFile
 from rocketpoll.broker.store.files.disk import Disk, LocalDisk
@@ -22,8 +23,7 @@ from rocketpoll.broker.store.index.index_keys import keyed_messages
 from rocketpoll.broker.store.index.index_service import hash_messages
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
-from rocketpoll.broker.store.records.encoding import RecordTemplate, UniformParts, draft_of
-from rocketpoll.broker.store.records.scanning import record_sizes
+from rocketpoll.broker.store.records.integrity import record_sizes
 from rocketpoll.broker.store.results import PhysicalOffset, PutMessageResult
 
 STORE_HOST = parse_host("127.0.0.1:10911")
@@ -90,7 +90,9 @@ def put_later(store: MessageStore, *messages: StoredMessage) -> list:
     """Put messages that are written by the next `write_buffered`; what keeps each from that."""
     drafts = [draft_of(each) for each in messages]
     return [
-        store.put_buffered(RecordTemplate(draft), draft.body, draft.properties, draft.born_timestamp)
+        store.put_buffered(
+            RecordTemplate(draft), draft.body, draft.properties, draft.born_timestamp
+        )
         for draft in drafts
     ]
 

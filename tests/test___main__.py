@@ -15,7 +15,7 @@ from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
 from rocketpoll.broker.__main__ import main
-from rocketpoll.broker.settings.keys import KEYS
+from rocketpoll.broker.settings.setting_keys import KEYS
 from rocketpoll.broker.settings.settings import load_config
 
 

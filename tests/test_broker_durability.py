@@ -17,7 +17,7 @@ from slow_disks import SlowDisk
 from stores import encoded, message
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.lists import KVTable
+from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader

@@ -136,7 +136,11 @@ def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
         readers = Readers(broker.port, stack)
         began = time.monotonic()
         codes, took = asyncio.run(_sent_beside(broker.port, readers))
-        rate = sum(reader.bytes_read for reader in readers.decode_each) / (time.monotonic() - began) / MB
+        rate = (
+            sum(reader.bytes_read for reader in readers.decode_each)
+            / (time.monotonic() - began)
+            / MB
+        )
         memory = broker.rss_bytes() / MB
         readers.stop()
         print(  # noqa: T201  # for docs/adr/0024

@@ -10,7 +10,7 @@ from broker_stories import run, tell
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
-from rmq_spark.wire.chunk.sized import decode_sized_chunk
+from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records

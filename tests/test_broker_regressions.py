@@ -13,7 +13,7 @@ from logged_lines import lines_of_this_thread
 from stores import message
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.offsets import UpdateConsumerOffsetRequestHeader
+from rmq_spark.wire.headers.consumer_groups import UpdateConsumerOffsetRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rocketpoll.broker.server.event_loop import monotonic_ms
 from rocketpoll.broker.store.files.disk import LocalDisk

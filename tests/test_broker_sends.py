@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from strategies import odd_properties
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.lists import KVTable
+from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag

@@ -40,7 +40,7 @@ from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.stats import stats_windows
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.append.chunk_appender import ChunkAppender
-from rocketpoll.broker.store.records.encoding import UniformBatch
+from rocketpoll.broker.store.append.record_encoding import UniformBatch
 
 STEP_SECONDS = 0.002
 TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6
@@ -210,7 +210,7 @@ def test_one_request_for_much_lets_others_in(tmp_path, request_of, monkeypatch):
         slow_down(monkeypatch, fastjson, "dumps")
         slow_down(monkeypatch, UniformBatch, "encode")
         slow_down(monkeypatch, query_consume_queue, "decode_record")
-        monkeypatch.setattr("rmq_spark.wire.bodies.steps.VALUES_PER_STEP", 8)
+        monkeypatch.setattr("rmq_spark.wire.bodies.incremental_codec.VALUES_PER_STEP", 8)
         request = request_of()
         longest, whole, answer = await longest_turn(client.call(request))
         assert answer.code == 0, answer.remark

@@ -21,7 +21,13 @@ import pytest
 from body_rows import batches
 
 from rmq_spark.client.api.name_servers import parse_addresses
-from rmq_spark.client.manifest import CommitState, CommittedSpan, CommitManifest, ManifestId, decode_manifest
+from rmq_spark.client.manifest import (
+    CommitManifest,
+    CommitState,
+    CommittedSpan,
+    ManifestId,
+    decode_manifest,
+)
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.client.transport.connection import parse_address
@@ -33,18 +39,18 @@ from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.spark.schemas.avro_bodies import avro_encoder
 from rmq_spark.spark.schemas.avro_schema import avro_schema_of
 from rmq_spark.spark.schemas.columns import check_columns, duplicate_column_faults
-from rmq_spark.spark.schemas.schema_text import schema_faults, parse_schema
+from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.bodies import fastjson
+from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     TopicConfigSerializeWrapper,
 )
-from rmq_spark.wire.bodies.mapping import decode_body
+from rmq_spark.wire.bodies.incremental_codec import decode_body_in_steps
 from rmq_spark.wire.bodies.stats import ConsumeStats
-from rmq_spark.wire.bodies.steps import decode_body_in_steps
-from rmq_spark.wire.bodies.unknown import unknown_members
+from rmq_spark.wire.bodies.unknown_members import unknown_members
 from rmq_spark.wire.chunk import RecordChunk, chunk_columns
 from rmq_spark.wire.compression import uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag

@@ -9,8 +9,8 @@ from scrapes import scrape
 from tables import offsets_in
 
 from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker
-from rmq_spark.wire.bodies.lists import KVTable
-from rmq_spark.wire.bodies.mapping import decode_body
+from rmq_spark.wire.bodies.body_codec import decode_body
+from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.runtime.deletion_log import DeletionLog

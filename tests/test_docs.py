@@ -18,7 +18,7 @@ from rmq_spark.client.admin import admin
 from rmq_spark.client.api import broker_api
 from rmq_spark.client.instance import instance
 from rmq_spark.client.producer import prepared_message, producer
-from rmq_spark.client.producer.tables import arrow_sends
+from rmq_spark.client.producer.tables import arrow_sender
 from rmq_spark.client.transport import connection, frame_writer, pending_requests, remoting_client
 from rmq_spark.wire import compression, framing, header
 from rmq_spark.wire.bodies import fastjson
@@ -404,8 +404,8 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
         "a message's body": f"{message.BODY_BYTES_MAX >> 20} MiB",
         "a batch": f"and {prepared_message.BATCH_MESSAGES_MAX:,} messages",
         "a chunk of a table": (
-            f"{arrow_sends.CHUNK_BYTES >> 20} MiB, {arrow_sends.CHUNK_ROWS:,} rows; "
-            f"{arrow_sends.IN_FLIGHT}"
+            f"{arrow_sender.CHUNK_BYTES >> 20} MiB, {arrow_sender.CHUNK_ROWS:,} rows; "
+            f"{arrow_sender.IN_FLIGHT}"
         ),
         "requests of brokers under way": f"{instance.CONCURRENT_REQUESTS_MAX},",
         "connecting, with the handshake of TLS; an answer": (

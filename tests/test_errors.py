@@ -18,8 +18,8 @@ from rmq_spark.errors import (
     RocketPollError,
     Verbatim,
     WireError,
-    format_count,
     excerpt,
+    format_count,
     sanitize,
 )
 

@@ -14,7 +14,7 @@ import pytest
 from nbclient import NotebookClient
 from walks import Walk, check_told, commands, section
 
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 from rocketpoll import EmbeddedBroker
 
 pytestmark = pytest.mark.deep

@@ -220,7 +220,9 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     async def story(broker):
         offsets, housekeeping = broker.controller.tables.offsets, broker.controller.housekeeping
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(offsets._saver._table.table, "_path", tmp_path / "missing_brokers" / "x")
+            meanwhile.setattr(
+                offsets._saver._table.table, "_path", tmp_path / "missing_brokers" / "x"
+            )
             offsets.commit("G", "T", 0, 5)
             broker.move(300)
             await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
@@ -492,7 +494,9 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(housekeeping._thread, "submit", fail)
             housekeeping.run_in_thread(lambda: None, errors.append)
-            housekeeping._every(1_000, lambda: housekeeping._start_in_thread("it is not done", done))
+            housekeeping._every(
+                1_000, lambda: housekeeping._start_in_thread("it is not done", done)
+            )
             broker.move(1)
             await broker.until(lambda: "it is not done" in caplog.text)
             broker.move(1)

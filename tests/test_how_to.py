@@ -15,7 +15,7 @@ from python_programs import python
 from tls_clusters import behind_tls
 from tls_parts import certificate
 
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,

@@ -13,7 +13,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.runtime.topic_restore import TopicRestore
+from rocketpoll.broker.runtime.table_reconciliation import TopicRestore
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from rocketpoll.broker.process.no_pandas import block_pandas
+from rocketpoll.broker.process.pandas_blocker import block_pandas
 
 LOADED = """
 import sys
-from rocketpoll.broker.process.no_pandas import no_pandas
+from rocketpoll.broker.process.pandas_blocker import no_pandas
 from rocketpoll.broker.store import chunks
 
 with no_pandas():

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 
 manager = pytest.importorskip("jupyter_client.manager")
 pytest.importorskip("ipykernel")

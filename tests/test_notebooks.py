@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from notebook_runs import NOTEBOOKS, pictures_in, run
 
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 
 ALL = sorted(NOTEBOOKS.glob("*.ipynb"))
 MACHINE_PATH = re.compile(

@@ -22,7 +22,7 @@ from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.runtime import housekeeping
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.state.stats.durations import Durations
+from rocketpoll.broker.state.stats.broker_stats import Durations
 
 PORT = 10_911
 _PATIENCE_SECONDS = 20

@@ -21,8 +21,8 @@ from rmq_spark.client.reading.log_files import machine_identity
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, LockBatchResponseBody
-from rmq_spark.wire.chunk.placed import decode_located, encode_locations
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.record_locations import decode_located, encode_locations
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import proof_content
 from rmq_spark.wire.hosts import host_of

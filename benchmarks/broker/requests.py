@@ -11,7 +11,7 @@ from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader
+from rmq_spark.wire.headers.consumer_groups import GetMaxOffsetRequestHeader
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader

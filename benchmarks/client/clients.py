@@ -11,7 +11,7 @@ import pyarrow as pa
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.figures import Role
 from benchmarks.broker.running import RunningBroker
-from rmq_spark.client import BrokerApi, ClientError, RemotingClient, Message, MessageQueue, Producer
+from rmq_spark.client import BrokerApi, ClientError, Message, MessageQueue, Producer, RemotingClient
 from rmq_spark.wire.extensions import Extension
 
 BODY_BYTES = 100

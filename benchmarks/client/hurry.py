@@ -72,7 +72,10 @@ def by_send_async(producer: Producer, messages: list[Message]) -> list[str]:
             ends.append(producer.send_async(message, timeout_ms=TIMEOUT_MS))
         except ClientError as error:  # noqa: PERF203  # each has an end of its own
             ends.append(outcome_of(error))
-    return [end if isinstance(end, str) else outcome_of(end.exception(_PATIENCE_SECONDS)) for end in ends]
+    return [
+        end if isinstance(end, str) else outcome_of(end.exception(_PATIENCE_SECONDS))
+        for end in ends
+    ]
 
 
 def measured(broker: EmbeddedBroker, topic: str, sends: Sends, slow_times: int) -> Row:

@@ -12,7 +12,7 @@ from benchmarks.gaps.measured import Client, MeasuredBroker
 from benchmarks.gaps.row import Row, row_of
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension

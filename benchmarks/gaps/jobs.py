@@ -39,7 +39,11 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
         ("_finish_opening",): controller.store.finish_opening,
     }
     for jobs, what in in_thread.items():
-        yield Row(jobs, f"{jobs[0].strip('_')}, in its thread", _housekeeping_gap(broker, what, scale.rounds))
+        yield Row(
+            jobs,
+            f"{jobs[0].strip('_')}, in its thread",
+            _housekeeping_gap(broker, what, scale.rounds),
+        )
     messages = 10 * scale.requests
     delayed = [send("filled", number, DELAY="1") for number in range(messages)]
     end = _end_of(broker, "filled") + messages

@@ -22,7 +22,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumerStatusRequestHeader
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.state.members.clients import ClientChannelInfo
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 
 _GROUPS_OF_ONE = 490
 _EVENTS_OF_A_TURN = 1_024

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.gaps.asked import Scale, ask, batch, command, pull, send, send_header
 from benchmarks.gaps.measured import Client, MeasuredBroker
 from benchmarks.gaps.row import Row, row_of, rows_of
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension

@@ -24,7 +24,7 @@ import pyarrow as pa
 from benchmarks.spark.process_tree import embedded_broker, process_cpu_seconds
 from rmq_spark.client import Producer
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.wire.chunk import COLUMNS
@@ -71,7 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             piece = _filled(broker, producer, f"tasks-{number}", rows, range(least, most + 1))
             for name, columns in _COLUMNS.items():
                 measured = _Measured(
-                    broker.address, broker_process, piece, columns, reads_files=not options.pull_result
+                    broker.address,
+                    broker_process,
+                    piece,
+                    columns,
+                    reads_files=not options.pull_result,
                 )
                 measured.report(f"{lengths}, columns {name}", options.rounds)
 

@@ -127,7 +127,9 @@ def _message_cases_sync(workspace: Workspace) -> list[Case]:
 
     def put_many(store: MessageStore) -> None:
         for _ in range(0, _MESSAGES_SYNC, _IN_FLIGHT):
-            stored = [store.flush_future(_must(store.put_message(message))) for _ in range(_IN_FLIGHT)]
+            stored = [
+                store.flush_future(_must(store.put_message(message))) for _ in range(_IN_FLIGHT)
+            ]
             for each in stored:
                 each.result()
 

@@ -20,8 +20,8 @@ from rocketpoll.broker.store.files.file_pool import FilePool
 from rocketpoll.broker.store.index.index_service import IndexService
 from rocketpoll.broker.store.log.commit_log import CommitLog
 from rocketpoll.broker.store.queues.queue_table import QueueTable
+from rocketpoll.broker.store.records.integrity import record_sizes
 from rocketpoll.broker.store.records.recent_writes import empty_recent_writes
-from rocketpoll.broker.store.records.scanning import record_sizes
 from rocketpoll.broker.store.results import LOG_START
 
 _PER_SECOND_MIN = 2e6

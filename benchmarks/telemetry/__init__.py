@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.harness import Case
-from rmq_spark.client import observing
+from rmq_spark.client import observer
 from rocketpoll import EmbeddedBroker, Message, Producer, opentelemetry
 
 LIBRARIES = ("uvloop", "opentelemetry-sdk")
@@ -64,7 +64,7 @@ class Stage:
 
 def _ask() -> None:
     for _ in range(SENDS):
-        observing.observe_send((_MESSAGE,))
+        observer.observe_send((_MESSAGE,))
 
 
 def telemetry_cases(stage: Stage) -> list[Case]:

@@ -24,7 +24,9 @@ class OutgoingRequests:
         self._opaque = 0
         self._callbacks: dict[int, tuple[ReplyCallback, asyncio.TimerHandle]] = {}
 
-    def register(self, command: RemotingCommand, timeout_ms: int, callback: ReplyCallback) -> RemotingCommand:
+    def register(
+        self, command: RemotingCommand, timeout_ms: int, callback: ReplyCallback
+    ) -> RemotingCommand:
         """Register a command whose answer ``callback`` gets, and return it with an opaque to send."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque)

@@ -104,7 +104,11 @@ class BrokerProcess:
     def _read_port(self) -> int:
         with selectors.DefaultSelector() as told:
             told.register(_require_pipe(self._process.stdout), selectors.EVENT_READ)
-            line = _require_pipe(self._process.stdout).readline() if told.select(_START_SECONDS) else b""
+            line = (
+                _require_pipe(self._process.stdout).readline()
+                if told.select(_START_SECONDS)
+                else b""
+            )
         port = line.decode().rpartition(":")[2].strip()
         if not port.isdigit():
             if self._process.poll() is None and not line:

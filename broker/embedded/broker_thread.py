@@ -19,11 +19,11 @@ from rmq_spark.errors import RocketPollError
 from ..common.threads import DaemonThreadPool
 from ..controller import BrokerController
 from ..settings.config import BrokerConfig
-from ..store.errors import is_transient, describe_error
+from ..store.errors import describe_error, is_transient
 from .faults.clock_advance import advance
 from .faults.clock_offset import ClockOffset
 from .faults.embedded_disk import EmbeddedDisk
-from .faults.event_loop import EmbeddedLoop, new_embedded_loop
+from .faults.embedded_loop import EmbeddedLoop, new_embedded_loop
 from .faults.network import EmbeddedNetwork
 
 _STOP_SECONDS = 30.0

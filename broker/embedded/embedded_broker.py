@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FunctionType, NoneType, TracebackType
 from typing import Any, Final, NoReturn
 
-from rmq_spark.cli.cluster.broker_command import broker_command
+from rmq_spark.cli.cluster.broker_launcher import broker_command
 from rmq_spark.errors import RocketPollError, excerpt
 
 from ..controller import BrokerController
@@ -267,7 +267,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             thread = self._thread("lose_power")
             self._disk.has_power = False
             try:
-                self._run_operation(lambda: thread.run(_suspend_listening, _OPERATION_TIMEOUT_SECONDS))
+                self._run_operation(
+                    lambda: thread.run(_suspend_listening, _OPERATION_TIMEOUT_SECONDS)
+                )
                 self._end_runner()  # in vain: it can save nothing any more
                 self._disk.discard_unflushed()
             finally:
@@ -410,7 +412,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             thread = self._thread("clock.advance")
             self._run_operation(lambda: thread.advance(seconds, _OPERATION_TIMEOUT_SECONDS))
 
-    def _begin_fault(self, name: str, record: Callable[[], None], operation: BrokerOperation) -> None:
+    def _begin_fault(
+        self, name: str, record: Callable[[], None], operation: BrokerOperation
+    ) -> None:
         with self._lifecycle_lock:
             thread = self._thread(name)
             record()

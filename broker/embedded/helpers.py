@@ -459,4 +459,6 @@ class _LongPoller:
                 )
                 self._pending_pulls[queue] = self.api.pull_async(self._address, header)
         done, _ = wait(self._pending_pulls.values(), seconds, FIRST_COMPLETED)
-        self._pending_pulls = {queue: pull for queue, pull in self._pending_pulls.items() if pull not in done}
+        self._pending_pulls = {
+            queue: pull for queue, pull in self._pending_pulls.items() if pull not in done
+        }

@@ -17,15 +17,24 @@ import pyarrow as pa
 from .sql_expression import (
     And,
     Between,
+    Comparison,
     Equal,
     Expression,
     Not,
     Or,
-    Comparison,
     Property,
     SqlExpression,
 )
-from .sql_texts import FAILED, FALSE, NULL, TRUE, States, TextColumn, compare_columns, evaluate_state
+from .sql_texts import (
+    FAILED,
+    FALSE,
+    NULL,
+    TRUE,
+    States,
+    TextColumn,
+    compare_columns,
+    evaluate_state,
+)
 
 # The result of NOT, indexed by the operand's state.
 _NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)
@@ -60,7 +69,9 @@ class Columns(Protocol):
 
 def matching_rows(expression: SqlExpression, columns: Columns, rows: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the messages that match an expression."""
-    matches: npt.NDArray[np.bool_] = _ColumnEvaluator(columns, rows).states(expression.condition) == TRUE
+    matches: npt.NDArray[np.bool_] = (
+        _ColumnEvaluator(columns, rows).states(expression.condition) == TRUE
+    )
     return matches
 
 
@@ -89,7 +100,9 @@ class _ColumnEvaluator:
             left, right = condition.left, condition.right
             if isinstance(left, Property) and isinstance(right, Property):
                 sign = condition.sign if isinstance(condition, Comparison) else "="
-                return compare_columns(self._text_column(left.name), sign, self._text_column(right.name))
+                return compare_columns(
+                    self._text_column(left.name), sign, self._text_column(right.name)
+                )
         return self._evaluate_rows(condition)
 
     def _combine(self, table: States, first: Expression, *others: Expression) -> States:
@@ -105,7 +118,10 @@ class _ColumnEvaluator:
                 Comparison(operand, ">", condition.high),
             )
             return self._combine(_OR, below, above)
-        above, below = Comparison(operand, ">=", condition.low), Comparison(operand, "<=", condition.high)
+        above, below = (
+            Comparison(operand, ">=", condition.low),
+            Comparison(operand, "<=", condition.high),
+        )
         return self._combine(_AND, above, below)
 
     def _text_column(self, name: str) -> TextColumn:

@@ -288,10 +288,14 @@ class TextMatch(_Unary, Condition):
         if not self.text:
             return False
         value = self.operand.value(properties)
-        return isinstance(value, str) and TEXT_MATCHES[self.kind](value, self.text) is not self.negated
+        return (
+            isinstance(value, str) and TEXT_MATCHES[self.kind](value, self.text) is not self.negated
+        )
 
 
-def _compare_ordered(left: Value, sign: str, right: Expression, properties: Properties) -> bool | None:
+def _compare_ordered(
+    left: Value, sign: str, right: Expression, properties: Properties
+) -> bool | None:
     if left is None:
         return None
     value = right.value(properties)

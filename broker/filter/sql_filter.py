@@ -40,14 +40,10 @@ class SqlFilter:
         The values in it are kept as well as its nodes.
         """
         self.expression = expression
-        self.size_bytes = (
-            _NODE_BYTES * expression.condition.nodes + _CHARACTER_BYTES * characters
-        )
+        self.size_bytes = _NODE_BYTES * expression.condition.nodes + _CHARACTER_BYTES * characters
         """Bytes of memory that the expression takes, about."""
         self.evaluated_max = _NODES_EVALUATED_MAX // expression.condition.nodes
-        self._weight = (
-            _PROPERTIES_WEIGHT + len(expression.condition.names) // _NAMES_PER_WEIGHT
-        )
+        self._weight = _PROPERTIES_WEIGHT + len(expression.condition.names) // _NAMES_PER_WEIGHT
 
     def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Return that any entry may match."""

@@ -33,6 +33,7 @@ from .sql_expression import (
     STARTSWITH,
     And,
     Between,
+    Comparison,
     Condition,
     Equal,
     Expression,
@@ -42,11 +43,10 @@ from .sql_expression import (
     Negation,
     Not,
     Or,
-    Comparison,
     Property,
+    PropertyCondition,
     SqlExpression,
     TextMatch,
-    PropertyCondition,
 )
 from .sql_limits import DEFAULT_LIMITS, SqlLimits
 from .sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, TokenStream
@@ -124,7 +124,9 @@ class _SqlParser:
             self._tokens.next_token()
             start = self._tokens.peek()
             conditions.append(self._condition(self._nested(level + 1), start))
-        return self._checked(And(tuple(conditions)) if level == _AND else Or(tuple(conditions)), start)
+        return self._checked(
+            And(tuple(conditions)) if level == _AND else Or(tuple(conditions)), start
+        )
 
     def _equality(self, left: Expression) -> Condition:
         token = self._tokens.next_token()

@@ -20,12 +20,12 @@ import pyarrow as pa
 from .java_values import is_integer, parse_numbers
 from .sql_expression import (
     TEXT_MATCHES,
+    Comparison,
     Equal,
     Expression,
     In,
     Literal,
     Negation,
-    Comparison,
     Properties,
     Property,
     TextMatch,
@@ -61,7 +61,9 @@ class TextColumn:
     def __init__(self, column: pa.StringArray) -> None:
         encoded = column.dictionary_encode()
         self.values: list[str] = encoded.dictionary.to_pylist()
-        self.row_values: npt.NDArray[np.int32] = encoded.indices.fill_null(len(self.values)).to_numpy()
+        self.row_values: npt.NDArray[np.int32] = encoded.indices.fill_null(
+            len(self.values)
+        ).to_numpy()
         """The index of each row's value; one beyond the last for rows without a value."""
         self._numbers: dict[object, NumericKeys] = {}
 
@@ -90,7 +92,9 @@ class TextColumn:
                 return self._states_where(value == constant for value in self.values)
             if constant is not None:
                 sign = condition.sign if isinstance(condition, Comparison) else "="
-                return _compare_keys(self.numbers(constant), sign, _sort_keys([constant], constant)[0])
+                return _compare_keys(
+                    self.numbers(constant), sign, _sort_keys([constant], constant)[0]
+                )
         if isinstance(condition, In):
             texts, negated = condition.texts, condition.negated
             return self._states_where((value in texts) is not negated for value in self.values)

@@ -41,12 +41,7 @@ class TagsFilter:
         """Bytes of memory that its codes and tags take, about."""
         tags = self.tags or ()
         sets = sys.getsizeof(self.codes) + sys.getsizeof(tags)
-        return (
-            sets
-            + _CODE_BYTES * len(self.codes)
-            + _TAG_BYTES * len(tags)
-            + sum(map(len, tags))
-        )
+        return sets + _CODE_BYTES * len(self.codes) + _TAG_BYTES * len(tags) + sum(map(len, tags))
 
     @property
     def needs_messages(self) -> bool:

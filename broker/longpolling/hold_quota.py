@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..common.connection import Channel
+from ..common.channel import Channel
 from .pull_request import HoldFilter, PullRequest
 
 

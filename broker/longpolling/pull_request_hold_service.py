@@ -35,11 +35,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.message_queue import QueueKey
 
-from ..common.connection import Channel
+from ..common.channel import Channel
 from .hold_limits import HoldLimits
 from .hold_quota import HoldQuota
-from .many_pull_request import ManyPullRequest
-from .pull_request import HoldFilter, PullRequest
+from .pull_request import HoldFilter, ManyPullRequest, PullRequest
 
 _log = logging.getLogger(__name__)
 
@@ -225,9 +224,7 @@ class PullRequestHoldService:
 
         For a pull that needs more than all, there are if no other is there.
         """
-        return (
-            not quota.used or quota.used + quota.cost_of(request) <= self._limits.holds_max
-        )
+        return not quota.used or quota.used + quota.cost_of(request) <= self._limits.holds_max
 
     def _defer(self, request: PullRequest, now_ms: int) -> bool:
         if not self._has_room(self._deferred, request):
@@ -266,7 +263,9 @@ class PullRequestHoldService:
     # ---- what is to be done, bit by bit
 
     def _start_steps(self) -> None:
-        if not self._is_working and (self._wake_queue or self._closed_connections or self._arrivals):
+        if not self._is_working and (
+            self._wake_queue or self._closed_connections or self._arrivals
+        ):
             self._is_working = True
             self._run_steps(self._steps())
 
@@ -281,7 +280,9 @@ class PullRequestHoldService:
                     yield
                 elif self._arrivals:
                     self._current_queue = next(iter(self._arrivals))
-                    yield from self._check_arrival(self._current_queue, self._arrivals.pop(self._current_queue))
+                    yield from self._check_arrival(
+                        self._current_queue, self._arrivals.pop(self._current_queue)
+                    )
                     self._current_queue = None
                 else:
                     return

@@ -47,7 +47,9 @@ MetricSamples: TypeAlias = "Iterable[MetricSample | None]"
 class MetricFamily(ABC):
     """One metric: its name, what it says, the names of its labels, and its samples."""
 
-    def __init__(self, name: str, documentation: str, labels: tuple[str, ...], samples: MetricSamples) -> None:
+    def __init__(
+        self, name: str, documentation: str, labels: tuple[str, ...], samples: MetricSamples
+    ) -> None:
         self.name = name
         self.documentation = documentation
         self.labels = labels

@@ -19,13 +19,13 @@ from typing import Final
 
 from rmq_spark import __version__
 
-from ..common.connection import BackgroundSteps
+from ..common.channel import BackgroundSteps
 from ..common.histogram import Histogram
 from ..server.server import CannotListen
 from .exposition import TEXT_FORMAT, Exposition, MetricFamily
-from .http_answerer import HttpResponse, Respond, MetricsHttpServer
-from .own_families import OwnFamilies
+from .http_server import HttpResponse, MetricsHttpServer, Respond
 from .rocketmq_families import RocketMQFamilies
+from .rocketpoll_families import OwnFamilies
 from .sources import MetricsSources
 
 _POLL_SECONDS: Final = 0.5

@@ -21,7 +21,7 @@ from ..store.errors import EndUnknown, StoreError
 from ..store.records.fields import read_fields
 from ..store.results import PhysicalOffset
 from .consumer_lags import ConsumerLag, ConsumerLags
-from .exposition import CounterFamily, MetricFamily, GaugeFamily, MetricSample
+from .exposition import CounterFamily, GaugeFamily, MetricFamily, MetricSample
 from .sources import MetricsSources
 
 _TYPE: Final = "message.type"
@@ -74,7 +74,9 @@ class RocketMQFamilies:
             ("messages_out", "Messages given to groups.", _OUT_LABELS, GROUP_GET, "messages"),
             ("throughput_out", "Bytes of messages given out.", _OUT_LABELS, GROUP_GET, "bytes"),
         ):
-            yield CounterFamily(f"rocketmq_{name}_total", says, labels, _samples_of(taken, kind, what))
+            yield CounterFamily(
+                f"rocketmq_{name}_total", says, labels, _samples_of(taken, kind, what)
+            )
 
     def _collect_totals(self, totals: list[_Traffic]) -> Iterator[MetricSample | None]:
         """Take the totals down for all four families; yield the rows of the first."""
@@ -220,7 +222,9 @@ class RocketMQFamilies:
             ),
         )
         tables = self._sources.tables
-        yield GaugeFamily("rocketmq_topic_number", "Topics.", (), [MetricSample((), len(tables.topics.topics))])
+        yield GaugeFamily(
+            "rocketmq_topic_number", "Topics.", (), [MetricSample((), len(tables.topics.topics))]
+        )
         yield GaugeFamily(
             "rocketmq_consumer_group_number",
             "Consumer groups.",

@@ -83,11 +83,11 @@ class StartProgress:
         """End the start as soon as it can be resumed."""
         self.is_stop_requested = True
 
-    def __call__(self, doing: str, done_bytes: int, total_bytes: int) -> bool:
+    def __call__(self, activity: str, done_bytes: int, total_bytes: int) -> bool:
         """Take note of how far the start has come; return whether it is to end."""
         now = self._clock()
-        if doing != self._phase:
-            self._phase, self._phase_started, self._phase_start_bytes = doing, now, done_bytes
+        if activity != self._phase:
+            self._phase, self._phase_started, self._phase_start_bytes = activity, now, done_bytes
         if now >= self._next_report:
             self._next_report = now + _REPORT_SECONDS
             text = self._progress(now, done_bytes, total_bytes)

@@ -19,9 +19,9 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 
-from ..common.connection import Channel, ResponseSteps
+from ..common.channel import Channel, ResponseSteps
 from ..state.tables.limits import TooMany
-from ..store.errors import Degradations, StoreError, is_transient, describe_error
+from ..store.errors import Degradations, StoreError, describe_error, is_transient
 from .request import Handler, Handlers, RequestRejected, TopicNotSaved
 
 SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingCommand | None"]
@@ -116,7 +116,10 @@ class RequestDispatcher:
         not wanted.
         """
         handler = self._handlers.get(request.code, _not_supported)
-        if len(request.body) > self._json_body_bytes_max and request.code not in _MESSAGE_BODY_CODES:
+        if (
+            len(request.body) > self._json_body_bytes_max
+            and request.code not in _MESSAGE_BODY_CODES
+        ):
             handler = self._refuse_body
         return self.run_handler(handler, connection, request)
 
@@ -192,7 +195,9 @@ class RequestDispatcher:
             f"{self._json_body_bytes_max} (maxJsonBodyBytes)",
         )
 
-    def wrap_errors(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
+    def wrap_errors(
+        self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
+    ) -> ResponseSteps:
         """Return steps to an answer with a refusal in place of any exception.
 
         Its handler has returned None, which says nothing of a success.

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ..common.connection import Channel
+from ..common.channel import Channel
 from ..state.tables.changes import Change
 from ..store.steps import JobExecutor
 from .request import reply

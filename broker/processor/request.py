@@ -25,7 +25,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
 
-from ..common.connection import Channel, ResponseSteps
+from ..common.channel import Channel, ResponseSteps
 
 Body = TypeVar("Body")
 
@@ -98,7 +98,9 @@ def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[
     )
 
 
-def success_response(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
+def success_response(
+    request: RemotingCommand, header: Any = None, body: object = None
+) -> RemotingCommand:
     """Return an answer of success, with a typed header, with a JSON body, with both or neither."""
     ext_fields = {}
     if header is not None:
@@ -128,7 +130,9 @@ def reply(connection: Channel, request: RemotingCommand, response: RemotingComma
 def negotiated(extension: Extension, handler: Handler) -> Handler:
     """Return a handler for clients that have agreed on an extension; others are refused."""
 
-    def handle(connection: Channel, request: RemotingCommand) -> RemotingCommand | ResponseSteps | None:
+    def handle(
+        connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | ResponseSteps | None:
         if extension not in connection.extensions:
             raise RequestRejected(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

@@ -120,7 +120,9 @@ class Housekeeping:
     async def drain(self, seconds: float) -> None:
         """Wait until all jobs given to both threads are done, or until some seconds have passed."""
         until = self._loop.time() + seconds
-        while self._pending_jobs and self._loop.time() < until:  # a job that is done may bring another
+        while (
+            self._pending_jobs and self._loop.time() < until
+        ):  # a job that is done may bring another
             if self._jobs:
                 await self._wait_for(self._jobs, until - self._loop.time())
             await asyncio.sleep(0)  # in which the end of each is told

@@ -12,7 +12,7 @@ from typing import Protocol
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
 
-from ..common.connection import Channel, ResponseSteps, BackgroundSteps
+from ..common.channel import BackgroundSteps, Channel, ResponseSteps
 from ..longpolling.pull_request import PullRequest
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
 from ..processor.admin.broker_admin import BrokerAdminProcessor
@@ -184,7 +184,9 @@ class Processors:
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.error_response(held.connection, held.request, error)
 
-    def _wrap_errors(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
+    def _wrap_errors(
+        self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
+    ) -> ResponseSteps:
         return self.dispatch.wrap_errors(connection, request, steps)
 
     def _redispatch(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
@@ -357,7 +359,9 @@ class Processors:
                 offsets=tables.offsets,
                 release=around.hold_service.release,
             ),
-            ClientRelayProcessor(name, around.store, self.consumers, around.run_steps, self.pending_replies),
+            ClientRelayProcessor(
+                name, around.store, self.consumers, around.run_steps, self.pending_replies
+            ),
         )
 
     def _operator_processors(self) -> tuple[Processor, ...]:

@@ -119,7 +119,9 @@ class StateTables:
             return tables[-1]
 
         offsets = ConsumerOffsetManager(
-            _SaveAfterFlush(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
+            _SaveAfterFlush(
+                table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable
+            ),
             max_offsets=config.max_consumer_offsets,
         )
         topic_table = table("topics.json", TopicConfigSerializeWrapper)

@@ -54,8 +54,14 @@ def to_real_topic(message: StoredMessage) -> StoredMessage:
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdigit()):
         raise UndeliverableMessage(f"it has no {REAL_TOPIC}, or no {REAL_QUEUE_ID}")
-    if topic in _UNDELIVERABLE_TOPICS or len(queue_id) > _DIGITS_MAX or int(queue_id) > _QUEUE_ID_MAX:
-        raise UndeliverableMessage(f"it cannot be put into queue {queue_id[:20]} of topic {topic[:60]}")
+    if (
+        topic in _UNDELIVERABLE_TOPICS
+        or len(queue_id) > _DIGITS_MAX
+        or int(queue_id) > _QUEUE_ID_MAX
+    ):
+        raise UndeliverableMessage(
+            f"it cannot be put into queue {queue_id[:20]} of topic {topic[:60]}"
+        )
     return replace(
         message,
         topic=topic,

@@ -26,8 +26,8 @@ from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC, light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage, decode_record
 
-from ..state.tables.table import TableSaver, Table
-from ..store.errors import EndUnknown, Degradations, TransientFailure, UnreadableFile
+from ..state.tables.table import Table, TableSaver
+from ..store.errors import Degradations, EndUnknown, TransientFailure, UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.results import (
     LOG_START,
@@ -90,8 +90,8 @@ class ScheduleMessageService:
         """Load how far each level has been delivered; ``levels_ms`` are the delays from level 1 on.
 
         ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it
-        stays. ``recreate_topic`` makes a topic that nobody has deleted, with that many queues or more,
-        and returns what ``queue_nums`` does then.
+        stays. ``recreate_topic`` makes a topic that nobody has deleted, with that many queues or
+        more, and returns what ``queue_nums`` does then.
         """
         self._store = store
         self._levels_ms = tuple(levels_ms)
@@ -271,7 +271,9 @@ class ScheduleMessageService:
     ) -> tuple[bool, int | None]:
         """Deliver messages up to one that must wait; return whether one does, and until when."""
         delay_level = self._delay_levels[level]
-        delay_level.record_arrival(found.max_offset, now_ms)  # what nobody has told of waits from now on
+        delay_level.record_arrival(
+            found.max_offset, now_ms
+        )  # what nobody has told of waits from now on
         data = memoryview(b"".join(found.buffers))
         position = 0
         for size in map(int, found.sizes):

@@ -5,8 +5,8 @@
 Reading follows writing: answers that a client does not read pile up to a limit, and from there on
 nothing more is taken from it, not even the requests that have arrived already; only a request of
 many steps that has begun is finished. Nor is anything taken when the turn of the loop is over: then
-its requests wait in the common line (`FairScheduler`), and so do those behind one that takes many steps;
-or they wait with that one for what it needs.
+its requests wait in the common line (`FairScheduler`), and so do those behind one that takes many
+steps; or they wait with that one for what it needs.
 
 It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the
 server's (`ConnectionTable`).
@@ -15,8 +15,11 @@ server's (`ConnectionTable`).
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import socket
+import struct
+import termios
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, cast
@@ -32,17 +35,46 @@ from rmq_spark.wire.hosts import Host, host_of
 
 from ..common.outgoing_requests import OutgoingRequests, ReplyCallback
 from ..settings.config import ServerLimits
-from ..store.errors import is_transient, describe_error
-from .client_sockets import kernel_buffered_bytes
+from ..store.errors import describe_error, is_transient
 from .fair_scheduler import SLICE_SECONDS, FairScheduler
 from .fast_paths import ClientFastPaths, FastPath
 from .limits.concurrency_limit import Permit
 from .limits.connection_table import ConnectionTable
-from .limits.protocol_detection import detect_protocol
 from .limits.send_buffers import RESPONSE_BYTES_MIN
 
 if TYPE_CHECKING:
-    from ..common.connection import Channel, ResponseSteps
+    from ..common.channel import Channel, ResponseSteps
+
+
+# ---- Client sockets: the bytes that the system keeps of one.
+
+_INT = struct.Struct("i")
+
+
+def kernel_buffered_bytes(descriptor: int) -> int:
+    """Return the bytes given to a socket that have not arrived; 0 if the system does not tell."""
+    try:
+        size: int = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))[0]
+    except (OSError, ValueError):  # ValueError: the socket is closed
+        return 0
+    return size
+
+
+# ---- Strangers: clients of other protocols, known by the first bytes that they send.
+
+_PROTOCOL_PREFIXES = (
+    (b"GET ", "HTTP"),
+    (b"POST", "HTTP"),
+    (b"HEAD", "HTTP"),
+    (b"PRI ", "HTTP/2"),
+    (b"\x16\x03", "TLS"),
+)
+
+
+def detect_protocol(first_bytes: bytes) -> str | None:
+    """Return the name of the protocol that begins with these bytes; None if it is none of these."""
+    return next((name for start, name in _PROTOCOL_PREFIXES if first_bytes.startswith(start)), None)
+
 
 _log = logging.getLogger(__name__)
 _RESPONSE = CommandFlag.RESPONSE.value
@@ -291,7 +323,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _resume(self) -> None:
         """Take the requests that have arrived already, then read on."""
-        if not (self._is_stopped or self._is_queued) and not self._scheduler.run(self._process_requests):
+        if not (self._is_stopped or self._is_queued) and not self._scheduler.run(
+            self._process_requests
+        ):
             self._enqueue()
         self._update_reading()
 
@@ -407,7 +441,9 @@ class ClientConnection(asyncio.Protocol):
         self._first_bytes = b""
         self._table.protocol_accepted(self)
 
-    def _start_steps(self, request: RemotingCommand, steps: ResponseSteps, frame_bytes: int) -> None:
+    def _start_steps(
+        self, request: RemotingCommand, steps: ResponseSteps, frame_bytes: int
+    ) -> None:
         self._steps, self._steps_bytes = steps, frame_bytes
         self._request = request.without_content()
         self._permit = place = self._table.concurrency_limit.acquire(frame_bytes)

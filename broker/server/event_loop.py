@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..store.errors import is_transient, describe_error
+from ..store.errors import describe_error, is_transient
 from .limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,11 @@ def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
     is logged in one line.
     """
     error = context.get("exception")
-    if isinstance(error, OSError) and error.errno in RESOURCE_SHORTAGE_ERRNOS and "socket" in context:
+    if (
+        isinstance(error, OSError)
+        and error.errno in RESOURCE_SHORTAGE_ERRNOS
+        and "socket" in context
+    ):
         return
     if error is not None and is_transient(error):
         _log.warning("%s: %s", context["message"], describe_error(error))

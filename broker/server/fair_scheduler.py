@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from ..common.connection import BackgroundSteps
+    from ..common.channel import BackgroundSteps
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,9 @@ class FairScheduler:
     @property
     def is_idle(self) -> bool:
         """True if no work is left for a later turn, but for work that waits for something."""
-        return self._until is None and not (self._queue or self._exclusive_calls or self._deferred_writes)
+        return self._until is None and not (
+            self._queue or self._exclusive_calls or self._deferred_writes
+        )
 
     def run(self, task: SlicedTask, now: float | None = None, *, at_once: bool = False) -> bool:
         """Work now if this turn has time, and in later turns; return whether all is done already.

@@ -18,7 +18,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 
 if TYPE_CHECKING:
-    from ..common.connection import Channel
+    from ..common.channel import Channel
 
 _HEADER_START_BYTES = 12
 """Most headers begin with as many as ``{"code":310,``."""

@@ -35,7 +35,9 @@ class Listener:
     ) -> None:
         """Prepare a listener, without listening yet."""
         self._loop = loop
-        self._has_accept_backoff = isinstance(loop, asyncio.SelectorEventLoop)  # which uvloop's is not
+        self._has_accept_backoff = isinstance(
+            loop, asyncio.SelectorEventLoop
+        )  # which uvloop's is not
         self._new_connection = new_connection
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []

@@ -2,8 +2,9 @@
 
 What one client may do is in `client_connection`; here is what all of them share: how many there
 are, in all and from one address and within a second; how much memory their requests take that wait
-or are not whole (`PartialRequests`), and their unread answers (`SendBufferLimits`); which of them has
-been silent, or half-way through a request, or not reading, for too long. It knows no processor.
+or are not whole (`PartialRequests`), and their unread answers (`SendBufferLimits`); which of them
+has been silent, or half-way through a request, or not reading, for too long. It knows no
+processor.
 """
 
 from __future__ import annotations
@@ -253,7 +254,9 @@ class RemotingServer:
         self._connections[connection] = None
         self._per_address[address] += 1
         refill = (now - self._accept_tokens_at) * limits.max_accepts_per_second
-        self._accept_tokens = min(self._accept_tokens + refill, float(limits.max_accepts_per_second))
+        self._accept_tokens = min(
+            self._accept_tokens + refill, float(limits.max_accepts_per_second)
+        )
         self._accept_tokens_at = now
         setting = why = None
         if len(self._connections) > limits.max_connections:
@@ -307,7 +310,11 @@ class RemotingServer:
         self._partial_requests.record(connection, 0 if is_waiting or is_favoured else size)
         bytes_max = self.limits.in_flight_bytes_max
         modest = bytes_max // _MODEST_DIVISOR
-        if takes_more and not is_favoured and self._partial_requests.is_over_fair_share(connection, modest):
+        if (
+            takes_more
+            and not is_favoured
+            and self._partial_requests.is_over_fair_share(connection, modest)
+        ):
             self._throttled[connection] = None
             connection.throttle()
         for client in self._partial_requests.evict(_PARTIAL_REQUESTS_FACTOR * bytes_max, modest):
@@ -385,7 +392,9 @@ class RemotingServer:
         """Close clients that keep the broker waiting too long, in steps; plan the next sweep."""
         try:
             lacks = [listener.poll_accept() for listener in self._listeners]
-            self._log_accept_shortage(descriptors.descriptor_shortage() or next(filter(None, lacks), None))
+            self._log_accept_shortage(
+                descriptors.descriptor_shortage() or next(filter(None, lacks), None)
+            )
             if not self.is_short_of_memory:
                 self._partial_requests.end_eviction()
             for connection, why in self._overdue_connections(now):

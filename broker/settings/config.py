@@ -11,11 +11,11 @@ from rmq_spark.wire.framing import HEADER_BYTES_MAX
 
 from ..common.setting import (
     ADDRESS,
-    OPTIONAL_ADDRESS,
     COUNT,
     FLAG,
     MS,
     NAME,
+    OPTIONAL_ADDRESS,
     OPTIONAL_PORT,
     SIZE,
     number,

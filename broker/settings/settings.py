@@ -16,9 +16,9 @@ from typing import Any, Final
 from rmq_spark.errors import RocketPollError
 
 from ..common.setting import DIRECTORY
-from .absent_settings import UNSUPPORTED
 from .config import BrokerConfig
-from .keys import KEYS, SECTIONS
+from .setting_keys import KEYS, SECTIONS
+from .unsupported_settings import UNSUPPORTED
 
 
 class ConfigError(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):

@@ -14,7 +14,7 @@ from .files.disk import Disk
 from .files.file_pool import FilePool
 from .index.index_service import IndexService
 from .log.commit_log import FILE_CHECK_INTERVAL_MS, CommitLog
-from .queues.queue_table import RecoveredEnds, QueueTable
+from .queues.queue_table import QueueTable, RecoveredEnds
 from .records.recent_writes import RecentWrites, empty_recent_writes
 from .results import PhysicalOffset
 from .staging.commit_table import BatchTable
@@ -97,11 +97,13 @@ class StoreComponents:
             queues=queues,
             index=index,
             dispatcher=dispatcher,
-            fresh=fresh,
+            recent_writes=fresh,
             reput=reput,
-            found_ends=RecoveredEnds(lambda: reput.reput_from_offset),
-            batches=BatchTable(disk, root / CONFIG, now_ms),
-            staging=StagingArea(disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000),
+            recovered_ends=RecoveredEnds(lambda: reput.reput_from_offset),
+            batch_table=BatchTable(disk, root / CONFIG, now_ms),
+            staging_area=StagingArea(
+                disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000
+            ),
             is_sync=is_sync,
             confirm_offset=confirm_offset,
         )

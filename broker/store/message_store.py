@@ -19,6 +19,13 @@ from rmq_spark.wire.record import StoredMessage, decode_record
 from ..common.histogram import Histogram
 from .append.chunk_appender import Admit, ChunkAppender, Sizes, run_steps
 from .append.message_appender import MessageAppender
+from .append.record_encoding import (
+    FixedSizeBatch,
+    RecordDraft,
+    RecordRun,
+    RecordTemplate,
+    UniformParts,
+)
 from .batch_commit.coordinator import StagedBatches
 from .components import WRITTEN_DIRECTORIES, StoreComponents
 from .config import BrokerRole, StoreConfig
@@ -30,21 +37,19 @@ from .errors import (
     StoreError,
     StoreFailed,
     UnreadableFile,
-    is_transient,
-    is_retryable,
     describe_error,
+    is_retryable,
+    is_transient,
 )
 from .files.disk import Disk
 from .files.proof_files import ProofFiles
 from .log.flusher import FlushService
-from .maintenance.checkpointer import Checkpointer
+from .maintenance.checkpointer import Checkpointer, TopicDeletion
 from .maintenance.cleaner import Cleaner
-from .maintenance.topic_deletion import TopicDeletion
 from .queues.consume_queue import QueueBounds
 from .read.entry_selection import DEFAULT_LIMITS, GetLimits, MessageFilter
-from .read.message_reader import OffsetsOnlyPredicate, MessageReader
+from .read.message_reader import MessageReader, OffsetsOnlyPredicate
 from .read.time_lookup import KeyQuery, TimeLookup
-from .records.encoding import FixedSizeBatch, RecordDraft, RecordRun, RecordTemplate, UniformParts
 from .results import (
     DeletedFiles,
     GetMessageResult,
@@ -105,12 +110,18 @@ class MessageStore:
         self.proof_files = ProofFiles(disk, root, parts.log.files)
         self.proof_files.discard_leftovers()
         try:
-            self._opening = open_components(parts, self._checkpointer, self._abort_file, on_progress)
+            self._opening = open_components(
+                parts, self._checkpointer, self._abort_file, on_progress
+            )
             self.finish_opening()
         except BaseException:
             self._close_files()
             raise
-        why, runs, size_max = self.unavailable_reason, parts.recent_writes.runs, config.max_message_size
+        why, runs, size_max = (
+            self.unavailable_reason,
+            parts.recent_writes.runs,
+            config.max_message_size,
+        )
         self._appender = MessageAppender(self._log, self._queues, size_max, why, runs)
         self._chunk_appender = ChunkAppender(self._log, self._appender, parts.recent_writes.chunks)
         self.staged_batches = StagedBatches(
@@ -186,7 +197,8 @@ class MessageStore:
         return self._appender.record_room
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
-        """Append a message that was stored before; `flush_future` says when it counts in SYNC_FLUSH."""
+        """Append a message that was stored before; `flush_future` says when it counts in
+        SYNC_FLUSH."""
         return self._wake_after_append(self._appender.put_message(message))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
@@ -234,7 +246,9 @@ class MessageStore:
         admit: Admit,
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
         """Append very many messages of one template, in steps, the last with ``admit``."""
-        result, sizes = yield from self._chunk_appender.put_large(template, parts, born_timestamp, admit)
+        result, sizes = yield from self._chunk_appender.put_large(
+            template, parts, born_timestamp, admit
+        )
         return self._wake_after_append(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
@@ -245,7 +259,9 @@ class MessageStore:
         self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
         """Append records of one queue, which must not change, in steps, the last with ``admit``."""
-        return self._wake_after_append((yield from self._chunk_appender.put_chunk(records, sizes, admit)))
+        return self._wake_after_append(
+            (yield from self._chunk_appender.put_chunk(records, sizes, admit))
+        )
 
     def _wake_after_append(self, result: PutMessageResult) -> PutMessageResult:
         if result.status is PutMessageStatus.PUT_OK and not self._is_sync:
@@ -337,8 +353,11 @@ class MessageStore:
         limits = GetLimits(max(count_max, 1), bytes_max, scan_max)
         return self._reader.get_message(*where, limits, message_filter, wants_offsets_only)
 
-    def queue_offsets(self, topic: str, queue_id: int, *, allow_incomplete: bool = False) -> QueueBounds:
-        """Return a queue's first offset and its next; unless ``allow_incomplete``, only if known for good."""
+    def queue_offsets(
+        self, topic: str, queue_id: int, *, allow_incomplete: bool = False
+    ) -> QueueBounds:
+        """Return a queue's first offset and its next; unless ``allow_incomplete``, only if known
+        for good."""
         return self._reader.queue_offsets(topic, queue_id, allow_incomplete=allow_incomplete)
 
     def queue_nums(self) -> dict[str, int]:
@@ -479,7 +498,11 @@ class MessageStore:
 
     def unavailable_reason(self) -> str | None:
         """Return why messages are refused now, or None if they are taken."""
-        hindrance = self._start_degradation.text or self._log.flush_degradation.text or self.staged_batches.stuck_reason()
+        hindrance = (
+            self._start_degradation.text
+            or self._log.flush_degradation.text
+            or self.staged_batches.stuck_reason()
+        )
         return self._failure or self._closing_reason or self._refusal_reason or hindrance
 
     @property
@@ -495,7 +518,12 @@ class MessageStore:
         """Return what an operator looks at first."""
         log = self._log
         of_log = self._start_degradation, log.write_degradation, log.flush_degradation
-        lacks = *of_log, self._reput_supervisor.degradation, self._checkpoint_degradation, self.staged_batches.degradation
+        lacks = (
+            *of_log,
+            self._reput_supervisor.degradation,
+            self._checkpoint_degradation,
+            self.staged_batches.degradation,
+        )
         return StoreState(
             min_offset=log.min_offset,
             written_offset=log.written_offset,

@@ -14,10 +14,12 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TypeAlias, TypeVar
 
-ResultT = TypeVar("Answer")
+ResultT = TypeVar("ResultT")
 Steps: TypeAlias = Generator["Future[None] | None", None, ResultT]
 """Steps, each of which waits for a future or lets others run, and what comes out at the end."""
-JobExecutor: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
+JobExecutor: TypeAlias = Callable[
+    [Callable[[], None], Callable[["BaseException | None"], None]], None
+]
 """A function that runs its first argument, a job, in another thread.
 
 Then, in the thread of the store, its second argument gets the exception that was raised, or None.

@@ -17,8 +17,15 @@ import click
 from click.shell_completion import shell_complete
 
 from rmq_spark import __version__
-from rmq_spark.cli.shell.failures import FAILED, INTERRUPTED, USAGE, print_error, redirect_to_devnull, describe_error
-from rmq_spark.cli.shell.tree import LazyCommand, RootGroup
+from rmq_spark.cli.shell.command_tree import LazyCommand, RootGroup
+from rmq_spark.cli.shell.failures import (
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    describe_error,
+    print_error,
+    redirect_to_devnull,
+)
 from rmq_spark.errors import RocketPollError
 
 _PROGRAM: Final = "rocketpoll"
@@ -39,7 +46,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "message": LazyCommand(
             f"{_PACKAGE}.messages.message_command", "message", "find a message, and who has it"
         ),
-        "dlq": LazyCommand(f"{_PACKAGE}.messages.dlq_command", "dlq", "list, show and resend dead letters"),
+        "dlq": LazyCommand(
+            f"{_PACKAGE}.messages.dlq_command", "dlq", "list, show and resend dead letters"
+        ),
     },
     "Cluster": {
         "topic": LazyCommand(

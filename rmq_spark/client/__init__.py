@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
     from rmq_spark.client.results import PullResult, PullStatus, SendResult, SendStatus
     from rmq_spark.client.subscriptions import by_sql, by_tag
-    from rmq_spark.client.transport.remoting_client import RemotingClient, Credentials
+    from rmq_spark.client.transport.remoting_client import Credentials, RemotingClient
     from rmq_spark.client.transport.tls.settings import TlsSettings
     from rmq_spark.wire.message_queue import MessageQueue
 
@@ -88,7 +88,6 @@ __all__ = [
     "BulkPull",
     "ClientError",
     "ClientInstance",
-    "RemotingClient",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeOrderlyContext",
@@ -110,6 +109,7 @@ __all__ = [
     "PushConsumer",
     "PushSettings",
     "RawChunk",
+    "RemotingClient",
     "SendResult",
     "SendRules",
     "SendStatus",

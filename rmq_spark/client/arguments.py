@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import Verbatim, WireError, excerpt, sanitize
-from rmq_spark.nearest import nearest_name
+from rmq_spark.similar_names import nearest_name
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import (
     GROUP_CHARACTERS_MAX,
@@ -305,7 +305,11 @@ def check_client_id(client_id: str) -> str:
 
 def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
     needed = f"letters, digits and % | _ -, 1 to {characters_max} of them"
-    found = name if len(name) <= _SHOWN_CHARACTERS_MAX else f"{name[:_SHOWN_CHARACTERS_MAX]}..., {len(name)} characters"
+    found = (
+        name
+        if len(name) <= _SHOWN_CHARACTERS_MAX
+        else f"{name[:_SHOWN_CHARACTERS_MAX]}..., {len(name)} characters"
+    )
     return MessageRejected(what, needed, found)
 
 

@@ -45,7 +45,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rmq_spark.errors import RocketPollError, format_count, excerpt, sanitize
+from rmq_spark.errors import RocketPollError, excerpt, format_count, sanitize
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 _CONNECTION_PAGE: Final = "troubleshooting.md#nobody-answers"

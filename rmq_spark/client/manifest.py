@@ -152,7 +152,9 @@ class CommitManifest:
         name_bytes = max((len(span.queue.broker_name.encode()) for span in self.spans), default=0)
         at_once = max((bytes_max // 2) // (_SPAN_BYTES + 6 * name_bytes), 1)
         groups = [self.spans[at : at + at_once] for at in range(0, len(self.spans), at_once)]
-        early = [_encode_document({"v": VERSION, "part": _spans_to_rows(group)}) for group in groups[:-1]]
+        early = [
+            _encode_document({"v": VERSION, "part": _spans_to_rows(group)}) for group in groups[:-1]
+        ]
         return early, list(groups[-1]) if groups else []
 
     def encode_final_message(self, spans: Iterable[CommittedSpan], parts: Sequence[int]) -> bytes:
@@ -241,7 +243,9 @@ class CommitState:
     )
     writes: tuple[str, ...] = ()
 
-    def apply(self, manifests: Iterable[tuple[int, ManifestId]]) -> tuple[CommitState, tuple[int, ...]]:
+    def apply(
+        self, manifests: Iterable[tuple[int, ManifestId]]
+    ) -> tuple[CommitState, tuple[int, ...]]:
         """Return the state past these manifests, and the offsets of those that count."""
         queries, writes = dict(self.queries), dict.fromkeys(self.writes)
         latest: dict[str, tuple[int, dict[str, None]]] = {}  # of the queries that are found

@@ -18,13 +18,18 @@ from rmq_spark.client.arguments import (
     INT32_MAX,
     check_kind,
     check_number,
-    check_text,
     check_send_topic,
+    check_text,
     check_utf8,
 )
-from rmq_spark.client.bodies.serializers import SERIALIZERS, Serializer, resolve_serializer, decode_value
+from rmq_spark.client.bodies.serializers import (
+    SERIALIZERS,
+    Serializer,
+    decode_value,
+    resolve_serializer,
+)
+from rmq_spark.client.damaged_records import decode_damaged_record, record_size_at
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.stored_records import decode_damaged_record, record_size_at
 from rmq_spark.errors import BodyError, RecordError, Verbatim, sanitize
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
@@ -43,8 +48,7 @@ from rmq_spark.wire.properties import (
     decode_properties,
     encode_properties,
 )
-from rmq_spark.wire.record import StoredMessage, decode_record, record_size
-from rmq_spark.wire.usual_record import decode_plain_record
+from rmq_spark.wire.record import StoredMessage, decode_plain_record, decode_record, record_size
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
@@ -236,7 +240,9 @@ _FIELD_CHECKS: Final = (
 """Fields of a message: name, types, a description of what is needed, and an example."""
 
 _fields: Final = attrgetter(*(name for name, *_ in _FIELD_CHECKS))
-_FIELD_TYPES: Final = tuple(kinds for _, kinds, *_ in _FIELD_CHECKS)  # checked for every message sent
+_FIELD_TYPES: Final = tuple(
+    kinds for _, kinds, *_ in _FIELD_CHECKS
+)  # checked for every message sent
 
 
 @dataclass(frozen=True, slots=True)

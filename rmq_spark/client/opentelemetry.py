@@ -30,7 +30,7 @@ from rmq_spark.client.errors import (
     TooManyPending,
 )
 from rmq_spark.client.message import Message, MessageExt
-from rmq_spark.client.observing import set_observer
+from rmq_spark.client.observer import set_observer
 from rmq_spark.client.results import SendResult
 from rmq_spark.wire.properties import RESERVED_NAMES
 
@@ -55,7 +55,13 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5
 _UNCHECKED_CHARS: Final = 7_000
 """Characters of properties that are within RocketMQ's limit whatever they are in UTF-8."""
 
-_NOT_SENT_ERRORS: Final = (ClientShutDown, MessageRejected, RouteNotFound, TooManyPending, TypeError)
+_NOT_SENT_ERRORS: Final = (
+    ClientShutDown,
+    MessageRejected,
+    RouteNotFound,
+    TooManyPending,
+    TypeError,
+)
 """Errors of messages that were never sent: they are not counted as such."""
 
 _Attributes = dict[str, AttributeValue]

@@ -135,7 +135,9 @@ def _warn_once(tag: str) -> None:
     )
 
 
-def filter_by_tags(messages: Iterable[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
+def filter_by_tags(
+    messages: Iterable[MessageExt], subscription: SubscriptionData
+) -> list[MessageExt]:
     """Return the messages with the right tags, without those whose tags only have the same hash."""
     tags = subscription.tags_set
     if not tags:

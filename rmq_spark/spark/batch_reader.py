@@ -1,9 +1,9 @@
 """Spark's interface of a batch read: queues from start to end, or the messages of one key.
 
-Where a read ends is settled at `load()` (`LoadSnapshot`), and stays: all actions on a data frame, all
-parts of one plan, and tasks that are run again see the same rows. To see what has arrived since,
-call `load()` again. With a schema of the user's Spark does not ask the source at `load()`: then the
-first action settles the ends.
+Where a read ends is settled at `load()` (`LoadSnapshot`), and stays: all actions on a data frame,
+all parts of one plan, and tasks that are run again see the same rows. To see what has arrived
+since, call `load()` again. With a schema of the user's Spark does not ask the source at `load()`:
+then the first action settles the ends.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans
 from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
 from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, OffsetPosition
 from rmq_spark.spark.options.table import Use
-from rmq_spark.spark.plan.partitions import group_ranges, align_to_messages, last_position
-from rmq_spark.spark.plan.rate_limit import OffsetRange, divide_ranges
-from rmq_spark.spark.plan.resolve_positions import LoadSnapshot, PositionResolver
+from rmq_spark.spark.plan.offset_ranges import OffsetRange, divide_ranges
+from rmq_spark.spark.plan.partition_planner import align_to_messages, group_ranges, last_position
+from rmq_spark.spark.plan.position_resolver import LoadSnapshot, PositionResolver
 from rmq_spark.spark.preflight import check_filter
 from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups, read_key_lookup
 from rmq_spark.spark.read.partition_reader import read_range
@@ -52,7 +52,10 @@ class BatchReader(DataSourceReader):
     """
 
     def __init__(
-        self, raw_options: Mapping[str, str], schema: StructType, snapshot: LoadSnapshot | None = None
+        self,
+        raw_options: Mapping[str, str],
+        schema: StructType,
+        snapshot: LoadSnapshot | None = None,
     ) -> None:
         """Take the moment at which it was loaded; None if that is when its tasks are planned."""
         options = read_options(raw_options)
@@ -73,7 +76,10 @@ class BatchReader(DataSourceReader):
             found = self._plan_ranges(instance)
         finally:
             instance.shutdown()
-        return [BatchInputPartition(pieces) for pieces in group_ranges(found, self._options.partitions_max)]
+        return [
+            BatchInputPartition(pieces)
+            for pieces in group_ranges(found, self._options.partitions_max)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; Spark asks for one without a piece if there are no tasks."""
@@ -88,7 +94,9 @@ class BatchReader(DataSourceReader):
             else:
                 yield from read_range(self._options, schema, piece)
 
-    def _plan_ranges(self, instance: ClientInstance) -> Sequence[OffsetRange | KeyLookup | SpanGroup]:
+    def _plan_ranges(
+        self, instance: ClientInstance
+    ) -> Sequence[OffsetRange | KeyLookup | SpanGroup]:
         if self._options.is_committed:
             return _plan_committed(self._options, instance, self._snapshot)
         queues = QueueClient(self._options, instance)
@@ -107,7 +115,9 @@ def _plan_committed(
     return plan_batch_read(options, ManifestReader(by_commits, queues), places)
 
 
-def _plan_queue_ranges(options: ReadOptions, queues: QueueClient, snapshot: LoadSnapshot | None) -> list[OffsetRange]:
+def _plan_queue_ranges(
+    options: ReadOptions, queues: QueueClient, snapshot: LoadSnapshot | None
+) -> list[OffsetRange]:
     found = queues.wait_for_named_brokers(options.starting, options.ending)
     span = PositionResolver(options, queues, found, snapshot)
     starts, ends = span.starting_offsets(default=EARLIEST), span.ending_offsets()

@@ -107,7 +107,9 @@ def _is_batch_file(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
-def checkpoint_files(location: str | Path, spark: SparkSession | None) -> LocalCheckpointFiles | SparkCheckpointFiles:
+def checkpoint_files(
+    location: str | Path, spark: SparkSession | None
+) -> LocalCheckpointFiles | SparkCheckpointFiles:
     """Return the files of a checkpoint.
 
     Raises:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from rmq_spark.spark.plan.resolve_positions import LoadSnapshot
+    from rmq_spark.spark.plan.position_resolver import LoadSnapshot
 
 FORMAT = "rocketpoll"
 
@@ -59,10 +59,7 @@ class RocketPollDataSource(DataSource):
         """
         from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415
         from rmq_spark.spark.options.options import read_options  # noqa: PLC0415
-        from rmq_spark.spark.preflight import (  # noqa: PLC0415  # see the module
-            check_with_brokers,
-            check_worker_python,
-        )
+        from rmq_spark.spark.preflight import check_with_brokers, check_worker_python  # noqa: PLC0415  # see the module
 
         check_worker_python()
         options = read_options(self.options)

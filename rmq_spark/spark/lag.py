@@ -72,7 +72,9 @@ def lag_of(progress: Any) -> QueryLag | None:
     found: list[QueueLag] = []
     is_known = False
     for source in _field(progress, "sources") or ():
-        end, latest = (_parse_offset(_field(source, name)) for name in ("endOffset", "latestOffset"))
+        end, latest = (
+            _parse_offset(_field(source, name)) for name in ("endOffset", "latestOffset")
+        )
         if end is not None and latest is not None:
             is_known = True
             at, newest = SourceOffset.from_json(end), SourceOffset.from_json(latest)
@@ -108,7 +110,9 @@ def lag_between(
     return found
 
 
-def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str) -> QueryLag:
+def lag_now(
+    offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str
+) -> QueryLag:
     """Ask the brokers how far an offset is behind what they hold now.
 
     Args:

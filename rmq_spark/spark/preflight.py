@@ -28,7 +28,7 @@ from rmq_spark.client.errors import (
     TlsFailed,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.nearest import nearest_name
+from rmq_spark.similar_names import nearest_name
 from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS
 from rmq_spark.spark.brokers.queue_client import QueueClient
@@ -41,7 +41,7 @@ from rmq_spark.spark.options.options import (
     commits_options,
     is_broker_topic,
 )
-from rmq_spark.spark.plan.resolve_positions import LoadSnapshot
+from rmq_spark.spark.plan.position_resolver import LoadSnapshot
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
@@ -149,7 +149,9 @@ def check_writable(options: WriteOptions) -> None:
 
 
 @contextmanager
-def _preflight_client(access: BrokerAccess, topic_option: str, namespace: str | None) -> Iterator[ClientInstance]:
+def _preflight_client(
+    access: BrokerAccess, topic_option: str, namespace: str | None
+) -> Iterator[ClientInstance]:
     """Yield a client for a few questions, and turn its errors into those of options."""
     instance = instance_for(access)
     try:
@@ -212,7 +214,11 @@ def check_worker_python() -> None:
         SetUpError: The message names that Python, what it lacks, and the line to type.
     """
     named = os.environ.get(_PYTHON_VARIABLE)
-    origin = f"{_PYTHON_VARIABLE} names it" if named else f"{_PYTHON_VARIABLE} is not set, and PATH has it first"
+    origin = (
+        f"{_PYTHON_VARIABLE} names it"
+        if named
+        else f"{_PYTHON_VARIABLE} is not set, and PATH has it first"
+    )
     path = shutil.which(named or _DEFAULT_PYTHON)
     missing = tuple(name for name in _REQUIRED_PACKAGES if find_spec(name) is None)
     if missing:

@@ -31,8 +31,8 @@ from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, read_options
 from rmq_spark.spark.options.table import Use
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
-from rmq_spark.spark.plan.partitions import group_ranges
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import group_ranges
 from rmq_spark.spark.plan.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.preflight import check_filter
 from rmq_spark.spark.read.partition_reader import read_range
@@ -134,7 +134,10 @@ class _BaseStreamReader(DataSourceStreamReader):
         found: Sequence[OffsetRange | SpanGroup] = self._planner.batches.plan_ranges(
             self._parse_offset(start), self._parse_offset(end)
         )
-        return [StreamInputPartition(pieces) for pieces in group_ranges(found, self._options.partitions_max)]
+        return [
+            StreamInputPartition(pieces)
+            for pieces in group_ranges(found, self._options.partitions_max)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
@@ -195,7 +198,9 @@ class Spark40StreamReader(_BaseStreamReader):
         if self._last_offset is None:
             self._last_offset = super().initialOffset()
         options = self._planner.options
-        return self._latest_offset(self._last_offset, NO_LIMITS if options.available_now else options.limits)
+        return self._latest_offset(
+            self._last_offset, NO_LIMITS if options.available_now else options.limits
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch, and remember its end as the query's position."""
@@ -239,9 +244,9 @@ if HAS_LIMITS:
             if isinstance(limit, ReadAllAvailable):
                 limits = NO_LIMITS
             elif isinstance(limit, ReadMaxRows):
-                limits = replace(limits, rows=limit.max_rows)
+                limits = replace(limits, rows_max=limit.max_rows)
             elif isinstance(limit, ReadMaxBytes):
-                limits = replace(limits, bytes=limit.max_bytes)
+                limits = replace(limits, bytes_max=limit.max_bytes)
             return self._latest_offset(start, limits)
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name

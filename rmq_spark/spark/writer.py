@@ -1,9 +1,9 @@
 """Spark's interface of a sink, over `sending` in the tasks.
 
 Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows
-at once and report what they sent (`TaskCommitMessage`); a message that was sent cannot be taken back, so
-that `abort` can only say what is there. Spark makes a new writer for each step of a stream's batch:
-it remembers nothing, and knows a query by what its tasks report.
+at once and report what they sent (`TaskCommitMessage`); a message that was sent cannot be taken
+back, so that `abort` can only say what is there. Spark makes a new writer for each step of a
+stream's batch: it remembers nothing, and knows a query by what its tasks report.
 
 Exactly once, `commit` stores a manifest of what they sent (`committing`). `abort` does nothing then
 either: it may follow a commit whose answer was lost. Where a batch is to be visible to all at once,
@@ -36,7 +36,11 @@ from pyspark.sql.types import StructType
 from rmq_spark.client.manifest import CommittedSpan, ManifestId
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.commit_order import origin_of_checkpoint, origin_of_write
-from rmq_spark.spark.exactly_once.manifest_commit import check_first_batch, commit, create_commits_topic
+from rmq_spark.spark.exactly_once.manifest_commit import (
+    check_first_batch,
+    commit,
+    create_commits_topic,
+)
 from rmq_spark.spark.exactly_once.staged_commit import (
     abort_staged,
     check_stageable,
@@ -47,7 +51,7 @@ from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import DELAY_LEVEL, KEYS, SinkColumn, check_sink_columns
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.preflight import check_writable
-from rmq_spark.spark.write.rows import TaskReport, StagedReport, WriteTask
+from rmq_spark.spark.write.rows import StagedReport, TaskReport, WriteTask
 from rmq_spark.spark.write.sender import send_rows
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 
@@ -151,8 +155,8 @@ class _TaskWriter:
         """Send a task's rows of a batch write, be it within a query's foreachBatch.
 
         Rows have the ids of a batch if there is one: that of the query, or as the options say.
-        ``fallback_call_id`` stands for the call of the foreachBatch function that Spark does not tell.
-        ``batch`` is what the write is known by if it is no query's part.
+        ``fallback_call_id`` stands for the call of the foreachBatch function that Spark does not
+        tell. ``batch`` is what the write is known by if it is no query's part.
         """
         context, name = _task_context(), self.options.write_name
         task = WriteTask(write_id, 0, context.partitionId())
@@ -217,7 +221,9 @@ class _TaskWriter:
         ids = {message.manifest_id for message in sent}
         strange = [each for each in ids if each is None or batch_id not in (None, each.batch_id)]
         if len(sent) < len(messages) or len(ids) > 1 or strange:
-            raise WriteError(f"what tasks report is not of one batch: {ids}, {_summarize(messages)}")
+            raise WriteError(
+                f"what tasks report is not of one batch: {ids}, {_summarize(messages)}"
+            )
         spans = [
             span
             for message in sent
@@ -254,7 +260,9 @@ class _TaskWriter:
 class BatchWriter(DataSourceArrowWriter):
     """The writer of a batch query, ``df.write``."""
 
-    def __init__(self, raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+    def __init__(
+        self, raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool
+    ) -> None:
         if overwrite:
             raise WriteError(
                 'a topic cannot be overwritten, rows can only be added to it: .mode("append")'
@@ -321,7 +329,11 @@ class _BaseStreamWriter(DataSourceStreamWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Log that a batch failed or was stopped; Spark runs it again when the query goes on."""
         self._task_writer.abort(messages)
-        stays = "it is staged again when the query goes on" if _staged_reports(messages) else _SENT_ROWS_STAY
+        stays = (
+            "it is staged again when the query goes on"
+            if _staged_reports(messages)
+            else _SENT_ROWS_STAY
+        )
         _log.warning("batch %d was given up: %s; %s", batchId, _summarize(messages), stays)
 
 
@@ -331,7 +343,9 @@ class StreamRowWriter(_BaseStreamWriter):
     def write(self, iterator: Iterator[Row]) -> TaskCommitMessage:
         """Send the rows of a task."""
         writing = self._task_writer
-        return writing.send_stream_batch(to_record_batches(iterator, writing.columns, writing.encoder))
+        return writing.send_stream_batch(
+            to_record_batches(iterator, writing.columns, writing.encoder)
+        )
 
 
 if HAS_ARROW_STREAMS:
@@ -352,7 +366,9 @@ def _driver_id() -> str:
     a driver starts.
     """
     place = os.environ.get(_LOCAL_DIRS)
-    return _PROCESS_ID if place is None else hashlib.sha256(place.encode()).hexdigest()[:_DRIVER_CHARS]
+    return (
+        _PROCESS_ID if place is None else hashlib.sha256(place.encode()).hexdigest()[:_DRIVER_CHARS]
+    )
 
 
 def stream_writer(

@@ -7,8 +7,8 @@ these from then on. A RocketMQ broker answers REQUEST_CODE_NOT_SUPPORTED: nothin
 A broker never starts using an extension by itself, so that no standard client sees one.
 
 READ_FILES needs a proof as well. The client asks once more, with a nonce; the broker writes
-`proof_content` that nonce and that very connection into a file of its store, and the client reads it
-there.
+`proof_content` that nonce and that very connection into a file of its store, and the client reads
+it there.
 """
 
 from __future__ import annotations

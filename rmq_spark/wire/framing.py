@@ -113,13 +113,18 @@ class FrameReader:
     def get_buffer(self) -> memoryview | None:
         """Return the memory for the missing bytes of a large frame, or None.
 
-        There is room only once all frames fed so far were taken out. Tell `buffer_updated` how many bytes
-        were written. The memory of the whole frame is allocated at once, so use it for trusted
-        peers only; growing and copying would take longer than receiving.
+        There is room only once all frames fed so far were taken out. Tell `buffer_updated` how
+        many bytes were written. The memory of the whole frame is allocated at once, so use it for
+        trusted peers only; growing and copying would take longer than receiving.
         """
         if self._direct_buffer is None:
             missing = self._partial_frame_bytes - len(self._partial)
-            if not self._partial or self._unread or self._pending or missing < DIRECT_BUFFER_BYTES_MIN:
+            if (
+                not self._partial
+                or self._unread
+                or self._pending
+                or missing < DIRECT_BUFFER_BYTES_MIN
+            ):
                 return None
             self._large_frame = self._allocate(self._partial_frame_bytes)
             start = len(self._partial)
@@ -235,7 +240,11 @@ class FrameReader:
         """Put a short frame that is whole now in one piece with all that was fed behind it."""
         partial, unread = self._partial, self._unread
         held = len(partial) + len(unread)
-        if self._direct_buffer is not None or held < PREFIX_BYTES or len(partial) > JOINED_BYTES_MAX:
+        if (
+            self._direct_buffer is not None
+            or held < PREFIX_BYTES
+            or len(partial) > JOINED_BYTES_MAX
+        ):
             return False
         start = b"".join((partial[:PREFIX_BYTES], unread[:PREFIX_BYTES]))
         if held < _unpack_words(start)[0] + _LENGTH_WORD_BYTES:

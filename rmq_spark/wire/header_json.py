@@ -27,8 +27,8 @@ from rmq_spark.wire.header import (
     check_ext_count,
     check_ints,
     check_writable,
-    is_text,
     encoding_error,
+    is_text,
 )
 from rmq_spark.wire.java_numbers import int_from_json, plain_name
 from rmq_spark.wire.json_nesting import check_nesting
@@ -180,7 +180,9 @@ class JsonResponseTemplate:
         pattern = encode_header(
             header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_PLACEHOLDER)
         ).decode()
-        pattern = pattern.replace("%", "%%").replace(f'"opaque":{_OPAQUE_PLACEHOLDER}', '"opaque":%d')
+        pattern = pattern.replace("%", "%%").replace(
+            f'"opaque":{_OPAQUE_PLACEHOLDER}', '"opaque":%d'
+        )
         # JSON puts the ext fields before the opaque, in the order in which they are listed here.
         for name, mark in marks.items():
             pattern = pattern.replace(mark, varying[name])

@@ -16,8 +16,8 @@ from rmq_spark.wire.header import (
     Header,
     check_ints,
     check_writable,
-    is_text,
     encoding_error,
+    is_text,
 )
 
 # Installed with rocketpoll; missing on a cluster that got it as an archive, this is not agreed on.

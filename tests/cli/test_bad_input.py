@@ -10,7 +10,7 @@ from fake_servers import FakeServer, answering
 from name_servers import JoiningNameServer
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.lists import BrokerData, ClusterInfo, TopicList
+from rmq_spark.wire.bodies.cluster_lists import BrokerData, ClusterInfo, TopicList
 from rmq_spark.wire.bodies.routes import QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import Admin, EmbeddedBroker

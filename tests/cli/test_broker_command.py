@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rmq_spark.cli.cluster.broker_command import broker_command
+from rmq_spark.cli.cluster.broker_launcher import broker_command
 
 ROCKETPOLL = [
     sys.executable,

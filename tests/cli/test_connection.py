@@ -12,8 +12,13 @@ import pytest
 from command_verbs import EVERY
 from tls_parts import certificate
 
-from rmq_spark.cli.shell.connection import PROFILE_KEYS, ClusterAccess, connection_options, read_profile
-from rmq_spark.cli.shell.tree import CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
+from rmq_spark.cli.shell.connection import (
+    PROFILE_KEYS,
+    ClusterAccess,
+    connection_options,
+    read_profile,
+)
 
 PROFILES = """
 [prod]

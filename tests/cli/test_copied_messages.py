@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from received_messages import received
 
 from rmq_spark.cli.messages.dead_letters import original_message
-from rmq_spark.cli.messages.message_input import MessageDefaults, InputText, parse_messages
+from rmq_spark.cli.messages.message_input import InputText, MessageDefaults, parse_messages
 from rmq_spark.cli.messages.message_text import renderer
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.message import Message, MessageExt, decode_messages
-from rmq_spark.client.subscriptions import by_tag, subscription_data, filter_by_tags
+from rmq_spark.client.subscriptions import by_tag, filter_by_tags, subscription_data
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.properties import RESERVED_NAMES
@@ -130,9 +130,9 @@ def test_a_line_of_a_message_that_could_not_be_read_is_not_sent_as_if_it_were_so
     ):
         list(parse_messages([InputText("line 7", line)], SETTINGS, is_json=True))
     sound = json.dumps({"body_base64": "AAAA", "fault": None}).encode()
-    assert [each.body for each in parse_messages([InputText("", sound)], SETTINGS, is_json=True)] == [
-        bytes(3)
-    ]
+    assert [
+        each.body for each in parse_messages([InputText("", sound)], SETTINGS, is_json=True)
+    ] == [bytes(3)]
 
 
 @pytest.mark.parametrize("flag", ["1", 1.5, True, 1 << 31])

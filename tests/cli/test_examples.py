@@ -17,8 +17,8 @@ from command_verbs import EVERY
 from consumer_clusters import Cluster
 from staged_rows import commit_batch
 
-from rmq_spark.cli.shell.tree import CommandWithExample
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.shell.command_tree import CommandWithExample
+from rmq_spark.cli.spark.spark_runtime import java_fault
 from rmq_spark.client.manifest import CommitManifest, ManifestId, commits_topic_name
 
 EXAMPLES = [(name, line) for name, verb in EVERY.items() for line in verb.example.splitlines()]

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rmq_spark.cli.shell.failures import Failure, print_error, describe_error, show_client_warnings
+from rmq_spark.cli.shell.failures import Failure, describe_error, print_error, show_client_warnings
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,

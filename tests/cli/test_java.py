@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from rmq_spark.cli.spark.java import Java, find_java, java_fault
+from rmq_spark.cli.spark.spark_runtime import Java, find_java, java_fault
 
 
 @pytest.fixture

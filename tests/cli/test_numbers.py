@@ -6,7 +6,7 @@ import click
 import pytest
 from command_verbs import EVERY
 
-from rmq_spark.cli.shell.numbers import PositiveFloat
+from rmq_spark.cli.shell.parameter_types import PositiveFloat
 
 FRACTIONS = [
     (name, option.opts[0])

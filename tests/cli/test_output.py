@@ -11,7 +11,14 @@ import pytest
 import yaml
 from terminals import look_like_one
 
-from rmq_spark.cli.shell.output import ByteSize, format_cell, escape_unprintable, show_document, show_rows, local_time
+from rmq_spark.cli.shell.output import (
+    ByteSize,
+    escape_unprintable,
+    format_cell,
+    local_time,
+    show_document,
+    show_rows,
+)
 
 MOMENT = datetime(2026, 11, 23, 9, 0, 0, 123_000, tzinfo=timezone.utc)
 ROWS = [

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import click
 import pytest
 
-from rmq_spark.cli.shell.positions import POSITION, PositionKind, TopicPosition, parse_time_ms
+from rmq_spark.cli.shell.parameter_types import POSITION, PositionKind, TopicPosition, parse_time_ms
 
 NOW = datetime(2026, 11, 23, 14, 30, tzinfo=timezone.utc).timestamp()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from rmq_spark.cli.shell.positions import POSITION
-from rmq_spark.cli.shell.queues import QUEUE, QueueName, resolve_ranges
+from rmq_spark.cli.shell.parameter_types import POSITION, QUEUE, QueueName, resolve_ranges
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -38,5 +37,7 @@ def test_a_place_is_in_each_queue_and_leads_out_of_none(cluster, text, starts):
     spans = resolve_ranges(cluster.sender, topic, POSITION.convert(text, None, None), None)
     assert [span.start for span in spans] == starts
     assert [span.end for span in spans] == [5, 2]
-    [second] = resolve_ranges(cluster.sender, topic, POSITION.convert("1", None, None), QueueName(None, 1))
+    [second] = resolve_ranges(
+        cluster.sender, topic, POSITION.convert("1", None, None), QueueName(None, 1)
+    )
     assert second.start == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from staged_rows import commit_batch
 
-from rmq_spark.client.manifest import CommittedSpan, CommitManifest, ManifestId, commits_topic_name
+from rmq_spark.client.manifest import CommitManifest, CommittedSpan, ManifestId, commits_topic_name
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 

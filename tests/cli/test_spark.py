@@ -1,4 +1,4 @@
-from rmq_spark.cli.spark.spark import INSTALL_PYSPARK, has_pyspark
+from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark
 
 
 def test_where_there_is_pyspark_it_is_found():

@@ -5,9 +5,17 @@ from __future__ import annotations
 import click
 import pytest
 
-from rmq_spark.cli.shell.tree import ConnectionOption, LazyCommand, CommandGroup, RootGroup, CommandWithExample
+from rmq_spark.cli.shell.command_tree import (
+    CommandGroup,
+    CommandWithExample,
+    ConnectionOption,
+    LazyCommand,
+    RootGroup,
+)
 
-leaf = CommandWithExample("leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two")
+leaf = CommandWithExample(
+    "leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two"
+)
 no_command = "leaf"
 
 

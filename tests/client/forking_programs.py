@@ -26,7 +26,6 @@ from rmq_spark.client import (
     BulkPull,
     ClientError,
     ClientInstance,
-    RemotingClient,
     LitePullConsumer,
     LitePullSettings,
     Message,
@@ -35,6 +34,7 @@ from rmq_spark.client import (
     PullRules,
     PushConsumer,
     PushSettings,
+    RemotingClient,
 )
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.service_state import ServiceState
@@ -272,7 +272,9 @@ def lite_whose_end_was_asked_for(address):
     consumer.subscribe(TOPIC)
     consumer.start()
     until(consumer.assignment)
-    consumer._impl._state_machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+    consumer._impl._state_machine.compare_and_set(
+        ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY
+    )
 
     def work():
         consumer.shutdown()

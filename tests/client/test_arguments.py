@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.arguments import check_timestamp_ms, check_queues
+from rmq_spark.client.arguments import check_queues, check_timestamp_ms
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings

@@ -8,14 +8,16 @@ from uuid import UUID
 import pytest
 from baskets import BASKET_SCHEMA, WRONG, basket, record
 
-from rmq_spark.client.bodies.serializers import avro, resolve_serializer, decode_value, encode_value
+from rmq_spark.client.bodies.serializers import avro, decode_value, encode_value, resolve_serializer
 from rmq_spark.errors import BodyError
 
 ORDER = record({"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"]})
 
 
 @pytest.mark.parametrize(
-    "by", [*map(resolve_serializer, ("json", "msgpack")), avro(BASKET_SCHEMA)], ids=["json", "msgpack", "avro"]
+    "by",
+    [*map(resolve_serializer, ("json", "msgpack")), avro(BASKET_SCHEMA)],
+    ids=["json", "msgpack", "avro"],
 )
 @pytest.mark.parametrize("whole", [basket(seen={"x"}), vars(basket(seen={"x"}))], ids=type)
 def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
@@ -37,7 +39,9 @@ def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
     ],
 )
 def test_a_registry_that_has_no_schema_for_a_body_is_told_of_as_a_bad_body(registry, said):
-    by = avro(record({"name": "id", "type": "int"}), header=b"\2", build_schema=registry.__getitem__)
+    by = avro(
+        record({"name": "id", "type": "int"}), header=b"\2", build_schema=registry.__getitem__
+    )
     with pytest.raises(BodyError, match=rf"orders at offset 5: .*{said}"):
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 

@@ -19,10 +19,10 @@ from python_programs import last_line_of
 from rmq_spark.client import (
     Admin,
     ClientInstance,
-    RemotingClient,
     LitePullConsumer,
     Producer,
     PushConsumer,
+    RemotingClient,
 )
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.message import Message, decode_messages

@@ -28,7 +28,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables import arrow_sends
+from rmq_spark.client.producer.tables import arrow_sender
 from rmq_spark.client.subscriptions import by_sql, by_tag
 from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.client.transport.tls.settings import TlsSettings
@@ -243,13 +243,13 @@ def calls_of(world):
             producer.send_table,
             {"table": table, "topic": "T", **bulk},
             also_named={"table": "rows"},
-            more=arrow_sends.send_batches,
+            more=arrow_sender.send_batches,
         ),
         "Producer.send_batches": Call(
             producer.send_batches,
             {"batches": [table], "topic": "T", **bulk},
             also_named={"batches": "rows"},
-            more=arrow_sends.send_batches,
+            more=arrow_sender.send_batches,
         ),
         "Admin": Call(
             Admin, {"name_servers": [world.address], "instance": None}, world.administered

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rmq_spark.client.errors import ManifestError
 from rmq_spark.client.manifest import (
     WRITES_KEPT,
+    CommitManifest,
     CommitState,
     CommittedSpan,
-    CommitManifest,
     ManifestId,
-    manifest_bytes_needed,
     commits_topic_name,
     decode_manifest,
+    manifest_bytes_needed,
 )
 from rmq_spark.wire.message_queue import MessageQueue
 

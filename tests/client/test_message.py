@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from strategies import stored_messages
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.message import BODY_BYTES_MAX, Message, MessageExt, decode_messages, to_message
+from rmq_spark.client.message import (
+    BODY_BYTES_MAX,
+    Message,
+    MessageExt,
+    decode_messages,
+    to_message,
+)
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag

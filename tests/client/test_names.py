@@ -7,12 +7,7 @@ from enum import Enum
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.arguments import (
-    check_client_id,
-    check_group,
-    check_topic,
-    check_send_topic,
-)
+from rmq_spark.client.arguments import check_client_id, check_group, check_send_topic, check_topic
 from rmq_spark.client.errors import ClientError, MessageRejected
 from rmq_spark.client.transport import frame_writer
 from rmq_spark.wire import names

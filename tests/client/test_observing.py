@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from received_messages import several
 
-from rmq_spark.client import observing
+from rmq_spark.client import observer
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 from rmq_spark.client.message import Message
 
@@ -39,22 +39,22 @@ class Notes:
 @pytest.fixture
 def notes():
     found = Notes()
-    observing.set_observer(found)
+    observer.set_observer(found)
     yield found
-    observing.set_observer(None)
+    observer.set_observer(None)
 
 
 def test_nobody_watches_unless_told_to():
     messages = several(0, 1)
-    assert observing.observe_send([Message("orders", b"1")]) is None
-    assert observing.observe_poll("billing", messages) == list(messages)
-    listen = observing.observe_listener("billing", lambda _, context: context, SUCCESS)
+    assert observer.observe_send([Message("orders", b"1")]) is None
+    assert observer.observe_poll("billing", messages) == list(messages)
+    listen = observer.observe_listener("billing", lambda _, context: context, SUCCESS)
     assert listen(messages, "what it said") == "what it said"
 
 
 def test_the_observer_is_told_of_sends_and_polls(notes):
-    assert observing.observe_send([Message("orders", b"1")]) is None
-    observing.observe_poll("billing", several(0, 1))
+    assert observer.observe_send([Message("orders", b"1")]) is None
+    observer.observe_poll("billing", several(0, 1))
     assert notes.said == [("sending", 1), ("billing", 2)]
 
 
@@ -68,7 +68,7 @@ def test_the_observer_is_told_of_sends_and_polls(notes):
     ],
 )
 def test_a_listener_is_watched_and_its_answer_kept(notes, said, noted):
-    listen = observing.observe_listener("billing", lambda *_: said, SUCCESS)
+    listen = observer.observe_listener("billing", lambda *_: said, SUCCESS)
     assert listen(several(0), None) is said
     assert notes.said == [("billing", 1), "begins", *noted, None]
 
@@ -78,5 +78,5 @@ def test_an_error_of_a_listener_is_seen_and_goes_on(notes):
         raise KeyError
 
     with pytest.raises(KeyError):
-        observing.observe_listener("billing", fail, SUCCESS)(several(0), None)
+        observer.observe_listener("billing", fail, SUCCESS)(several(0), None)
     assert notes.said[-1] is KeyError

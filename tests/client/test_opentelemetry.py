@@ -18,11 +18,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from python_programs import python_program
 from received_messages import several
 
-from rmq_spark.client import observing
+from rmq_spark.client import observer
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rmq_spark.client.observing import observe_listener
+from rmq_spark.client.observer import observe_listener
 from rmq_spark.client.opentelemetry import context_of, instrument, uninstrument
-from rmq_spark.client.producer.async_send import SendFuture
+from rmq_spark.client.producer.async_sender import SendFuture
 from rocketpoll import (
     ConsumeFromWhere,
     EmbeddedBroker,
@@ -169,7 +169,7 @@ def test_the_span_of_a_future_ends_when_it_is_answered(seen, producer):
 def test_the_span_of_a_future_ends_with_the_answer_however_long_other_callbacks_take(seen):
     waiting = []
     future = SendFuture(SimpleNamespace(call=waiting.append))
-    sending = observing.observe_send([replace(ORDER, topic="waits")])
+    sending = observer.observe_send([replace(ORDER, topic="waits")])
     with sending:
         sending.end_with_future(future)
     future.set_exception(RequestTimeout("10.0.0.7:10911", 310, 3_000))

@@ -215,7 +215,9 @@ def send_damaged(producer, queue):
     rules = SendRules("P", compress_body_bytes=1 << 20)
     sys_flag = MessageSysFlag.COMPRESSED.value
     text = "UNIQ_KEY\x01damaged\x02"
-    damaged = PreparedMessage(rules, queue.topic, b"not compressed", "damaged", text, sys_flag, 0, 1)
+    damaged = PreparedMessage(
+        rules, queue.topic, b"not compressed", "damaged", text, sys_flag, 0, 1
+    )
     address = producer.instance.routes.master_address(queue.broker_name)
     producer.instance.api.send(address, damaged.header(queue), damaged.body, "damaged", 3_000)
 

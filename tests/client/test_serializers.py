@@ -16,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.client.bodies.avro_bodies import Avro
-from rmq_spark.client.bodies.serializers import SERIALIZERS, avro, resolve_serializer, decode_value, encode_value
+from rmq_spark.client.bodies.serializers import (
+    SERIALIZERS,
+    avro,
+    decode_value,
+    encode_value,
+    resolve_serializer,
+)
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import BodyError
@@ -75,7 +81,9 @@ def test_plain_values_come_back_equal(name, value):
 
 
 @pytest.mark.parametrize(
-    "by", [*map(resolve_serializer, ("json", "msgpack")), avro(ORDER)], ids=["json", "msgpack", "avro"]
+    "by",
+    [*map(resolve_serializer, ("json", "msgpack")), avro(ORDER)],
+    ids=["json", "msgpack", "avro"],
 )
 @pytest.mark.parametrize(
     "value", [{"id": 7, "customer": "ada"}, Order(7, "ada"), Model(id=7, customer="ada")], ids=type
@@ -112,7 +120,9 @@ LINE_SCHEMA = {
 
 
 @pytest.mark.parametrize(
-    "by", [*map(resolve_serializer, ("json", "msgpack")), avro(LINE_SCHEMA)], ids=["json", "msgpack", "avro"]
+    "by",
+    [*map(resolve_serializer, ("json", "msgpack")), avro(LINE_SCHEMA)],
+    ids=["json", "msgpack", "avro"],
 )
 def test_a_model_comes_back_as_the_same_model(by):
     """Whatever its fields are, by each serializer: what pydantic has validated, it takes again."""
@@ -123,7 +133,9 @@ def test_a_model_comes_back_as_the_same_model(by):
 @pytest.mark.parametrize("name", ["json", "msgpack"])
 def test_models_may_stand_within_other_values(name):
     by = SERIALIZERS[name]
-    found = decode_value(encode_value({"lines": [LINE], "order": Order(7, "ada")}, by), by, "it", "1")
+    found = decode_value(
+        encode_value({"lines": [LINE], "order": Order(7, "ada")}, by), by, "it", "1"
+    )
     assert Line.model_validate(found["lines"][0]) == LINE
     assert found["order"] == {"id": 7, "customer": "ada"}
 
@@ -211,7 +223,9 @@ ALIASED = {
 
 
 @pytest.mark.parametrize(
-    "by", [*map(resolve_serializer, ("json", "msgpack")), avro(ALIASED)], ids=["json", "msgpack", "avro"]
+    "by",
+    [*map(resolve_serializer, ("json", "msgpack")), avro(ALIASED)],
+    ids=["json", "msgpack", "avro"],
 )
 def test_a_model_with_aliases_comes_back_as_the_same_model(by):
     order = Aliased(orderId=7, lines=[AliasedLine(unitPrice=3)])
@@ -229,7 +243,9 @@ def test_a_body_that_a_model_refuses_is_told_by_the_model():
 
 def test_times_in_json_are_texts():
     moment = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
-    assert encode_value({"at": moment}, SERIALIZERS["json"]) == b'{"at":"2026-01-31T12:00:00+00:00"}'
+    assert (
+        encode_value({"at": moment}, SERIALIZERS["json"]) == b'{"at":"2026-01-31T12:00:00+00:00"}'
+    )
 
 
 def test_text_is_for_texts_alone():

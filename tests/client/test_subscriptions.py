@@ -4,7 +4,13 @@ import pytest
 from received_messages import received
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.subscriptions import _warn_once, by_sql, by_tag, subscription_data, filter_by_tags
+from rmq_spark.client.subscriptions import (
+    _warn_once,
+    by_sql,
+    by_tag,
+    filter_by_tags,
+    subscription_data,
+)
 from rmq_spark.wire.tags import tags_code
 
 

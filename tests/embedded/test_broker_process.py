@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from python_programs import ROOT, started_python_program
 
-from rmq_spark.cli.cluster.broker_command import broker_command
+from rmq_spark.cli.cluster.broker_launcher import broker_command
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 from rocketpoll.broker.embedded.broker_process import BrokerProcess

@@ -277,7 +277,9 @@ def test_only_a_broker_that_runs_here_has_a_clock_that_moves():
 
 
 def test_a_broker_that_is_never_done_is_told_of(broker, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(
+        "rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05
+    )
     release = threading.Event()
     broker._runner._controller.housekeeping.run_in_thread(lambda: release.wait(20), lambda _: None)
     with pytest.raises(NotInTime, match="still at work on it after"):

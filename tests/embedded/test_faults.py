@@ -417,7 +417,9 @@ def test_what_is_no_fault_neither_begins_nor_ends(broker, found):
 
 
 def test_a_fault_that_cannot_begin_leaves_nothing_behind(broker, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(
+        "rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05
+    )
     release = threading.Event()
     broker._runner._controller.housekeeping.run_in_thread(lambda: release.wait(20), lambda _: None)
     with pytest.raises(NotInTime, match="still at work"), broker.full_disk():

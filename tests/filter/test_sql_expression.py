@@ -6,12 +6,12 @@ from sql_expressions import VALUES, random_condition, random_properties, second_
 from rocketpoll.broker.filter.sql_expression import (
     And,
     Between,
+    Comparison,
     Equal,
     Expression,
     Literal,
     Negation,
     Not,
-    Comparison,
     Property,
     SqlExpression,
 )
@@ -89,7 +89,9 @@ def test_a_second_opinion_agrees_about_every_pair_of_values(left, right, sign):
         Equal(Property("a"), Property("b")),
     ):
         properties = {"a": left, "b": right}
-        assert STATES[evaluate_state(condition, properties)] == second_opinion(condition, properties)
+        assert STATES[evaluate_state(condition, properties)] == second_opinion(
+            condition, properties
+        )
 
 
 def test_what_is_between_is_asked_once_however_deep_it_nests():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import FLOATS, INTEGERS, VALUES
 
-from rocketpoll.broker.filter.sql_expression import Equal, Comparison, Property
+from rocketpoll.broker.filter.sql_expression import Comparison, Equal, Property
 from rocketpoll.broker.filter.sql_parser import compile_sql
 from rocketpoll.broker.filter.sql_texts import (
     FAILED,

@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.filter.errors import FilterError
-from rocketpoll.broker.filter.sql_tokens import END, FLOAT, INTEGER, KEYWORDS, NAME, TEXT, TokenStream
+from rocketpoll.broker.filter.sql_tokens import (
+    END,
+    FLOAT,
+    INTEGER,
+    KEYWORDS,
+    NAME,
+    TEXT,
+    TokenStream,
+)
 
 
 def words(text):

@@ -32,9 +32,9 @@ from rmq_spark.client import (
     BulkPull,
     ClientError,
     ClientInstance,
-    RemotingClient,
     Message,
     Producer,
+    RemotingClient,
 )
 from rmq_spark.client.message import decode_messages
 

@@ -19,8 +19,8 @@ import pytest
 import sql_expressions as made
 from java_programs import JavaProgram, java_program
 
+from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.clients import SubscriptionData
-from rmq_spark.wire.bodies.mapping import decode_body
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_columns import matching_rows
 from rocketpoll.broker.filter.sql_limits import SqlLimits

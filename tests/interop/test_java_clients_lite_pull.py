@@ -26,7 +26,9 @@ def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(scen
     assert sorted(consumer.bodies) == sorted(bodies_of(sent))
     assert consumer.ask("assigned") == [0, 1, 2, 3]
     for queue_id in range(4):
-        offsets = [each["queueOffset"] for each in consumer.to_message if each["queueId"] == queue_id]
+        offsets = [
+            each["queueOffset"] for each in consumer.to_message if each["queueId"] == queue_id
+        ]
         assert offsets == list(range(25))
 
 
@@ -228,7 +230,9 @@ def test_two_of_a_group_share_the_queues(scenario):
     scenario.producer().send(topic, *sent)
     wait_until(
         "all",
-        lambda: first.look() + second.look() == [] and len(first.to_message + second.to_message) == 40,
+        lambda: (
+            first.look() + second.look() == [] and len(first.to_message + second.to_message) == 40
+        ),
     )
     assert sorted(first.bodies + second.bodies) == sorted(bodies_of(sent))
     assert {each["queueId"] for each in first.to_message}.isdisjoint(

@@ -127,7 +127,11 @@ def test_consumers_pass_over_the_places_of_rows_that_were_rolled_back(
     java_broker.stop()
     store = MessageStore(store_config(java_broker.root), LocalDisk(), now_ms)
     sent = roll_back_between(store, before, topic=topic)
-    gap = [at for at in range(len(sent) + 3) if store.staged_batches.rolled_back_offsets(topic, 0, at, 1)]
+    gap = [
+        at
+        for at in range(len(sent) + 3)
+        if store.staged_batches.rolled_back_offsets(topic, 0, at, 1)
+    ]
     assert len(gap) == 3
     Sink(store).forget()
     store.shutdown()

@@ -17,7 +17,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from rmq_spark.wire.bodies import client_info, clients, configs, encode_body, lists, routes, stats
+from rmq_spark.wire.bodies import (
+    client_info,
+    clients,
+    cluster_lists,
+    configs,
+    encode_body,
+    routes,
+    stats,
+)
 from rmq_spark.wire.codes import LanguageCode
 
 pytestmark = pytest.mark.interop
@@ -26,7 +34,7 @@ NON_ASCII = "\u00fc \u5024 \U0001f680"
 
 BODY_CLASSES = {
     name: member
-    for module in (routes, lists, configs, client_info, clients, stats)
+    for module in (routes, cluster_lists, configs, client_info, clients, stats)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 } | {"UnlockBatchRequestBody": clients.LockBatchRequestBody}
@@ -190,7 +198,7 @@ def test_java_reads_every_character_and_every_digit(java):
     floats = {f"float {number!r}": number for number in numbers}
     read = java.read(
         "body",
-        {name: encode_body(lists.KVTable(table=table)) for name, table in tables.items()}
+        {name: encode_body(cluster_lists.KVTable(table=table)) for name, table in tables.items()}
         | {name: encode_body(stats.BrokerStatsItem(tps=number)) for name, number in floats.items()},
         dict.fromkeys(tables, "KVTable") | dict.fromkeys(floats, "BrokerStatsItem"),
     )

@@ -2,7 +2,7 @@
 
 from held_pulls import Client, a_pull
 
-from rocketpoll.broker.longpolling.many_pull_request import ManyPullRequest
+from rocketpoll.broker.longpolling.pull_request import ManyPullRequest
 
 
 def test_pulls_are_told_apart_by_client_and_group_and_forgotten_with_the_last():

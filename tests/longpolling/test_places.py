@@ -52,7 +52,12 @@ def test_a_long_subscription_takes_places_by_its_bytes_and_a_large_filter_once_f
     assert (len(places), places.used_max, places.used) == (2, 11, 17)
 
 
-_FILTERS = (None, Codes(), Codes(size_bytes=QUOTA_UNIT_BYTES), Codes(size_bytes=7 * QUOTA_UNIT_BYTES))
+_FILTERS = (
+    None,
+    Codes(),
+    Codes(size_bytes=QUOTA_UNIT_BYTES),
+    Codes(size_bytes=7 * QUOTA_UNIT_BYTES),
+)
 
 
 @given(

@@ -27,7 +27,12 @@ def test_each_kind_has_its_form_and_all_have_the_shared_labels():
     text = finished(
         text_in_steps(
             [
-                CounterFamily("a_total", "A.", ("topic",), [MetricSample(("T",), 3), None, MetricSample(("U",), 4)]),
+                CounterFamily(
+                    "a_total",
+                    "A.",
+                    ("topic",),
+                    [MetricSample(("T",), 3), None, MetricSample(("U",), 4)],
+                ),
                 GaugeFamily("b", "B.", (), [MetricSample((), 0.5)]),
                 HistogramFamily("c_seconds", "C.", histogram),
                 GaugeFamily("d", "Nothing.", ("x",), []),
@@ -47,7 +52,9 @@ def test_each_kind_has_its_form_and_all_have_the_shared_labels():
 
 def test_names_that_would_break_the_text_are_escaped():
     hostile = 'a"b\\c\nd{}e 1\n# TYPE'
-    text = finished(text_in_steps([GaugeFamily("g", "G.", ("t",), [MetricSample((hostile,), 1)])], SHARED))
+    text = finished(
+        text_in_steps([GaugeFamily("g", "G.", ("t",), [MetricSample((hostile,), 1)])], SHARED)
+    )
     assert samples_of(text.decode())("g", t=hostile) == 1
 
 

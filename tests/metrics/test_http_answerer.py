@@ -10,7 +10,7 @@ import pytest
 from broker_stories import run
 from scrapes import exchange, got
 
-from rocketpoll.broker.metrics.http_answerer import (
+from rocketpoll.broker.metrics.http_server import (
     CLIENTS_MAX,
     EXCHANGE_SECONDS,
     HEAD_BYTES_MAX,

@@ -115,7 +115,9 @@ class Hindered:
             return self._answer(request)
         if self._trace == "in steps":
             return self._steps(request)
-        self._sent.append(self._dispatch.wrap_errors(FakeConnection(), request, self._steps(request)))
+        self._sent.append(
+            self._dispatch.wrap_errors(FakeConnection(), request, self._steps(request))
+        )
         return None
 
     def ask(self, wanted="a"):

@@ -1,6 +1,6 @@
 """A client has credit for so many lessons, and its requests pay for more."""
 
-from rocketpoll.broker.processor.fast_path.learning_budget import LearningBudget
+from rocketpoll.broker.processor.fast_path.per_client_cache import LearningBudget
 
 
 def test_lessons_are_on_credit_until_requests_have_paid_for_more():

@@ -10,15 +10,15 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.offsets import OffsetResponseHeader
+from rmq_spark.wire.headers.consumer_groups import OffsetResponseHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rocketpoll.broker.processor.request import (
     RequestRejected,
-    success_response,
     body_of,
     header_of,
     negotiated,
     reply,
+    success_response,
 )
 
 
@@ -57,7 +57,9 @@ def test_an_answer_carries_a_header_or_a_body_or_neither():
     assert success_response(request, body=HeartbeatData(client_id="c")).body.startswith(b'{"')
     assert success_response(request) == request.respond(0, None, {})
     with pytest.raises(HeaderError, match="a code whose answer has one"):
-        success_response(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET), OffsetResponseHeader(7))
+        success_response(
+            RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET), OffsetResponseHeader(7)
+        )
 
 
 @pytest.mark.parametrize(("flag", "sent"), [(0, 1), (2, 0)])

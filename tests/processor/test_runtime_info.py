@@ -2,7 +2,7 @@ import pytest
 from broker_connections import finished
 from held_pulls import Client, a_pull
 
-from rmq_spark.wire.bodies.lists import KVTable
+from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import CURRENT_VERSION
 from rocketpoll.broker.processor.admin.runtime_info import VERSION_DESC, SendQueue

@@ -132,7 +132,9 @@ class Campaign:
             count = min(lives, LIVES_PER_DISK)
             is_full = self._dice.random() < self._full_disks
             rules = [_FULL] if is_full else []
-            self.live_region((drawn_life(self._dice, *rules) for _ in range(count)), may_expire=is_full)
+            self.live_region(
+                (drawn_life(self._dice, *rules) for _ in range(count)), may_expire=is_full
+            )
             lives -= count
 
     def live_region(self, lives, *, may_expire=False):

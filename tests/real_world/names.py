@@ -56,7 +56,9 @@ class Names:
             for (of_kind, name), is_there in before.items():
                 is_known = is_there is not None and self._known[of_kind, name] is is_there
                 if of_kind == kind and is_known and is_there != (name in found):
-                    self._print_error(f"the {kind} {name} should {'' if is_there else 'not '}be there")
+                    self._print_error(
+                        f"the {kind} {name} should {'' if is_there else 'not '}be there"
+                    )
 
 
 def _draw(dice):

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.schedule.delay_level import GRAIN_MS_MIN, GRAINS_PER_DELAY, DelayLevel, StartTime
+from rocketpoll.broker.schedule.delay_level import (
+    GRAIN_MS_MIN,
+    GRAINS_PER_DELAY,
+    DelayLevel,
+    StartTime,
+)
 
 START = StartTime(wall_ms=1_700_000_000_000, monotonic_ms=50_000)
 ROUNDED_MS = 2

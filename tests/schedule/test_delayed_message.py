@@ -17,7 +17,9 @@ from rocketpoll.broker.schedule.delayed_message import (
 
 
 def test_a_message_that_waits_knows_where_it_belongs():
-    waiting = to_schedule_topic(message("x", topic="T", queue_id=3, tags="a", WAIT="false", DELAY="99"), 4)
+    waiting = to_schedule_topic(
+        message("x", topic="T", queue_id=3, tags="a", WAIT="false", DELAY="99"), 4
+    )
     assert (waiting.topic, waiting.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)
     assert waiting.properties == {"TAGS": "a", "DELAY": "4", "REAL_TOPIC": "T", "REAL_QID": "3"}
 

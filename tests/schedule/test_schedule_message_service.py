@@ -24,7 +24,7 @@ from rocketpoll.broker.schedule.schedule_message_service import (
     to_schedule_topic,
 )
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.errors import TransientFailure, StoreClosed
+from rocketpoll.broker.store.errors import StoreClosed, TransientFailure
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 LEVELS_MS = (1_000, 5_000, 10_000)

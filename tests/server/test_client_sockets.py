@@ -3,7 +3,7 @@
 import socket
 from contextlib import suppress
 
-from rocketpoll.broker.server.client_sockets import kernel_buffered_bytes
+from rocketpoll.broker.server.client_connection import kernel_buffered_bytes
 
 
 def test_what_was_given_to_the_system_is_kept_until_it_has_arrived():

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.limits.descriptors import allow_descriptors, descriptor_shortage, divide_descriptors
+from rocketpoll.broker.server.limits.descriptors import (
+    allow_descriptors,
+    descriptor_shortage,
+    divide_descriptors,
+)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def test_it_can_be_planned_while_it_rings():
     async def story():
         rung = Rung()
         timer = EarliestTimer(
-            asyncio.get_running_loop(), lambda at_ms: (rung._ring(at_ms), timer.schedule(at_ms + 1_000))
+            asyncio.get_running_loop(),
+            lambda at_ms: (rung._ring(at_ms), timer.schedule(at_ms + 1_000)),
         )
         timer.schedule(now_ms())
         for count in (1, 2, 3):

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.server.fair_scheduler import (
-    QUEUED_WORK_SECONDS,
-    NEW_WORK_SECONDS,
-    SLICE_SECONDS,
     DEFERRED_WRITES_MAX,
+    NEW_WORK_SECONDS,
+    QUEUED_WORK_SECONDS,
+    SLICE_SECONDS,
     TURN_SECONDS,
     FairScheduler,
 )

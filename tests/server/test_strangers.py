@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpoll.broker.server.limits.protocol_detection import detect_protocol
+from rocketpoll.broker.server.client_connection import detect_protocol
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,13 @@ from broker_clients import BrokerClients, batch_request, pull_request, send_requ
 from broker_processes import BrokerProcess
 from broker_stories import SMALL, tell
 
-from rocketpoll.broker.settings.keys import KEYS, SECTIONS
+from rocketpoll.broker.settings.setting_keys import KEYS, SECTIONS
 from rocketpoll.broker.settings.settings import ConfigError, config_of
 
 BOUNDS = {
-    name: key.setting.value_type.bounds for name, key in KEYS.items() if key.setting.value_type.bounds
+    name: key.setting.value_type.bounds
+    for name, key in KEYS.items()
+    if key.setting.value_type.bounds
 }
 NO_NUMBERS = ["", "abc", "nan", "inf", "-1", "1e3", "0x10", "1_0", "1.5", "+1", "\u0663", "1 0"]
 LARGE = [1 << bits for bits in (31, 32, 62, 63, 64, 100)]

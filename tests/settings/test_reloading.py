@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rocketpoll.broker.settings.keys import KEYS
-from rocketpoll.broker.settings.reloading import RELOADABLE, plan_reload
+from rocketpoll.broker.settings.reload import RELOADABLE, plan_reload
+from rocketpoll.broker.settings.setting_keys import KEYS
 from rocketpoll.broker.settings.settings import config_of, settings_of
 
 

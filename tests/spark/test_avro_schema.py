@@ -7,7 +7,7 @@ from body_types import structs
 from hypothesis import given
 from pyspark.sql import types as sql
 
-from rmq_spark.spark.schemas.avro_schema import avro_schema_of, avro_name_faults, spark_schema_of
+from rmq_spark.spark.schemas.avro_schema import avro_name_faults, avro_schema_of, spark_schema_of
 from rmq_spark.spark.schemas.schema_text import parse_schema
 
 
@@ -106,4 +106,8 @@ def test_what_no_column_can_be_is_refused(text, said):
 
 def test_names_have_to_be_avros():
     kind = parse_schema("ok INT, `a-b` INT, s STRUCT<`1`: ARRAY<STRUCT<`ü`: INT>>>")
-    assert [each.partition(" is ")[0] for each in avro_name_faults(kind)] == ["a-b", "s.1", "s.1[].ü"]
+    assert [each.partition(" is ")[0] for each in avro_name_faults(kind)] == [
+        "a-b",
+        "s.1",
+        "s.1[].ü",
+    ]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rmq_spark.spark.bodies.json_bodies import JsonBodies, _DecimalOverflow
 from rmq_spark.spark.errors import RecordFault
+from rmq_spark.spark.schemas.arrow_conversion import BodyFault
 from rmq_spark.spark.schemas.columns import arrow_schema_of
-from rmq_spark.spark.schemas.values import BodyFault
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 

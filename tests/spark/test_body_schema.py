@@ -8,7 +8,7 @@ from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from rmq_spark.spark.schemas.schema_text import schema_faults, parse_schema, writable_schema_faults
+from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults, writable_schema_faults
 
 TAKEN = [
     "id BIGINT, name STRING",

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.spark.schemas.values import BodyFault, to_exact_type, parsed_type
+from rmq_spark.spark.schemas.arrow_conversion import BodyFault, parsed_type, to_exact_type
 
 DATE, MOMENT = pa.date32(), pa.timestamp("us", "UTC")
 NESTED = pa.struct(

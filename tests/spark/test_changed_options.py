@@ -126,7 +126,9 @@ class Query:
         """Start it, read what is there, and stop it."""
         given = {**self._usual, **options}
         self.engine.options = {
-            name: self._fill_defaults(str(value)) for name, value in given.items() if value is not None
+            name: self._fill_defaults(str(value))
+            for name, value in given.items()
+            if value is not None
         }
         self.engine.schema = schema
         is_bounded = any(name.startswith("ending") for name in given)

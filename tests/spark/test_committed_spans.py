@@ -12,10 +12,10 @@ from source_parts import options_for, queue_of, send
 
 from rmq_spark.client.errors import OffsetMoved
 from rmq_spark.client.manifest import CommittedSpan
-from rmq_spark.client.producer.tables.arrow_sends import SentSpan
+from rmq_spark.client.producer.tables.arrow_sender import SentSpan
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.errors import DataLoss, RecordFault
-from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans, group_spans
+from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans, read_spans
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.write.spans import SpanCollector
 from rmq_spark.wire.record import StoredMessage, encode_record

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from source_parts import queue_of
 
 from rmq_spark.spark.brokers.queue_client import MessageFingerprint
-from rmq_spark.spark.plan.queue_identity import OffsetBounds, QueueIdentity, BatchRange
+from rmq_spark.spark.plan.queue_identity import BatchRange, OffsetBounds, QueueIdentity
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 
 QUEUE = queue_of("T")

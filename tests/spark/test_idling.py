@@ -1,6 +1,10 @@
 from source_parts import Clock
 
-from rmq_spark.spark.plan.micro_batch_planner import AFTER_BATCH_WAIT_MS, SHARED_WAIT_MS, IdleWaitPolicy
+from rmq_spark.spark.plan.micro_batch_planner import (
+    AFTER_BATCH_WAIT_MS,
+    SHARED_WAIT_MS,
+    IdleWaitPolicy,
+)
 
 
 def test_a_source_is_alone_until_two_batches_in_a_row_were_others():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 from source_parts import query, queue_of, send
 
-from rmq_spark.spark.lag import QueryLag, LagListener, QueueLag, lag_between, lag_now, lag_of
+from rmq_spark.spark.lag import LagListener, QueryLag, QueueLag, lag_between, lag_now, lag_of
 from rmq_spark.spark.options.options import BatchLimits
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset, with_sizes
@@ -73,7 +73,9 @@ def test_brokers_can_be_asked_at_any_time(rocketpoll_broker, rocketpoll_topic, h
     assert [each.messages for each in lag.queues] == [3, 2, 0, 0]
     assert lag_now(end, rocketpoll_broker.address) == lag
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        assert lag_now(batches.latest_offset(end, NO_LIMITS), rocketpoll_broker.address).messages == 0
+        assert (
+            lag_now(batches.latest_offset(end, NO_LIMITS), rocketpoll_broker.address).messages == 0
+        )
     assert lag_now({"v": 1, "offsets": {}}, rocketpoll_broker.address) == QueryLag(())
 
 

@@ -88,7 +88,10 @@ def test_bytes_limit_a_batch_as_well(rocketpoll_broker, rocketpoll_topic):
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
         start = batches.initial_offset()
         assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=6_000)))[0] in (4, 5)
-        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=6_000, rows_max=3)))[0] == 3
+        assert (
+            offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=6_000, rows_max=3)))[0]
+            == 3
+        )
         assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=1)))[0] == 1
         assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=1 << 20)))[0] == 20
 
@@ -235,7 +238,9 @@ def test_a_queue_that_may_not_be_read_for_a_while_is_no_other_one(
     assert "is not the one" not in caplog.text
     send(rocketpoll_broker, rocketpoll_topic, 3, "f")
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
-        assert spans(batches.plan_ranges(read, batches.latest_offset(again(read), NO_LIMITS))) == [(3, 5, 6)]
+        assert spans(batches.plan_ranges(read, batches.latest_offset(again(read), NO_LIMITS))) == [
+            (3, 5, 6)
+        ]
 
 
 def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
@@ -305,7 +310,9 @@ def test_what_comes_once_a_clock_that_was_ahead_is_right_again_is_read(tmp_path)
         broker.create_topic("T", queues=1)
         send(broker, "T", 0, *"ABC")
         with query(broker, "T", suspendTimeoutMs="1", **more) as batches:
-            assert batches.latest_offset(again(end), NO_LIMITS) == end  # it may have lost its tail only
+            assert (
+                batches.latest_offset(again(end), NO_LIMITS) == end
+            )  # it may have lost its tail only
             send(broker, "T", 0, *"DEFGHI")
             found = batches.latest_offset(end, NO_LIMITS)
             assert spans(batches.plan_ranges(end, found)) == [(0, 0, 9)]
@@ -469,7 +476,9 @@ def test_a_source_that_has_nothing_new_makes_no_other_wait_and_asks_nothing(
     waits, looks = [], []
     wait, look_from = QueueClient.wait, LatestOffsets.fetch
     monkeypatch.setattr(
-        QueueClient, "wait", lambda queues, ends, ms: waits.append(ms) or wait(queues, ends, min(ms, 20))
+        QueueClient,
+        "wait",
+        lambda queues, ends, ms: waits.append(ms) or wait(queues, ends, min(ms, 20)),
     )
     monkeypatch.setattr(
         LatestOffsets,

@@ -7,7 +7,11 @@ from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import Selection, read_options, write_options
 from rmq_spark.spark.options.parser import check_names
-from rmq_spark.spark.options.start_positions import OffsetPosition, TimePosition, RelativeTimePosition
+from rmq_spark.spark.options.start_positions import (
+    OffsetPosition,
+    RelativeTimePosition,
+    TimePosition,
+)
 from rmq_spark.spark.options.table import OPTIONS, Use
 from rmq_spark.spark.options.values import RowIds
 
@@ -35,7 +39,9 @@ def test_what_is_needed_is_an_address_and_a_topic():
 
 def test_names_are_found_whatever_their_case():
     assert (
-        read_options({"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}).limits.rows_max
+        read_options(
+            {"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}
+        ).limits.rows_max
         == 5
     )
 

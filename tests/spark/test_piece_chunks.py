@@ -5,7 +5,7 @@ from source_parts import options_for, queue_of, send
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
 from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks
@@ -171,7 +171,9 @@ def test_a_last_message_of_the_same_time_is_known_by_its_mark(
     if is_same:
         assert [len(found) for found, _ in chunks] == [3]
     else:
-        with pytest.raises(QueueRecreated, match="offset 2 is another, and was stored at 100 ms then"):
+        with pytest.raises(
+            QueueRecreated, match="offset 2 is another, and was stored at 100 ms then"
+        ):
             next(chunks)
 
 

@@ -15,7 +15,7 @@ import pytest
 from bare_pythons import bare_python
 
 from rmq_spark.cli.spark.archive_command import write_archive
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 from rocketpoll import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]

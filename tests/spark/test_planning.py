@@ -3,7 +3,13 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.spark.plan.rate_limit import Backlog, OffsetRange, divide_ranges, rows_within_bytes, share_rows
+from rmq_spark.spark.plan.offset_ranges import (
+    Backlog,
+    OffsetRange,
+    divide_ranges,
+    rows_within_bytes,
+    share_rows,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 
 queues = st.builds(MessageQueue, st.sampled_from("TU"), st.sampled_from("ab"), st.integers(0, 5))

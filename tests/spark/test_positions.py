@@ -8,11 +8,11 @@ from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.start_positions import (
     EARLIEST,
     LATEST,
+    CountPosition,
     GroupPosition,
     OffsetPosition,
-    TimePosition,
-    CountPosition,
     RelativeTimePosition,
+    TimePosition,
     parse_positions,
     parse_times,
 )

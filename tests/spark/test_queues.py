@@ -67,7 +67,9 @@ def test_the_first_message_since_a_time_is_found_exactly():
         queues.discover()
         for ms in range(times[0] - 2, times[-1] + 3):
             expected = sum(each < ms for each in times)
-            assert queues.offsets_for_times({queue: TimestampQuery(ms, 0, len(times))}) == {queue: expected}
+            assert queues.offsets_for_times({queue: TimestampQuery(ms, 0, len(times))}) == {
+                queue: expected
+            }
         assert queues.offsets_for_times({queue: TimestampQuery(times[-1], 0, 3)}) == {queue: 3}
 
 

@@ -10,7 +10,7 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_sends import SentSpan
+from rmq_spark.client.producer.tables.arrow_sender import SentSpan
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options.options import write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn

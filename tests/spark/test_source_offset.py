@@ -62,7 +62,9 @@ def test_an_offset_of_a_release_without_marks_stays_as_it_is():
 
 def test_brokers_that_are_gone_stay_so_unless_they_have_another_name_or_answer():
     other = replace(Q, broker_name="broker-b")
-    offset = SourceOffset({Q: QueuePosition(23), other: QueuePosition(7)}, missing_brokers=("broker-b", "c"))
+    offset = SourceOffset(
+        {Q: QueuePosition(23), other: QueuePosition(7)}, missing_brokers=("broker-b", "c")
+    )
     assert offset.without_queues([Q]).missing_brokers == ("broker-b", "c")
     assert offset.with_brokers(["broker-a"]) is offset
     assert offset.with_brokers(["broker-b"]).missing_brokers == ("c",)

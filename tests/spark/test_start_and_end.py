@@ -7,7 +7,7 @@ from source_parts import options_for, queue_of, queues_of, send
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.start_positions import EARLIEST, LATEST
-from rmq_spark.spark.plan.resolve_positions import PositionResolver
+from rmq_spark.spark.plan.position_resolver import PositionResolver
 
 
 @pytest.fixture
@@ -147,9 +147,9 @@ def test_the_nearest_offset_is_taken_if_loss_is_no_failure(rocketpoll_broker, to
 def starts_of_a_topic_to_come(broker, text, **more):
     more = {"waitForTopic": "true", "startingOffsets": text, **more}
     with queues_of(broker, "never-made", **more) as queues:
-        return PositionResolver(options_for(broker, "never-made", **more), queues, queues.discover()).starting_offsets(
-            -1
-        )
+        return PositionResolver(
+            options_for(broker, "never-made", **more), queues, queues.discover()
+        ).starting_offsets(-1)
 
 
 @pytest.mark.parametrize("position", ["0", "-2", "-1", '"group:latest"', '"-1h"'])

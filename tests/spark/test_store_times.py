@@ -36,7 +36,10 @@ def test_what_is_known_is_not_asked_for_unless_it_does_not_count(
         times = StoreTimeLookup(queues)
         assert times.positions_at({queue: 1}, known, other).positions[queue].stored_ms == 5
         assert (
-            times.positions_at({queue: 1}, None, known, excluding=[queue]).positions[queue].stored_ms == stored_ms
+            times.positions_at({queue: 1}, None, known, excluding=[queue])
+            .positions[queue]
+            .stored_ms
+            == stored_ms
         )
 
 

@@ -109,7 +109,9 @@ def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(
 ):
     options = {"subscribe": "T", option: by_broker(name_of_b=name, topic=topic)}
     with pair.query(**options) as batches:
-        begin = batches.prepare_available_now if option == "endingOffsets" else batches.initial_offset
+        begin = (
+            batches.prepare_available_now if option == "endingOffsets" else batches.initial_offset
+        )
         with pytest.raises(OptionError) as raised:
             begin()
     assert str(raised.value) == (

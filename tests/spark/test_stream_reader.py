@@ -38,9 +38,7 @@ def old_reader(rocketpoll_broker, rocketpoll_topic):
 
     def make(**more):
         readers.append(
-            module.Spark40StreamReader(
-                given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA
-            )
+            module.Spark40StreamReader(given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA)
         )
         return readers[-1]
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.spark.plan.partitions import group_ranges
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import group_ranges
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -27,7 +27,9 @@ def test_each_piece_is_in_one_bundle_and_in_order(sizes, bundles_max):
 def test_no_bundle_is_larger_than_its_share_and_a_piece(sizes, bundles_max):
     pieces = pieces_of(*sizes)
     if len(pieces) > bundles_max:
-        rows = [sum(piece.row_count for piece in each) for each in group_ranges(pieces, bundles_max)]
+        rows = [
+            sum(piece.row_count for piece in each) for each in group_ranges(pieces, bundles_max)
+        ]
         assert max(rows) <= sum(sizes) / bundles_max + max(sizes)
 
 

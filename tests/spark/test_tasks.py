@@ -14,11 +14,11 @@ from rmq_spark.client.api.name_server_api import NameServerApi
 from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
 from rmq_spark.spark.errors import BrokersAway, DataLoss
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read import partition_reader, record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
-from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData
 from rocketpoll.broker.embedded import EmbeddedBroker
 
@@ -79,7 +79,7 @@ READS = """
 import sys
 import pyarrow as pa
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.offset_ranges import Piece
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.spark.read.partition_reader import read_piece
 from rmq_spark.wire.chunk import COLUMNS
@@ -175,7 +175,9 @@ def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypat
             broker.create_topic("T", 1)
             send(broker, "T", 0, *sent)
         rows = read_range(
-            options_for(before, "T", retryTimeoutMs="5000"), SCHEMA, OffsetRange(queue_of("T"), 0, 2)
+            options_for(before, "T", retryTimeoutMs="5000"),
+            SCHEMA,
+            OffsetRange(queue_of("T"), 0, 2),
         )
         assert next(rows).column("body").to_pylist() == [b"a"]
         place = BrokerData(broker_name="broker-a", broker_addrs={0: now.address})

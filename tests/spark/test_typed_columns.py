@@ -3,7 +3,12 @@
 import pytest
 from body_rows import options_of
 
-from rmq_spark.spark.bodies.columns import check_schema, is_body_column, source_schema, with_body_schema
+from rmq_spark.spark.bodies.columns import (
+    check_schema,
+    is_body_column,
+    source_schema,
+    with_body_schema,
+)
 from rmq_spark.spark.errors import OptionError, SchemaError
 from rmq_spark.spark.schemas.schema_text import parse_schema
 

@@ -11,7 +11,7 @@ from committing_sinks import CommittingSink
 from pyspark.sql import Row
 from source_parts import schema_of
 
-from rmq_spark.client.producer.tables.arrow_sends import SentSpan
+from rmq_spark.client.producer.tables.arrow_sender import SentSpan
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.options.sink_columns import SinkColumn

@@ -14,10 +14,10 @@ from spark_engine import send as send_some
 from wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNames
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
-from rmq_spark.wire.chunk import placed
+from rmq_spark.wire.chunk import record_locations
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 ROWS = 70
@@ -74,7 +74,7 @@ def test_rows_are_right_whatever_places_a_broker_names_in_its_own_files(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, lie
 ):
     """Its proof is good, and its log has records of other topics and queues as well."""
-    monkeypatch.setattr(placed, "RUN_BYTES_MIN", 1)
+    monkeypatch.setattr(record_locations, "RUN_BYTES_MIN", 1)
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)
     for number in range(0, ROWS, 10):
         texts = [f"body {each}" for each in range(number, number + 10)]

@@ -1,4 +1,7 @@
-from rocketpoll.broker.state.members.clients import CLIENT_ID_CHARACTERS_MAX, client_fault
+from rocketpoll.broker.state.members.client_channel_info import (
+    CLIENT_ID_CHARACTERS_MAX,
+    client_fault,
+)
 
 
 def test_a_client_says_who_it_is_and_not_more():

@@ -13,7 +13,7 @@ from rmq_spark.wire.bodies.clients import (
     SubscriptionData,
 )
 from rocketpoll.broker.state.members import membership_limits
-from rocketpoll.broker.state.members.clients import ClientChannelInfo
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.members.membership_limits import subscription_bytes
 from rocketpoll.broker.state.tables.limits import TooMany
@@ -227,7 +227,9 @@ class MemberMachine(RuleBasedStateMachine):
         self.told = []
         self.patch.setattr(membership_limits, "CLIENT_SHARE", 1)
         self.get_buffer = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
-        self.consumers = ConsumerManager(lambda group: self.told.append(group.name), self.get_buffer)
+        self.consumers = ConsumerManager(
+            lambda group: self.told.append(group.name), self.get_buffer
+        )
         self.model = {}
         self.said = {}
         self.topics_of = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.state.stats.durations import Durations
+from rocketpoll.broker.state.stats.broker_stats import Durations
 
 
 @pytest.mark.parametrize(

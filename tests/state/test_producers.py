@@ -2,7 +2,7 @@ import pytest
 from broker_connections import FakeConnection, finished
 from members import expelled, room
 
-from rocketpoll.broker.state.members.clients import ClientChannelInfo
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.producers import ProducerManager
 from rocketpoll.broker.state.tables.limits import TooMany
 

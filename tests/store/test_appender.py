@@ -21,14 +21,14 @@ from stores import (
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.store.files.disk import LocalDisk
-from rocketpoll.broker.store.log.commit_log import BLANK_BYTES
-from rocketpoll.broker.store.records.encoding import (
+from rocketpoll.broker.store.append.record_encoding import (
     RecordDraft,
     RecordTemplate,
     UniformParts,
     draft_of,
 )
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.log.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpoll.broker.store.steps import start_in_thread, run_in_thread
+from rocketpoll.broker.store.steps import run_in_thread, start_in_thread
 
 
 class Threads:

@@ -37,9 +37,9 @@ from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import (
     BatchRefused,
     FlushFailed,
-    TransientFailure,
     StoreError,
     StoreFailed,
+    TransientFailure,
     is_transient,
 )
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -1079,7 +1079,9 @@ def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_aga
     with pytest.raises(OSError, match="No space left"):
         refusing.commit()
     store = refusing.store
-    assert len(refusing.hindrances) == batches.COMMIT_ATTEMPTS_MAX + 1  # the last while it is rolled back
+    assert (
+        len(refusing.hindrances) == batches.COMMIT_ATTEMPTS_MAX + 1
+    )  # the last while it is rolled back
     assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
     assert store.state().failure is None
     put(store, "other behind", "U", 0)

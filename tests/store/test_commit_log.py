@@ -9,12 +9,12 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, encoded, message
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
-from rocketpoll.broker.store.errors import TransientFailure, StoreFailed
+from rocketpoll.broker.store.append.record_encoding import RecordTemplate, draft_of
+from rocketpoll.broker.store.errors import StoreFailed, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool
 from rocketpoll.broker.store.log.commit_log import BLANK_BYTES, CommitLog, EncodedRecords
-from rocketpoll.broker.store.records.clock_steps import STEPS_MAX
-from rocketpoll.broker.store.records.encoding import RecordTemplate, draft_of
+from rocketpoll.broker.store.records.store_timeline import STEPS_MAX
 
 
 class Appended(NamedTuple):
@@ -398,7 +398,9 @@ def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, cl
 
 
 def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_path, clock):
-    log = CommitLog(FilePool(LocalDisk()), tmp_path / "log", LOG_FILE_BYTES, clock, file_check_interval_ms=10)
+    log = CommitLog(
+        FilePool(LocalDisk()), tmp_path / "log", LOG_FILE_BYTES, clock, file_check_interval_ms=10
+    )
     append(log, "looked for")
     (tmp_path / "log").rename(tmp_path / "aside")
     clock.now_ms += 9

@@ -15,8 +15,8 @@ from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 from rocketpoll.broker.store.records.fields import read_fields
+from rocketpoll.broker.store.records.integrity import record_sizes
 from rocketpoll.broker.store.records.recent_writes import RecentRecord, RecentRun
-from rocketpoll.broker.store.records.scanning import record_sizes
 
 DELAYS = StoreConfig.message_delay_level_ms
 TIME = 1_700_000_000_000

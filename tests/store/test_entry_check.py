@@ -15,10 +15,10 @@ from rocketpoll.broker.store.queues.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
-    run_ends_match,
     first_wrong,
     first_wrong_of_few,
     matches_entry,
+    run_ends_match,
 )
 
 FIRST = (1 << 33) + 5

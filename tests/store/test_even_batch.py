@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from stored_messages import int32s, int64s, plain_messages
 from stores import message, open_store
 
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries, split_batch
+from rmq_spark.wire.message_batch import (
+    BatchedMessage,
+    encode_batch,
+    fixed_size_entries,
+    split_batch,
+)
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rocketpoll.broker.store.records.encoding import (
+from rocketpoll.broker.store.append.record_encoding import (
     FixedSizeBatch,
     RecordTemplate,
     UniformBatch,

@@ -10,14 +10,14 @@ from stores import message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
-from rocketpoll.broker.store.bulk.index_key import hash_keys
-from rocketpoll.broker.store.dispatch.precomputed import hash_fixed_size, keys_of_runs
-from rocketpoll.broker.store.records.encoding import (
+from rocketpoll.broker.store.append.record_encoding import (
     FixedSizeBatch,
     RecordTemplate,
     draft_of,
     properties_of_batch,
 )
+from rocketpoll.broker.store.bulk.index_hash import hash_keys
+from rocketpoll.broker.store.dispatch.precomputed_dispatch import hash_fixed_size, keys_of_runs
 from rocketpoll.broker.store.records.fields import pattern_of, property_of
 from rocketpoll.broker.store.records.recent_writes import FixedSizeRun
 

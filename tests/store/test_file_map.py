@@ -47,7 +47,8 @@ def test_a_part_that_lies_in_memory_is_given(path):
     found = mapped(path)
     for position, size in ((0, SIZE), (1, SIZE - 1), (4095, 2), (SIZE - 1, 1), (4096, 4096)):
         assert (
-            bytes(found.resident_view(position, size)) == path.read_bytes()[position : position + size]
+            bytes(found.resident_view(position, size))
+            == path.read_bytes()[position : position + size]
         )
 
 

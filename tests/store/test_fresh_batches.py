@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.store.records.recent_writes import UnindexedRuns, FixedSizeRun, RecentRun
+from rocketpoll.broker.store.records.recent_writes import FixedSizeRun, RecentRun, UnindexedRuns
 
 SIZE = 10
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.tags import java_string_hash
-from rocketpoll.broker.store.bulk.index_key import hash_keys, index_hash
+from rocketpoll.broker.store.bulk.index_hash import hash_keys, index_hash
 from rocketpoll.broker.store.bulk.java_hash import hash_index_keys
 
 texts = st.text(st.sampled_from("ab #é😀"), max_size=8)

@@ -13,9 +13,9 @@ from stores import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import (
-    FlushFailed,
     Degradation,
     Degradations,
+    FlushFailed,
     StoreFailed,
     UnreadableFile,
     is_transient,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from stored_messages import int32s, int64s, plain_messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
+from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.files.disk import LocalDisk
-from rocketpoll.broker.store.records.encoding import RecordTemplate, UniformParts, draft_of
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 

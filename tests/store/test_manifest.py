@@ -34,7 +34,9 @@ spans = st.dictionaries(
 @given(spans)
 def test_what_queues_hold_is_read_as_it_was_written(found):
     queues = [QueueSpan(*key, *span) for key, span in sorted(found.items())]
-    manifest = StoreManifest(safe_offset=7, spans=StoreManifest.spans_of(queues), index_files=("1",))
+    manifest = StoreManifest(
+        safe_offset=7, spans=StoreManifest.spans_of(queues), index_files=("1",)
+    )
     again = decode_body(StoreManifest, encode_body(manifest))
     assert again == manifest
     assert sorted(again.queues()) == queues

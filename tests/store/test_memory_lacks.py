@@ -9,8 +9,8 @@ import shutil
 from memory_faults import MemoryFault
 from stores import crash, message, open_store, read_all
 
+from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.records.encoding import RecordTemplate, UniformParts, draft_of
 
 FAULTS = int(os.environ.get("ROCKETPOLL_MEMORY_FAULTS", "60"))
 PUTTING = (

@@ -13,7 +13,12 @@ from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.chunk import RecordChunk
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 from rocketpoll.broker.store.queues.entry_check import WrongEntry
-from rocketpoll.broker.store.read.entry_selection import GetLimits, select_all, select_few, select_many
+from rocketpoll.broker.store.read.entry_selection import (
+    GetLimits,
+    select_all,
+    select_few,
+    select_many,
+)
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 LOG_MIN_OFFSET = 10
@@ -173,7 +178,9 @@ def test_what_lies_before_a_message_that_cannot_be_read_is_picked(is_known, firs
             raise WrongEntry(37, number if is_known else 0)
         return sizes
 
-    pick = partial(select_many, [packed(found)], GetLimits(60, 10**7, 60), 0, EveryMessage(), records)
+    pick = partial(
+        select_many, [packed(found)], GetLimits(60, 10**7, 60), 0, EveryMessage(), records
+    )
     if first == 37:
         with pytest.raises(WrongEntry):
             pick()

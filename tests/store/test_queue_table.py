@@ -9,7 +9,7 @@ from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool
 from rocketpoll.broker.store.queues.consume_queue import ENTRY
 from rocketpoll.broker.store.queues.queue_table import QueueTable
-from rocketpoll.broker.store.records.topic_names import topic_fault
+from rocketpoll.broker.store.records.fields import topic_fault
 
 ENTRIES = np.array([(0, 100, 0)], ENTRY)
 

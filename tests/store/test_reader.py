@@ -468,7 +468,10 @@ def test_where_places_do_no_record_is_read_unless_its_entry_was_believed(tmp_pat
 
     def get(answer):
         return store.get_message(
-            "T", 0, 1, wants_offsets_only=lambda places, sizes: asked.append((places, sizes)) or answer
+            "T",
+            0,
+            1,
+            wants_offsets_only=lambda places, sizes: asked.append((places, sizes)) or answer,
         )
 
     plain = store.get_message("T", 0, 1)

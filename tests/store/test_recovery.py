@@ -22,6 +22,7 @@ from unreadable_disks import UnreadableDisk
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.record import encode_blank, encode_record
+from rocketpoll.broker.store.append.record_encoding import draft_of
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -30,7 +31,6 @@ from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.log.checkpoint_file import Checkpoint, save_checkpoint
 from rocketpoll.broker.store.log.recovery import LogRecovery
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
-from rocketpoll.broker.store.records.encoding import draft_of
 from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN
 
 LOG = "commitlog"

@@ -380,7 +380,10 @@ def test_a_lack_of_memory_is_waited_for(tmp_path, monkeypatch):
     with monkeypatch.context() as lacking:
         lacking.setattr(store._components.dispatcher, "entries_of_few", failing)
         store.put_message(message("a"))
-        assert (store.state().failure, "short of memory" in store.state().degradation) == (None, True)
+        assert (store.state().failure, "short of memory" in store.state().degradation) == (
+            None,
+            True,
+        )
     store.reput()
     assert (bodies(store), store.state().degradation) == (["a"], None)
     store.shutdown()

@@ -10,7 +10,7 @@ from stores import crash, message, open_store, read_all
 
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.queues.consume_queue import blank_entries
-from rocketpoll.broker.store.queues.rolled_back_offsets import RolledBackRange, RolledBackOffsets
+from rocketpoll.broker.store.queues.rolled_back_offsets import RolledBackOffsets, RolledBackRange
 from rocketpoll.broker.store.results import PutMessageStatus
 from rocketpoll.broker.store.tools.dump import dump_lines
 

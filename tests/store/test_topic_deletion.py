@@ -14,7 +14,7 @@ from stores import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.errors import TransientFailure, StoreFailed
+from rocketpoll.broker.store.errors import StoreFailed, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.manifest import DELETIONS_MAX
 from rocketpoll.broker.store.tools.verify import findings
@@ -167,7 +167,9 @@ def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, mon
         put(store, "x" * 1000, topic=name)
     store.delete_topic("T")
     store.delete_topic("U")
-    with pytest.raises(TransientFailure, match="2 topics were deleted whose messages the log still has"):
+    with pytest.raises(
+        TransientFailure, match="2 topics were deleted whose messages the log still has"
+    ):
         store.delete_topic("V")
     assert bodies(store, "V") == ["x" * 1000]
     put(store, *["y" * 3000] * 3, topic="V")

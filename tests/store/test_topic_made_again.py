@@ -167,7 +167,10 @@ def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, 
         store._reput.rewind_to(0)
     put(store, "next")
     assert bodies(store, queue_id=1) == named("first", 5)
-    assert (store._reput.recreated_topics.topics, store._components.dispatcher.deleted_topics) == (set(), {})
+    assert (store._reput.recreated_topics.topics, store._components.dispatcher.deleted_topics) == (
+        set(),
+        {},
+    )
     assert not warnings(caplog)
     crash(store)
 

@@ -9,10 +9,10 @@ from python_programs import ROOT, python_program
 
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.framing import (
+    DIRECT_BUFFER_BYTES_MIN,
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
     JOINED_BYTES_MAX,
-    DIRECT_BUFFER_BYTES_MIN,
     Frame,
     FrameReader,
     encode_prefix,

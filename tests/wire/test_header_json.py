@@ -106,7 +106,9 @@ def test_an_answer_by_pattern_is_the_same_as_by_the_codec(opaque, offset, place)
     )
     varying = {"msgId": f"7F000001{place:024X}", "queueOffset": str(offset)}
     formats = {"msgId": "%s%024X", "queueOffset": "%d"}
-    frame = JsonResponseTemplate(same, formats).encode(opaque, "7F000001", place, offset, body_bytes=7)
+    frame = JsonResponseTemplate(same, formats).encode(
+        opaque, "7F000001", place, offset, body_bytes=7
+    )
     reader = FrameReader()
     reader.feed(frame + bytes(7))
     answer = reader.next_frame()

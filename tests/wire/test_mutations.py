@@ -38,7 +38,15 @@ import pytest
 from breadth import count
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.bodies import client_info, clients, configs, decode_body, lists, routes, stats
+from rmq_spark.wire.bodies import (
+    client_info,
+    clients,
+    cluster_lists,
+    configs,
+    decode_body,
+    routes,
+    stats,
+)
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns
 from rmq_spark.wire.chunk.checksums import intact_records
 from rmq_spark.wire.codes import RequestCode, SerializeType
@@ -73,7 +81,7 @@ SHARES = {  # per cent
     "compressed": 5,
 }
 
-BODY_MODULES = (client_info, clients, configs, lists, routes, stats)
+BODY_MODULES = (client_info, clients, configs, cluster_lists, routes, stats)
 WORDS = [0, 1, -1, 2, 4, 90, 91, 127, 128, 255, 32767, 65535, 1 << 24, (1 << 31) - 1, -(1 << 31)]
 TEXTS = [
     "",

@@ -10,12 +10,12 @@ from rmq_spark.wire.names import (
     SYSTEM_TOPICS,
     dlq_topic,
     group_fault,
-    wrap_namespace,
     is_system_group,
     is_system_topic,
     retry_topic,
     topic_fault,
     without_namespace,
+    wrap_namespace,
 )
 
 

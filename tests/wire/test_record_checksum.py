@@ -97,7 +97,11 @@ def test_one_checksum_is_left_out_and_no_more(before):
 @given(messages)
 def test_a_sealed_record_is_read_as_any_other(message):
     record = sealed(message)
-    assert has_valid_checksum(record) is has_valid_checksum(bytearray(record)) is has_valid_checksum(memoryview(record))
+    assert (
+        has_valid_checksum(record)
+        is has_valid_checksum(bytearray(record))
+        is has_valid_checksum(memoryview(record))
+    )
     assert has_valid_checksum(record)
     read = decode_record(record)
     text = message.properties_text

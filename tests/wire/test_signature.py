@@ -52,7 +52,11 @@ def test_a_field_that_the_peer_leaves_out_can_be_left_out(left_out):
 def test_a_client_can_leave_out_what_its_broker_leaves_out():
     fields = {"topic": "TopicTest", "_UNIQUE_KEY_QUERY": "true"}
     signed = signed_fields(
-        fields, b"body", access_key="RocketMQ", secret_key="12345678", excluded={"_UNIQUE_KEY_QUERY"}
+        fields,
+        b"body",
+        access_key="RocketMQ",
+        secret_key="12345678",
+        excluded={"_UNIQUE_KEY_QUERY"},
     )
     assert signed == {**fields, **FIELDS, SIGNATURE: SIGNED}
 

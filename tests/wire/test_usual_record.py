@@ -15,9 +15,8 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
+from rmq_spark.wire.record import StoredMessage, decode_plain_record, decode_record, encode_record
 from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
-from rmq_spark.wire.usual_record import decode_plain_record
 
 MESSAGE = StoredMessage(
     topic="orders",
@@ -102,4 +101,6 @@ def test_of_a_damaged_record_nothing_is_read_that_those_who_read_all_refuse():
 
 def test_of_a_cut_record_nothing_is_read():
     record = encode_record(MESSAGE)
-    assert [decode_plain_record(record[:size], 0) for size in range(len(record))] == [None] * len(record)
+    assert [decode_plain_record(record[:size], 0) for size in range(len(record))] == [None] * len(
+        record
+    )

@@ -92,7 +92,9 @@ class Batches:
             ledger.print_error(f"{known} is committed, and the last of its sink is {batch_id}")
         if batch_id is None:
             return
-        batch = next((each for each in self.positions_of_topic(sink) if each.batch_id == batch_id), None)
+        batch = next(
+            (each for each in self.positions_of_topic(sink) if each.batch_id == batch_id), None
+        )
         if batch is None or batch.state in ("staged", "aborted"):
             ledger.print_error(
                 f"{batch or f'batch {batch_id} of {sink}'} was not to be committed, and is"

@@ -96,7 +96,11 @@ class BrokerLife:
 
     def _print_error(self, loop, context):
         error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in RESOURCE_SHORTAGE_ERRNOS and "socket" in context:
+        if (
+            isinstance(error, OSError)
+            and error.errno in RESOURCE_SHORTAGE_ERRNOS
+            and "socket" in context
+        ):
             return  # which the broker's own handler leaves to its listener
         self._world.print_error(f"unhandled in the loop: {context['message']}: {error!r}", error)
 

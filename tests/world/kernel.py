@@ -5,9 +5,9 @@
                                            all others wait
 
 An actor runs on a strand of its own (`strands`) while it has the baton. Whoever has to wait
-(`suspend`, `sleep`) takes the next events out of the heap himself, until it is his own turn again or
-another actor's. So a world is as deterministic as a program with one thread, although what runs in
-it may use many.
+(`suspend`, `sleep`) takes the next events out of the heap himself, until it is his own turn again
+or another actor's. So a world is as deterministic as a program with one thread, although what runs
+in it may use many.
 
 Time is virtual: it stands still while something runs, and goes on to the next event when all wait.
 Where nothing will ever happen while somebody waits, that is a `Deadlock`, with the stacks of all

@@ -433,7 +433,9 @@ class Ledger:
                 and not sent.seen
                 and not self._is_of_the_past(sent)
             ):
-                self.print_error(f"{sent} with a delay of {sent.delay_seconds} s was never delivered")
+                self.print_error(
+                    f"{sent} with a delay of {sent.delay_seconds} s was never delivered"
+                )
         self.returns.check_deliveries()
 
 

@@ -14,7 +14,9 @@ class Locks:
         for queue in queues:
             holder = self._held.setdefault((group, queue), client)
             if holder != client:
-                self._print_error(f"{client} and {holder} of {group} both hold queue {queue.queue_id}")
+                self._print_error(
+                    f"{client} and {holder} of {group} both hold queue {queue.queue_id}"
+                )
 
     def release(self, group, client, queues):
         for queue in queues:

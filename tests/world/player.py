@@ -48,7 +48,9 @@ class Player:
         while self._connection is None or self._connection.is_over:
             connection = Connection(self.world, self.name)
             self.world.network.connect(connection, self.world.address)
-            if await self.world.tasks.with_namespace(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+            if await self.world.tasks.with_namespace(
+                _CONNECT_SECONDS, connection.is_open, otherwise=False
+            ):
                 self._connection = connection
                 self._agreement = None
             else:

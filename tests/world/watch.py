@@ -265,7 +265,9 @@ class Watch:
         }
         for what, count in left.items():
             if count:
-                self._world.ledger.print_error(f"when all clients had gone, {count} {what} were left")
+                self._world.ledger.print_error(
+                    f"when all clients had gone, {count} {what} were left"
+                )
 
     def check_no_rescue(self, controller):
         """No waiting pull was overlooked in the life that ends."""

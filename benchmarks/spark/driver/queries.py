@@ -39,7 +39,11 @@ class Queries:
 
     def ingest(self, topic: str, *, bodies_alone: bool = False) -> dict[str, Any]:
         """Read a whole topic as a stream that writes nothing: all default columns, or one."""
-        options = self._check_format.bodies_alone(topic) if bodies_alone else self._check_format.options(topic)
+        options = (
+            self._check_format.bodies_alone(topic)
+            if bodies_alone
+            else self._check_format.options(topic)
+        )
         with self._checkpoint() as checkpoint:
             rows = self._read(options, "earliest")
             if bodies_alone:
@@ -62,9 +66,9 @@ class Queries:
             seen.extend((int(body), arrived) for body in bodies)
 
         with self._checkpoint() as checkpoint:
-            writer = self._read(self._check_format.options(topic), "latest").writeStream.foreachBatch(
-                collect
-            )
+            writer = self._read(
+                self._check_format.options(topic), "latest"
+            ).writeStream.foreachBatch(collect)
             query = writer.option("checkpointLocation", checkpoint).start()
             try:
                 _send_until(
@@ -81,7 +85,11 @@ class Queries:
         """Start a query, send it a few messages, and let it idle until `stop_idling`."""
         send = self._check_format.sender(self._spark, topic)
         send(_now())
-        query = self._read(self._check_format.options(topic), "latest").writeStream.format("noop").start()
+        query = (
+            self._read(self._check_format.options(topic), "latest")
+            .writeStream.format("noop")
+            .start()
+        )
         self._running = query
         _send_until(lambda: any(each["numInputRows"] for each in query.recentProgress), send, query)
 
@@ -99,9 +107,9 @@ class Queries:
             _bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes)
         )
         started = time.perf_counter()
-        writer.write.format(self._check_format.name).options(**self._check_format.options(topic)).mode(
-            "append"
-        ).save()
+        writer.write.format(self._check_format.name).options(
+            **self._check_format.options(topic)
+        ).mode("append").save()
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
     def write_stream(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """BrokerClock: the time of an embedded broker, which its owner can move forward.
 
 The time of day and the time that passes are moved together, and go on beside the machine's. How the
-timers that wait notice it is told in `event_loop`, what a move does in `confirm_moves`. The clock belongs
-to the broker, and keeps its lead when that is restarted.
+timers that wait notice it is told in `event_loop`, what a move does in `confirm_moves`. The clock
+belongs to the broker, and keeps its lead when that is restarted.
 """
 
 from __future__ import annotations

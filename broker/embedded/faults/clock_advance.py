@@ -1,6 +1,7 @@
 """Moves of a broker's time: from stop to stop, with all that is due done before the next.
 
-    stops     each moment that somebody waits for (`AdjustableTimeLoop`), so that what is due earlier is
+    stops     each moment that somebody waits for (`AdjustableTimeLoop`), so that what is due
+    earlier is
               done earlier, at its own time; each full hour of the way, as files go by the hour of
               the day; and the end
     a stop    what is due rings. It is over when nobody works any more: what was put is visible,
@@ -24,7 +25,7 @@ from typing import Final
 
 from ...controller import BrokerController
 from ...store.errors import StoreError
-from .event_loop import EmbeddedLoop
+from .embedded_loop import EmbeddedLoop
 
 STOPS_MAX: Final = 5_000
 """The moments of one move at which it stops: beyond them, as on a disk that stays full for days,
@@ -46,7 +47,9 @@ async def advance(controller: BrokerController, loop: EmbeddedLoop, seconds: flo
         loop.network.pause_reading(is_paused=False)
 
 
-async def _advance_in_steps(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
+async def _advance_in_steps(
+    controller: BrokerController, loop: EmbeddedLoop, seconds: float
+) -> None:
     left = seconds
     moments = 0
     while left > 0:

@@ -44,6 +44,8 @@ class ClockOffset:
 
     def to_machine(self, seconds: float) -> float:
         """Return the machine's time of day at one of the broker's; in a jump, that of the jump."""
-        lead = next(each for each in reversed(self._changes) if each.since + each.seconds <= seconds)
+        lead = next(
+            each for each in reversed(self._changes) if each.since + each.seconds <= seconds
+        )
         following = self._changes[self._changes.index(lead) + 1 :]
         return min(seconds - lead.seconds, *(each.since for each in following[:1]), float("inf"))

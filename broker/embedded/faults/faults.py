@@ -170,7 +170,9 @@ class BrokerFaults(ABC):
     # ---- within
 
     @abstractmethod
-    def _begin_fault(self, name: str, record: Callable[[], None], operation: BrokerOperation) -> None:
+    def _begin_fault(
+        self, name: str, record: Callable[[], None], operation: BrokerOperation
+    ) -> None:
         """Note a fault and have it done, or raise the reason why this broker cannot have it."""
 
     @abstractmethod

@@ -59,7 +59,9 @@ class UnflushedBytes:
             self._flushing.remove(flush)
             self._pages.update(flush.pages)
 
-    def restore(self, write: Callable[[int, bytes], object], zero_from: Callable[[int], object]) -> None:
+    def restore(
+        self, write: Callable[[int, bytes], object], zero_from: Callable[[int], object]
+    ) -> None:
         """Put the file into the state of the last flush: ``zero_from`` makes zeros of its end."""
         for pages in (self._pages, *(flush.pages for flush in reversed(self._flushing))):
             for position, data in pages.items():

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
-from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
 
-from ...common.connection import Channel
+from ...common.channel import Channel
 from ...settings.config import BrokerConfig
 from ...state.stats.broker_stats import STATS_NAMES, BrokerStats
-from ..request import Handlers, RequestRejected, success_response, header_of
+from ..request import Handlers, RequestRejected, header_of, success_response
 from .configuration import properties_text_for_operators, read_only_error
 from .runtime_info import RuntimeInfo
 
@@ -64,11 +64,15 @@ class BrokerAdminProcessor:
     def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
-        return success_response(request, header)._replace(body=properties_text_for_operators(self.config))
+        return success_response(request, header)._replace(
+            body=properties_text_for_operators(self.config)
+        )
 
     def get_runtime_info(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_RUNTIME_INFO with all current figures."""
-        return success_response(request, body=KVTable(table=self._runtime_info.table(self._now_ms())))
+        return success_response(
+            request, body=KVTable(table=self._runtime_info.table(self._now_ms()))
+        )
 
     def get_delay_offsets(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_ALL_DELAY_OFFSET with the offset up to which each delay level is delivered."""

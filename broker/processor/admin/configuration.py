@@ -35,7 +35,9 @@ def properties_text_for_operators(config: BrokerConfig) -> bytes:
 
 
 def _lines(settings: Mapping[str, object]) -> bytes:
-    return escape_surrogates("".join(f"{name}={value}\n" for name, value in settings.items())).encode()
+    return escape_surrogates(
+        "".join(f"{name}={value}\n" for name, value in settings.items())
+    ).encode()
 
 
 def read_only_error(request: RemotingCommand) -> RequestRejected:

@@ -82,8 +82,8 @@ class RuntimeInfo:
     ) -> None:
         """Take the sources.
 
-        ``delay_offsets`` returns how far each delay level is delivered, ``recent_forced_deletions`` which
-        messages a full disk has forced out lately.
+        ``delay_offsets`` returns how far each delay level is delivered,
+        ``recent_forced_deletions`` which messages a full disk has forced out lately.
         """
         self._config = config
         self._store = store

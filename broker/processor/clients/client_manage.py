@@ -19,18 +19,21 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from rmq_spark.wire.headers.consumer_groups import (
+    ConsumerGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
-from ...state.members.clients import ClientChannelInfo, client_fault
+from ...state.members.client_channel_info import ClientChannelInfo, client_fault
 from ...state.members.consumers import ConsumerGroup, ConsumerManager
 from ...state.members.producers import ProducerManager
 from ...state.tables.limits import TooMany
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
 from ...state.tables.topic_config import TopicConfigManager, retry_topic, topic_fault
-from ..request import Handlers, RequestRejected, success_response, body_in_steps, header_of
-from .to_clients import one_way_command
+from ..request import Handlers, RequestRejected, body_in_steps, header_of, success_response
+from .broker_to_client import one_way_command
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """The maximum length of all texts of one subscription, which is kept as long as its client."""
@@ -139,7 +142,9 @@ class ClientManageProcessor:
         for data in heartbeat.consumer_data_set:
             yield None
             try:
-                if not self._register(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
+                if not self._register(
+                    channel, data, keep_subscriptions=bool(heartbeat.without_sub)
+                ):
                     unknown.append(data.group_name)
             except TooMany as error:
                 too_many = error
@@ -183,9 +188,7 @@ class ClientManageProcessor:
             self._on_join(channel.connection, data.group_name)
         return True
 
-    def unregister_client(
-        self, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    def unregister_client(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Let a client leave one or two groups; a group that it is not in is no error."""
         header: UnregisterClientRequestHeader = header_of(request)
         if header.producer_group:

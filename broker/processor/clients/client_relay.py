@@ -21,14 +21,14 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Channel, ResponseSteps
-from ...state.members.clients import ClientChannelInfo
+from ...common.channel import Channel, ResponseSteps
+from ...state.members.client_channel_info import ClientChannelInfo
 from ...state.members.consumers import ConsumerManager
 from ...store.message_store import MessageStore
 from ...store.results import PhysicalOffset
 from ..request import Handlers, RequestRejected, header_of, reply
+from .broker_to_client import request_command
 from .pending_replies import REQUEST_BYTES, PendingReplies
-from .to_clients import request_command
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000
@@ -140,7 +140,9 @@ class ClientRelayProcessor:
                 relayed = request.respond(found.code, found.remark, found.ext_fields, found.body)
                 reply(connection, request, relayed)
 
-        self._pending_replies.request(connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered)
+        self._pending_replies.request(
+            connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered
+        )
 
     def get_consumer_status(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer with the offsets in the memory of those members that reply in time."""
@@ -150,11 +152,19 @@ class ClientRelayProcessor:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             headers.GetConsumerStatusRequestHeader(header.topic, header.group),
         )
-        survey = _GroupRequest(connection, request.without_content(), header.group, self._run_steps, self._pending_replies)
+        survey = _GroupRequest(
+            connection,
+            request.without_content(),
+            header.group,
+            self._run_steps,
+            self._pending_replies,
+        )
         yield from survey.send(channels, asked)
         return None
 
-    def _find_members(self, header: headers.GetConsumerStatusRequestHeader) -> tuple[ClientChannelInfo, ...]:
+    def _find_members(
+        self, header: headers.GetConsumerStatusRequestHeader
+    ) -> tuple[ClientChannelInfo, ...]:
         group = self._consumers.group(header.group)
         channels = tuple(
             channel
@@ -197,7 +207,9 @@ class _GroupRequest:
         self._bytes_left = STATUS_BYTES_TOTAL_MAX
         self._size = 0
 
-    def send(self, channels: tuple[ClientChannelInfo, ...], command: RemotingCommand) -> Iterator[None]:
+    def send(
+        self, channels: tuple[ClientChannelInfo, ...], command: RemotingCommand
+    ) -> Iterator[None]:
         self._outstanding = len(channels)
         self._size = _GROUP_REQUEST_BYTES + _MEMBER_BYTES * len(channels)
         self._pending_replies.acquire(self._connection, self._size)

@@ -14,7 +14,7 @@ from typing import Final
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ...common.connection import Channel
+from ...common.channel import Channel
 from ...common.outgoing_requests import ReplyCallback
 from ..request import RequestRejected
 

@@ -22,12 +22,12 @@ from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRe
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import change_properties, decode_properties
 
-from ...common.connection import Channel
-from ...state.members.clients import ClientChannelInfo
+from ...common.channel import Channel
+from ...state.members.client_channel_info import ClientChannelInfo
 from ...state.members.producers import ProducerManager
 from ..request import Handlers, RequestRejected, header_of, reply, size_of
+from .broker_to_client import request_command
 from .pending_replies import PendingReplies
-from .to_clients import request_command
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
@@ -69,11 +69,15 @@ class ReplyMessageProcessor:
             RequestRejected: The reply names no producer, or one that is not connected.
         """
         header: SendMessageRequestHeader = header_of(request)
-        channel = self._find_requester(decode_properties(header.properties or "").get(REPLY_TO_CLIENT))
+        channel = self._find_requester(
+            decode_properties(header.properties or "").get(REPLY_TO_CLIENT)
+        )
         pushed_header = self._pushed_header(connection, header)
         body = bytes(request.body)  # not a view: that would keep all that was received with it
         pushed = request_command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, body)
-        taken = partial(self._reply_pushed, connection, request._replace(body=body), channel.client_id)
+        taken = partial(
+            self._reply_pushed, connection, request._replace(body=body), channel.client_id
+        )
         self._pending_replies.request(
             connection,
             channel.connection,

@@ -16,12 +16,12 @@ from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkRes
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.record import decode_record
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...state.stats.broker_stats import BrokerStats
 from ...store.bulk import bulk_tools
 from ...store.message_store import MessageStore
 from ...store.results import PutMessageResult, PutMessageStatus
-from ..request import Handlers, RequestRejected, success_response, header_of, negotiated, reply
+from ..request import Handlers, RequestRejected, header_of, negotiated, reply, success_response
 from ..sends.acknowledger import Acknowledger
 from ..sends.admission import TopicAdmission
 from ..sends.send_message import CODES
@@ -100,7 +100,7 @@ class ExtensionsProcessor:
         queue_id: int,
     ) -> ResponseSteps:
         yield from bulk_tools.load_in_steps()
-        from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
+        from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
         sizes, records = decode_sized_chunk(request.body)
         check_same_queue(header.topic, queue_id, records)

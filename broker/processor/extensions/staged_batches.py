@@ -30,13 +30,21 @@ from rmq_spark.wire.headers.staging import (
 )
 from rmq_spark.wire.message_queue import QueueKey
 
-from ...common.connection import Channel, ResponseSteps, BackgroundSteps
+from ...common.channel import BackgroundSteps, Channel, ResponseSteps
 from ...store.bulk import bulk_tools
 from ...store.errors import BatchRefused
 from ...store.message_store import MessageStore
 from ...store.staging.staging_area import StagedName, StagingFull
 from ...store.steps import JobExecutor
-from ..request import Handlers, RequestRejected, success_response, body_in_steps, header_of, negotiated, reply
+from ..request import (
+    Handlers,
+    RequestRejected,
+    body_in_steps,
+    header_of,
+    negotiated,
+    reply,
+    success_response,
+)
 from ..sends.admission import TopicAdmission
 from .negotiation import check_same_queue
 
@@ -58,8 +66,8 @@ class StagedBatchesProcessor:
     ) -> None:
         """Take the store, and what work beside the turns needs.
 
-        ``wrap_errors`` has steps end with an answer, whatever they raise; ``busy_reason`` returns why no
-        sends are taken now, or None.
+        ``wrap_errors`` has steps end with an answer, whatever they raise; ``busy_reason`` returns
+        why no sends are taken now, or None.
         """
         self._store = store
         self._batches = store.staged_batches
@@ -130,7 +138,7 @@ class StagedBatchesProcessor:
         is_committed = self._batches.is_committed(header.sink, header.batch_id, header.owner)
         if not is_committed:
             yield from bulk_tools.load_in_steps()
-            from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
+            from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
             sizes, records = decode_sized_chunk(request.body)
             check_same_queue(header.topic, header.queue_id, records)
@@ -186,11 +194,15 @@ class StagedBatchesProcessor:
         self._loop.call_later(_RETRY_SECONDS, over.set_result, None)
         return over
 
-    def _run_in_background(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> None:
+    def _run_in_background(
+        self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
+    ) -> None:
         answered = self._wrap_errors(connection, request, self._map_refusals(request, steps))
         self._run_steps(self._reply_when_done(connection, request, answered))
 
-    def _reply_when_done(self, connection: Channel, request: RemotingCommand, steps: ResponseSteps) -> BackgroundSteps:
+    def _reply_when_done(
+        self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
+    ) -> BackgroundSteps:
         told = yield from steps
         if told is not None:
             reply(connection, request, told)

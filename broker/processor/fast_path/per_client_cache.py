@@ -9,9 +9,36 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Generic, TypeVar
 
-from ...common.connection import Channel
+from ...common.channel import Channel
 
-_Cached = TypeVar("_Plans", bound=Sized)
+# ---- Lessons: how much of its time a client may have us spend on learning what its requests look
+# like.
+
+
+class LearningBudget:
+    """The account of one client."""
+
+    __slots__ = ("_cost", "_debt", "_debt_max")
+
+    def __init__(self, cost: int, count_max: int) -> None:
+        """Take how many requests pay for a lesson, and how many lessons a client has credit for."""
+        self._cost = cost
+        self._debt_max = cost * count_max
+        self._debt = 0
+
+    def spend(self) -> bool:
+        """Return whether one more lesson may be had, which then is owed."""
+        if self._debt >= self._debt_max:
+            return False
+        self._debt += self._cost
+        return True
+
+    def earn(self, requests: int) -> None:
+        """Note that requests had shapes that were known."""
+        self._debt = max(self._debt - requests, 0)
+
+
+_Cached = TypeVar("_Cached", bound=Sized)
 
 
 class PerClientCache(Generic[_Cached]):

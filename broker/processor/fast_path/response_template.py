@@ -16,7 +16,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import Header
 from rmq_spark.wire.header_json import JsonResponseTemplate
 
-from ...common.connection import Channel
+from ...common.channel import Channel
 
 _JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value

@@ -23,7 +23,7 @@ from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...state.members.consumers import ConsumerManager
 from ...state.stats.broker_stats import BrokerStats
@@ -32,7 +32,7 @@ from ...state.tables.subscription_group import SubscriptionGroupManager
 from ...state.tables.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
 from ...store.message_store import MessageStore
 from ..queues import require_topic
-from ..request import Handlers, RequestRejected, success_response_in_steps, header_of
+from ..request import Handlers, RequestRejected, header_of, success_response_in_steps
 from ..store_times import earliest_timestamp, store_timestamp
 
 _TOPIC_SEPARATOR = ";"
@@ -94,7 +94,9 @@ class ConsumeStatsProcessor:
             table |= each.offset_table
             tps += each.consume_tps
         return (
-            yield from success_response_in_steps(request, ConsumeStats(offset_table=table, consume_tps=tps))
+            yield from success_response_in_steps(
+                request, ConsumeStats(offset_table=table, consume_tps=tps)
+            )
         )
 
     def of_broker(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:

@@ -10,22 +10,29 @@ from typing import Final
 
 from rmq_spark.wire.bodies import client_info, clients
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
-from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.wire.bodies.cluster_lists import TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import TopicPermission
-from rmq_spark.wire.headers import groups, operators
+from rmq_spark.wire.headers import consumer_groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Channel, ResponseSteps
-from ...state.members.clients import ClientChannelInfo, client_fault
+from ...common.channel import Channel, ResponseSteps
+from ...state.members.client_channel_info import ClientChannelInfo, client_fault
 from ...state.members.consumers import ConsumerManager
 from ...state.members.producers import ProducerManager
 from ...state.members.queue_locks import QueueLocks
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import group_fault
 from ...state.tables.topic_config import TopicConfigManager
-from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, body_in_steps, header_of
+from ..request import (
+    Handlers,
+    RequestRejected,
+    body_in_steps,
+    header_of,
+    success_response,
+    success_response_in_steps,
+)
 
 
 class ConsumerGroupProcessor:
@@ -66,7 +73,7 @@ class ConsumerGroupProcessor:
 
     def get_consumer_list_by_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the ids of the members, each of which divides the queues in the same way."""
-        header: groups.ConsumerGroupRequestHeader = header_of(request)
+        header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
@@ -156,7 +163,7 @@ class ConsumerGroupProcessor:
 
     def get_consumer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Describe a group that is online, with all that its members have said."""
-        header: groups.ConsumerGroupRequestHeader = header_of(request)
+        header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
@@ -197,7 +204,9 @@ class ConsumerGroupProcessor:
                 yield None
                 infos.append(self._producer_info(channel))
             data[group] = tuple(infos)
-        return (yield from success_response_in_steps(request, client_info.ProducerTableInfo(data=data)))
+        return (
+            yield from success_response_in_steps(request, client_info.ProducerTableInfo(data=data))
+        )
 
     def _producer_info(self, channel: ClientChannelInfo) -> client_info.ProducerInfo:
         return client_info.ProducerInfo(
@@ -211,7 +220,9 @@ class ConsumerGroupProcessor:
     def query_topics_by_consumer(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the topics in which a group has stored offsets."""
         header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
-        return success_response_in_steps(request, TopicList(topic_list=self._offsets.topics_of(header.group)))
+        return success_response_in_steps(
+            request, TopicList(topic_list=self._offsets.topics_of(header.group))
+        )
 
     def query_subscription_by_consumer(
         self, _: Channel, request: RemotingCommand

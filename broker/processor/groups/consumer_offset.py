@@ -14,10 +14,10 @@ from typing import Final
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import offsets as headers
+from rmq_spark.wire.headers import consumer_groups as headers
 from rmq_spark.wire.record import decode_record
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
 from ...state.tables.topic_config import TopicConfigManager
@@ -25,7 +25,13 @@ from ...store.errors import UnreadableFile
 from ...store.message_store import MessageStore
 from ...store.results import QueueOffset
 from ..queues import check_queue, require_topic
-from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, header_of
+from ..request import (
+    Handlers,
+    RequestRejected,
+    header_of,
+    success_response,
+    success_response_in_steps,
+)
 
 MEMORY_RATIO: Final = 0.4
 """The share of memory that RocketMQ assumes for the end of the log that is still cached."""
@@ -166,9 +172,7 @@ class ConsumerOffsetProcessor:
             low = self._store.queue_offsets(header.topic, header.queue_id).first
         return success_response(request, headers.OffsetResponseHeader(low))
 
-    def search_offset_by_timestamp(
-        self, _: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    def search_offset_by_timestamp(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer the first offset at a time or later; for UPPER the last then or earlier."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
@@ -183,9 +187,7 @@ class ConsumerOffsetProcessor:
         )
         return success_response(request, headers.OffsetResponseHeader(queue_offset))
 
-    def get_earliest_msg_storetime(
-        self, _: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    def get_earliest_msg_storetime(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer the store time of a queue's first message, in milliseconds; -1 if it has none."""
         header: headers.GetEarliestMsgStoretimeRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)

@@ -12,7 +12,7 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionG
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...state.stats.broker_stats import BrokerStats
 from ...state.tables.changes import Change
 from ...state.tables.consumer_offset import ConsumerOffsetManager
@@ -21,12 +21,12 @@ from ..reply_after_save import ReplyAfterSave
 from ..request import (
     Handlers,
     RequestRejected,
-    success_response,
-    success_response_in_steps,
     body_in_steps,
     body_of,
     header_of,
     reply,
+    success_response,
+    success_response_in_steps,
 )
 
 
@@ -63,7 +63,9 @@ class GroupAdminProcessor:
         config = body_of(request, SubscriptionGroupConfig)
         with self._groups.changes.begin() as change:
             self._put(config, change)
-        self._reply_after_save.commit_change(connection, request, self._groups.save, success_response(request), change)
+        self._reply_after_save.commit_change(
+            connection, request, self._groups.save, success_response(request), change
+        )
 
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
@@ -93,7 +95,9 @@ class GroupAdminProcessor:
                         error.code, f"{error.remark}; {number} before it were taken"
                     )
                     break
-        self._reply_after_save.commit_change(connection, request, self._groups.save, settled, change)
+        self._reply_after_save.commit_change(
+            connection, request, self._groups.save, settled, change
+        )
         return None
 
     def _put(

@@ -31,15 +31,21 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...state.members.consumers import ConsumerGroup, ConsumerManager
 from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
 from ...state.tables.topic_config import TopicConfigManager
 from ...store.message_store import MessageStore
-from ..clients.to_clients import one_way_command
+from ..clients.broker_to_client import one_way_command
 from ..queues import check_queue, require_topic
-from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, header_of
+from ..request import (
+    Handlers,
+    RequestRejected,
+    header_of,
+    success_response,
+    success_response_in_steps,
+)
 
 RESET_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients do not know the request."""
@@ -108,7 +114,11 @@ class GroupOffsetsProcessor:
         self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
     ) -> Generator[None, None, Mapping[int, int]]:
         """Find the offset, by queue, at which the group is to go on."""
-        topic, queue_id, queue_offset = header.topic, _optional(header.queue_id), _optional(header.offset)
+        topic, queue_id, queue_offset = (
+            header.topic,
+            _optional(header.queue_id),
+            _optional(header.offset),
+        )
         if queue_id is not None:
             check_queue(self._store, config, queue_id)
             if queue_offset is not None:

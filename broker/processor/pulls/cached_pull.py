@@ -14,9 +14,8 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-from ...common.connection import Channel
-from ..fast_path.learning_budget import LearningBudget
-from ..fast_path.per_client_cache import PerClientCache
+from ...common.channel import Channel
+from ..fast_path.per_client_cache import LearningBudget, PerClientCache
 from .pull_header import PullHeaderTemplate, header_prefix
 from .subscription_filters import SubscriptionFilter
 

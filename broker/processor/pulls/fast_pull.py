@@ -31,7 +31,7 @@ from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...settings.config import ServerLimits
 from ...state.tables.subscription_group import SubscriptionGroupManager
 from ...state.tables.topic_config import TopicConfigManager

@@ -23,7 +23,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...longpolling.pull_request import PullRequest
 from ...settings.config import BrokerConfig
 from ...state.members.consumers import ConsumerManager
@@ -96,7 +96,9 @@ class PullMessageProcessor:
         self._filters = filters
         self._now_ms = now_ms
         self._suspend = suspend
-        self._found_response = ResponseTemplate(_VARYING_FIELDS, _CONSTANT_FIELDS, GetMessageStatus.FOUND.name)
+        self._found_response = ResponseTemplate(
+            _VARYING_FIELDS, _CONSTANT_FIELDS, GetMessageStatus.FOUND.name
+        )
         self._commits = config.store.broker_role is not BrokerRole.SLAVE
 
     def handlers(self) -> Handlers:
@@ -204,7 +206,9 @@ class PullMessageProcessor:
             )
         body_of = _BODIES.get(request.code)
         began_ms = self._now_ms()
-        found = self._get_message(header, message_filter, connection.response_bytes_max, request.code)
+        found = self._get_message(
+            header, message_filter, connection.response_bytes_max, request.code
+        )
         took_ms = self._now_ms() - began_ms
         self._stats.record_get(
             header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms
@@ -365,13 +369,13 @@ def _fields(*offsets: int) -> dict[str, str]:
 
 
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
-    from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
+    from rmq_spark.wire.chunk.sized_chunk import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
 
     return (encode_sizes(found.sizes), *found.buffers)
 
 
 def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
-    from rmq_spark.wire.chunk.placed import encode_locations, encode_inline  # noqa: PLC0415  # the same
+    from rmq_spark.wire.chunk.record_locations import encode_inline, encode_locations  # noqa: PLC0415  # the same
 
     if found.buffers:
         return (encode_inline(found.sizes), *found.buffers)
@@ -379,7 +383,7 @@ def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
 
 
 def _are_contiguous(places: Numbers, sizes: Numbers) -> bool:
-    from rmq_spark.wire.chunk.placed import has_long_runs  # noqa: PLC0415  # the same
+    from rmq_spark.wire.chunk.record_locations import has_long_runs  # noqa: PLC0415  # the same
 
     return has_long_runs(places, sizes)
 

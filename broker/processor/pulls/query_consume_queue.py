@@ -19,12 +19,12 @@ from rmq_spark.wire.headers.operators import QueryConsumeQueueRequestHeader
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.tags import tags_code
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...state.members.consumers import ConsumerManager
 from ...store.message_store import MessageStore
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
-from ..request import Handlers, RequestRejected, success_response, header_of
+from ..request import Handlers, RequestRejected, header_of, success_response
 
 ENTRIES_MAX: Final = 256
 SCAN_BYTES_MAX: Final = 8 << 20

@@ -13,10 +13,10 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...store.message_store import MessageStore
-from ..request import Handlers, RequestRejected, success_response, header_of
+from ..request import Handlers, RequestRejected, header_of, success_response
 
 MESSAGES_MAX: Final = 64
 """The maximum number of messages in one answer, whatever is asked for."""

@@ -44,7 +44,9 @@ class SubscriptionFilters:
         self._by_text = _FilterCache()
         self._by_subscription = _FilterCache()
 
-    def for_text(self, topic: str, text: str | None, expression_type: str | None) -> SubscriptionFilter:
+    def for_text(
+        self, topic: str, text: str | None, expression_type: str | None
+    ) -> SubscriptionFilter:
         """Return the filter of a pull that brings its own subscription.
 
         None where all messages pass.
@@ -120,7 +122,9 @@ class _FilterCache:
         """
         return self._entries.get(key)
 
-    def put(self, key: Hashable, found: SubscriptionFilter, size: int, source: object = None) -> None:
+    def put(
+        self, key: Hashable, found: SubscriptionFilter, size: int, source: object = None
+    ) -> None:
         """Remember a filter, with what it was made of, unless that is large."""
         size += _ENTRY_BYTES
         if size > _FILTER_BYTES_MAX:

@@ -62,8 +62,8 @@ class Acknowledger:
         ``wait_max_ms`` limit the sends that wait for the disk, and their time; beyond, it is too
         slow for more.
 
-        ``record_wait`` gets the time that stored sends have waited for the disk, 0 if they have not,
-        and how many they are.
+        ``record_wait`` gets the time that stored sends have waited for the disk, 0 if they have
+        not, and how many they are.
         """
         self.is_sync = is_sync
         self._store = store
@@ -107,7 +107,12 @@ class Acknowledger:
         return None
 
     def when_stored(
-        self, result: PutMessageResult, callback: StoredCallback, *, waits: bool = True, sends: int = 1
+        self,
+        result: PutMessageResult,
+        callback: StoredCallback,
+        *,
+        waits: bool = True,
+        sends: int = 1,
     ) -> None:
         """Call ``callback`` with the result of a put once that is final, of one send or of several.
 
@@ -181,7 +186,9 @@ class Acknowledger:
     def _fail(self, error: BaseException) -> None:
         remark = str(error) if isinstance(error, StoreError) else f"the flush failed: {error}"
         while self._closed_batches:
-            self._complete(self._closed_batches.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark)
+            self._complete(
+                self._closed_batches.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark
+            )
 
     def _expire(self) -> None:
         """Answer the sends of a turn that is overdue: it is not known whether the disk has them."""
@@ -194,7 +201,9 @@ class Acknowledger:
                 self._closed_batches[0].since + self._timeout_seconds, self._expire
             )
 
-    def _complete(self, batch: _FlushBatch, status: PutMessageStatus, remark: str | None = None) -> None:
+    def _complete(
+        self, batch: _FlushBatch, status: PutMessageStatus, remark: str | None = None
+    ) -> None:
         """Have the sends of a turn answered, which wait for the disk no longer."""
         self._sends -= batch.sends
         took_ms = int((self._loop.time() - batch.since) * 1000)

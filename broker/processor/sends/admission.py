@@ -105,7 +105,9 @@ class TopicAdmission:
         if self._must_wait(config):
             raise TopicNotSaved(config.topic_name)
 
-    def _create(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
+    def _create(
+        self, topic: str, default_topic: str | None, default_queue_nums: int
+    ) -> TopicConfig:
         fault = topic_fault(topic) or light_queue_fault(topic)
         if fault is not None:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)

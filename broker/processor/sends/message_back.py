@@ -27,14 +27,14 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
-from ...common.connection import Channel
+from ...common.channel import Channel
 from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...settings.config import BrokerConfig
 from ...state.stats.broker_stats import BrokerStats
 from ...state.tables.topic_config import retry_topic
 from ...store.message_store import MessageStore
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
-from ..request import Handlers, RequestRejected, success_response, header_of, reply
+from ..request import Handlers, RequestRejected, header_of, reply, success_response
 from .acknowledger import Acknowledger
 from .admission import TopicAdmission
 from .retry_rules import RetryRules, redirect_to_dlq
@@ -77,8 +77,8 @@ class MessageBackProcessor:
     ) -> None:
         """Take what a put needs.
 
-        ``busy_reason`` returns why no messages are taken now, or None; ``choose_queue`` picks one of
-        so many queues.
+        ``busy_reason`` returns why no messages are taken now, or None; ``choose_queue`` picks one
+        of so many queues.
         """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._delay_levels = len(config.store.message_delay_level_ms)
@@ -140,7 +140,8 @@ class MessageBackProcessor:
                 return success_response(request)
         asked, name = request.without_content(), group.group_name
         self._acknowledger.when_stored(
-            result, lambda known: reply(connection, asked, self._response(asked, name, origin, known))
+            result,
+            lambda known: reply(connection, asked, self._response(asked, name, origin, known)),
         )
         return None
 
@@ -171,7 +172,9 @@ class MessageBackProcessor:
             dead_letters = self._retries.dead_letter_topic(group.group_name)
             _check_writable(dead_letters)
             return redirect_to_dlq(renewed, dead_letters)
-        config = self._admission.admit_send_back(retry_topic(group.group_name), group.retry_queue_nums)
+        config = self._admission.admit_send_back(
+            retry_topic(group.group_name), group.retry_queue_nums
+        )
         _check_writable(config)
         retried = replace(
             renewed,
@@ -205,7 +208,10 @@ def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestH
     if message_id:
         if message_id == message.properties.get(UNIQ_KEY):
             return True
-        if message_id[-_POSITION_DIGITS:].upper() != f"{message.physical_offset:0{_POSITION_DIGITS}X}":
+        if (
+            message_id[-_POSITION_DIGITS:].upper()
+            != f"{message.physical_offset:0{_POSITION_DIGITS}X}"
+        ):
             return False
     own = message.topic, message.properties.get(RETRY_TOPIC, message.topic)
     return not topic or any(name == topic or name.endswith(f"%{topic}") for name in own)

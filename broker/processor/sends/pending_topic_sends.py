@@ -24,7 +24,7 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ...common.connection import Channel, BackgroundSteps
+from ...common.channel import BackgroundSteps, Channel
 from ...state.tables.topic_config import TopicConfigManager
 from ...store.steps import JobExecutor
 from ..request import reply, size_of
@@ -60,8 +60,8 @@ class PendingTopicSends:
         """Begin with no waiting sends.
 
         ``dispatch`` takes a request once more and answers it, or returns the steps that do.
-        ``end_turn`` is called after several; ``run_steps`` does the rest in turns that have time for it.
-        ``capacity`` is the maximum number of waiting sends.
+        ``end_turn`` is called after several; ``run_steps`` does the rest in turns that have time
+        for it. ``capacity`` is the maximum number of waiting sends.
         """
         self._topics = topics
         self._dispatch = dispatch

@@ -22,18 +22,18 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import to_schedule_topic
 from ...settings.config import BrokerConfig
 from ...state.stats.broker_stats import BrokerStats
+from ...store.append.record_encoding import draft_of
 from ...store.message_store import MessageStore
-from ...store.records.encoding import draft_of
 from ...store.results import PutMessageResult, PutMessageStatus
 from ..fast_path.response_template import ResponseTemplate
 from ..request import Handlers, RequestRejected, reply
 from .acknowledger import Acknowledger
 from .admission import TopicAdmission
-from .batch_puts import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
+from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
 from .fast_path.cached_send import CachedSend, SendCache
 from .fast_path.fast_send import FastSend
 from .retry_rules import RetryRules
@@ -156,7 +156,9 @@ class SendMessageProcessor:
                 waits=properties.waits,
             )
             return None
-        self._acknowledge_when_stored(connection, request, plan, sizes, result, waits=properties.waits)
+        self._acknowledge_when_stored(
+            connection, request, plan, sizes, result, waits=properties.waits
+        )
         return None
 
     def put_one(
@@ -197,7 +199,9 @@ class SendMessageProcessor:
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
             try:
                 if status is not _PUT_OK or self._acknowledger.is_sync:
-                    self._acknowledge_when_stored(connection, request, plan, (), result, waits=waits)
+                    self._acknowledge_when_stored(
+                        connection, request, plan, (), result, waits=waits
+                    )
                     continue
                 stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
                 queue_id = plan.template.queue[1]
@@ -221,9 +225,7 @@ class SendMessageProcessor:
         """Put a message that is delayed, or comes to a retry topic, where it belongs."""
         draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
         message = draft.message(properties.text)
-        retried = self._retries.redirect(
-            message, plan.header.max_reconsume_times, request.version
-        )
+        retried = self._retries.redirect(message, plan.header.max_reconsume_times, request.version)
         if properties.delay_level and retried is message:  # a dead letter is not delayed any more
             retried = to_schedule_topic(message, min(properties.delay_level, self._delay_levels))
         return self._store.put_draft(draft_of(retried))
@@ -240,7 +242,9 @@ class SendMessageProcessor:
         result, sizes = yield from self._batches.put_in_steps(
             plan, request.body, properties, born_timestamp
         )
-        self._acknowledge_when_stored(connection, request, plan, sizes, result, waits=properties.waits)
+        self._acknowledge_when_stored(
+            connection, request, plan, sizes, result, waits=properties.waits
+        )
         return None
 
     def _acknowledge_when_stored(
@@ -286,7 +290,9 @@ class SendMessageProcessor:
             return
         fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
         reply(
-            connection, request, request.respond(CODES[status], remark, {**fields, **self._response_fields})
+            connection,
+            request,
+            request.respond(CODES[status], remark, {**fields, **self._response_fields}),
         )
 
 

@@ -139,7 +139,9 @@ class PropertyRewriter:
         if not all(own) or any(map(b"".join(own).count, _ADDED_BYTES)):
             return [self.join_in_batch(each, batch_properties) for each in own]
         return [
-            each + batch_properties if each.endswith(_SEPARATOR) else each + _SEPARATOR + batch_properties
+            each + batch_properties
+            if each.endswith(_SEPARATOR)
+            else each + _SEPARATOR + batch_properties
             for each in own
         ]
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from rmq_spark.wire.bodies.lists import KVTable
+from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.namesrv import GetKVConfigResponseHeader
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...state.tables.changes import Change
 from ...state.tables.kv_config import KVConfigs, KVName
 from ..reply_after_save import ReplyAfterSave
-from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, header_of
+from ..request import (
+    Handlers,
+    RequestRejected,
+    header_of,
+    success_response,
+    success_response_in_steps,
+)
 
 
 class KVConfigProcessor:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
-from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -24,14 +24,21 @@ from rmq_spark.wire.headers.namesrv import (
 from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
 from rmq_spark.wire.hosts import Host
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...state.tables.changes import Change
 from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
 from ...state.tables.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
-from ..admin.configuration import reserved_topics, properties_text, read_only_error
+from ..admin.configuration import properties_text, read_only_error, reserved_topics
 from ..reply_after_save import ReplyAfterSave
-from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, body_of, header_of
+from ..request import (
+    Handlers,
+    RequestRejected,
+    body_of,
+    header_of,
+    success_response,
+    success_response_in_steps,
+)
 
 MASTER_ID: Final = 0
 
@@ -133,7 +140,9 @@ class RouteProcessor:
 
     def all_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
-        return success_response_in_steps(request, TopicList(topic_list=frozenset(self._topics.topics)))
+        return success_response_in_steps(
+            request, TopicList(topic_list=frozenset(self._topics.topics))
+        )
 
     def topics_of_cluster(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
@@ -166,7 +175,9 @@ class RouteProcessor:
         """Answer GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics with the unit-sub flag alone."""
         return self._flagged_topics(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
 
-    def _flagged_topics(self, request: RemotingCommand, matches: Callable[[int], bool]) -> ResponseSteps:
+    def _flagged_topics(
+        self, request: RemotingCommand, matches: Callable[[int], bool]
+    ) -> ResponseSteps:
         names = yield from self._matching_topics(lambda config: matches(config.topic_sys_flag))
         return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
@@ -190,7 +201,9 @@ class RouteProcessor:
                 request, lambda perm: perm & ~_WRITE, change
             )
         success = success_response(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._reply_after_save.commit_change(connection, request, self._topics.save, success, change)
+        self._reply_after_save.commit_change(
+            connection, request, self._topics.save, success, change
+        )
         return None
 
     def add_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
@@ -198,7 +211,9 @@ class RouteProcessor:
         with self._topics.changes.begin() as change:
             count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
         success = success_response(request, AddWritePermOfBrokerResponseHeader(count))
-        self._reply_after_save.commit_change(connection, request, self._topics.save, success, change)
+        self._reply_after_save.commit_change(
+            connection, request, self._topics.save, success, change
+        )
         return None
 
     def _change_permissions(

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from rmq_spark.wire.bodies.cluster_lists import GroupList
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
-from rmq_spark.wire.bodies.lists import GroupList
 from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...common.connection import Channel, ResponseSteps
+from ...common.channel import Channel, ResponseSteps
 from ...settings.config import BrokerConfig
 from ...state.members.consumers import ConsumerManager
 from ...state.stats.broker_stats import BrokerStats
@@ -28,7 +28,14 @@ from ...store.message_store import MessageStore
 from ..admin.configuration import reserved_topics
 from ..queues import require_topic
 from ..reply_after_save import ReplyAfterSave
-from ..request import Handlers, RequestRejected, success_response, success_response_in_steps, body_in_steps, header_of
+from ..request import (
+    Handlers,
+    RequestRejected,
+    body_in_steps,
+    header_of,
+    success_response,
+    success_response_in_steps,
+)
 from ..store_times import store_timestamp
 from .topic_attributes import changed_attributes, with_changes
 
@@ -50,8 +57,8 @@ class TopicAdminProcessor:
     ) -> None:
         """Take the tables and the store.
 
-        ``release_pulls`` has the pulls that wait for a topic answered, in steps. ``run_steps`` takes all
-        the steps that it is given, at once or bit by bit.
+        ``release_pulls`` has the pulls that wait for a topic answered, in steps. ``run_steps``
+        takes all the steps that it is given, at once or bit by bit.
         """
         self._config = config
         self._topics = topics
@@ -102,7 +109,9 @@ class TopicAdminProcessor:
         )
         with self._topics.changes.begin() as change:
             self._put(config, change)
-        self._reply_after_save.commit_change(connection, request, self._topics.save, success_response(request), change)
+        self._reply_after_save.commit_change(
+            connection, request, self._topics.save, success_response(request), change
+        )
 
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_TOPIC_LIST.
@@ -134,7 +143,9 @@ class TopicAdminProcessor:
                         error.code, f"{error.remark}; {number} before it were taken"
                     )
                     break
-        self._reply_after_save.commit_change(connection, request, self._topics.save, settled, change)
+        self._reply_after_save.commit_change(
+            connection, request, self._topics.save, settled, change
+        )
         return None
 
     def _with_changed_attributes(self, config: TopicConfig) -> TopicConfig:
@@ -205,7 +216,9 @@ class TopicAdminProcessor:
         topic = header_of(request).topic
         self._refuse_reserved(topic)
         if self._topics.get(topic) is None:
-            self._reply_after_save.reply(connection, request, self._topics.save, success_response(request))
+            self._reply_after_save.reply(
+                connection, request, self._topics.save, success_response(request)
+            )
             return
         self._refuse_if_deleting(topic)
         self._topics.begin_deletion(topic)

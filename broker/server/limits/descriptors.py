@@ -15,7 +15,9 @@ from rmq_spark.errors import RocketPollError
 
 _log = logging.getLogger(__name__)
 
-RESOURCE_SHORTAGE_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+RESOURCE_SHORTAGE_ERRNOS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+)
 """The errors of a call that gets no descriptor or no memory for one, for a while."""
 _RESERVED: Final = 100
 """Descriptors for standard streams, ports, locks, directory syncs, and libraries being loaded."""
@@ -38,7 +40,9 @@ class Descriptors(NamedTuple):
     connections_max: int
 
 
-def divide_descriptors(allowed: int, open_files_wanted: int, connections_wanted: int) -> Descriptors:
+def divide_descriptors(
+    allowed: int, open_files_wanted: int, connections_wanted: int
+) -> Descriptors:
     """Divide the allowed descriptors: as wanted if there are enough, at least one of each."""
     left = allowed - _RESERVED
     open_files_max = max(

@@ -118,4 +118,6 @@ class SendBufferLimits(Generic[_Client]):
 
     def _add_bytes(self, more_bytes: int) -> None:
         self._bytes += more_bytes
-        self.response_bytes_max = max((self._bytes_max - self._bytes) // _FREE_BYTES_DIVISOR, RESPONSE_BYTES_MIN)
+        self.response_bytes_max = max(
+            (self._bytes_max - self._bytes) // _FREE_BYTES_DIVISOR, RESPONSE_BYTES_MIN
+        )

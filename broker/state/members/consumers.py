@@ -13,8 +13,8 @@ from typing import Final
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 
-from ...common.connection import Channel
-from .clients import ClientChannelInfo
+from ...common.channel import Channel
+from .client_channel_info import ClientChannelInfo
 from .membership_limits import MembershipLimits, subscription_bytes
 
 _NO_GROUPS: Final[Mapping[str, int]] = MappingProxyType({})

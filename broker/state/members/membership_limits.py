@@ -14,7 +14,7 @@ from rmq_spark.wire.bodies.clients import SubscriptionData
 from ..tables.limits import TooMany, check_limit
 
 if TYPE_CHECKING:
-    from ...common.connection import Channel
+    from ...common.channel import Channel
 
 CLIENT_SHARE: Final = 16
 """The divisor of the bytes for all clients: one client may use a sixteenth of them."""
@@ -63,7 +63,10 @@ class MembershipLimits:
         check_limit(
             "members of groups", self._members, self._members_max, "maxGroupMembers", more=members
         )
-        said_then, kept_then = self._client_bytes.get(connection, 0) + client_bytes, self._group_bytes + group_bytes
+        said_then, kept_then = (
+            self._client_bytes.get(connection, 0) + client_bytes,
+            self._group_bytes + group_bytes,
+        )
         if client_bytes > 0:
             self._check_bytes(said_then, self._bytes_max // CLIENT_SHARE, "one client")
         if group_bytes > 0:

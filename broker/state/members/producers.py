@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Final
 
-from ...common.connection import Channel
-from .clients import ClientChannelInfo
+from ...common.channel import Channel
+from .client_channel_info import ClientChannelInfo
 from .membership_limits import MembershipLimits
 
 _NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})

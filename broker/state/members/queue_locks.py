@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from ...common.connection import Channel
+    from ...common.channel import Channel
 
 LOCK_BYTES_MAX: Final = 128 << 20
 """Memory of all locks: 200,000 of clients and groups with usual names. RocketMQ has no limit."""
@@ -129,7 +129,9 @@ class QueueLocks:
         ``is_member_online`` tells of a group and a client's id whether that client may
         still have the group's queues at work.
         """
-        for key in tuple(self._by_connection[connection].keys) if connection in self._by_connection else ():
+        for key in (
+            tuple(self._by_connection[connection].keys) if connection in self._by_connection else ()
+        ):
             yield
             lock = self._locks.get(key)
             if lock is None or lock.holder is not connection:

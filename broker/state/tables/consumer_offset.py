@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
 from .limits import check_limit
-from .table import TableSaver, Table
+from .table import Table, TableSaver
 
 _log = logging.getLogger(__name__)
 _SEPARATOR: Final = "@"

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from .changes import Change, PendingChanges
 from .limits import TooMany, check_limit
-from .table import TableSaver, Table
+from .table import Table, TableSaver
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics, with values such as ``broker-a:4;broker-b:4`` by topic."""

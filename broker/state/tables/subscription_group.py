@@ -18,7 +18,7 @@ from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 
 from .changes import Change, PendingChanges
 from .limits import check_limit, int32_fault
-from .table import TableSaver, Table
+from .table import Table, TableSaver
 from .topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]

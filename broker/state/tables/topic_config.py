@@ -33,7 +33,7 @@ from rmq_spark.wire.names import (
 
 from .changes import Change, PendingChanges
 from .limits import check_limit, int32_fault
-from .table import TableSaver, Table
+from .table import Table, TableSaver
 
 __all__ = [
     "DLQ_PREFIX",

@@ -19,13 +19,10 @@ from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
-from ..errors import TransientFailure, StoreFailed
-from ..log.commit_log import CommitLog, EncodedRecords, AppendedRange
-from ..records.encoding import RecordTemplate, UniformBatch, UniformParts
-from ..records.marks import NO_MARK, mark_rows
-from ..records.recent_writes import RecentWriteQueue, RecentChunk
-from ..records.topic_names import topic_fault
-from ..records.transaction_states import TRANSACTION_MASK
+from ..errors import StoreFailed, TransientFailure
+from ..log.commit_log import AppendedRange, CommitLog, EncodedRecords
+from ..records.fields import NO_MARK, TRANSACTION_MASK, mark_rows, topic_fault
+from ..records.recent_writes import RecentChunk, RecentWriteQueue
 from ..results import (
     FIRST_IN_QUEUE,
     LOG_START,
@@ -36,6 +33,7 @@ from ..results import (
 )
 from ..steps import ResultT, Steps
 from .message_appender import MessageAppender, illegal_result, unavailable_result
+from .record_encoding import RecordTemplate, UniformBatch, UniformParts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -115,7 +113,9 @@ class _PartBuilder(NamedTuple):
 
 def make_part(chunk: RecordChunk) -> RecordPart:
     """Prepare records for an append, which have room for their checksums."""
-    return RecordPart(chunk, chunk.store_timestamp_at - chunk.starts, bulk_tools.ChecksumWriter(chunk))
+    return RecordPart(
+        chunk, chunk.store_timestamp_at - chunk.starts, bulk_tools.ChecksumWriter(chunk)
+    )
 
 
 Sizes: TypeAlias = "npt.ArrayLike"
@@ -170,7 +170,12 @@ class CheckedChunk(NamedTuple):
 class ChunkAppender:
     """The appender of chunks of records, and of large batches."""
 
-    def __init__(self, log: CommitLog, appender: MessageAppender, recent_writes: RecentWriteQueue[RecentChunk]) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        appender: MessageAppender,
+        recent_writes: RecentWriteQueue[RecentChunk],
+    ) -> None:
         """Prepare; ``appender`` is the only other writer, ``recent_writes`` gets what is written."""
         self._log = log
         self._appender = appender
@@ -218,9 +223,13 @@ class ChunkAppender:
                     chunk = bulk_tools.with_empty_checksums(
                         bulk_tools.RecordChunk(data, part_sizes)
                     )
-                    fault = self._size_fault(chunk) or (None if are_known else self._fault_of(chunk))
+                    fault = self._size_fault(chunk) or (
+                        None if are_known else self._fault_of(chunk)
+                    )
                 except RecordError as error:
-                    return illegal_result(f"{error}; counted from record {first}" if first else str(error))
+                    return illegal_result(
+                        f"{error}; counted from record {first}" if first else str(error)
+                    )
                 if fault is not None:
                     return illegal_result(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
@@ -286,7 +295,9 @@ class ChunkAppender:
         return self._put_batch(batch, ready), batch.sizes
 
     def _put_batch(self, batch: LargeBatch, parts: Sequence[RecordPart]) -> PutMessageResult:
-        fault = self._appender.put_fault(batch.queue, batch.body_bytes_max, batch.properties_bytes_max)
+        fault = self._appender.put_fault(
+            batch.queue, batch.body_bytes_max, batch.properties_bytes_max
+        )
         fault = fault or self._appender.size_fault(batch.size, batch.sizes)
         if fault is not None:
             return fault
@@ -337,7 +348,9 @@ class ChunkAppender:
                 )
         return first or illegal_result("the chunk is empty")
 
-    def _append_rows(self, part: RecordPart, first: int, end: int, queue_offset: QueueOffset) -> AppendedRange:
+    def _append_rows(
+        self, part: RecordPart, first: int, end: int, queue_offset: QueueOffset
+    ) -> AppendedRange:
         records = _rows_of(part, first, end, queue_offset)
         position, end_offset, timestamp = self._log.append_many([records])
         if end - first == len(part.chunk):  # one in two files is read from the log

@@ -27,10 +27,19 @@ from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
-from ..errors import TransientFailure, StoreFailed, describe_error
+from ..errors import StoreFailed, TransientFailure, describe_error
 from ..log.commit_log import BLANK_BYTES, CommitLog, Draft
 from ..queues.queue_table import QueueTable
-from ..records.encoding import (
+from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK, topic_fault
+from ..records.recent_writes import FixedSizeRun, RecentRecord, RecentRun, RecentWriteQueue
+from ..results import (
+    FIRST_IN_QUEUE,
+    PhysicalOffset,
+    PutMessageResult,
+    PutMessageStatus,
+    QueueOffset,
+)
+from .record_encoding import (
     FixedSizeBatch,
     RecordDraft,
     RecordRun,
@@ -39,16 +48,6 @@ from ..records.encoding import (
     UniformParts,
     draft_of,
     terminated_properties,
-)
-from ..records.recent_writes import RecentWriteQueue, RecentRecord, FixedSizeRun, RecentRun
-from ..records.topic_names import topic_fault
-from ..records.transaction_states import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
-from ..results import (
-    FIRST_IN_QUEUE,
-    PhysicalOffset,
-    PutMessageResult,
-    PutMessageStatus,
-    QueueOffset,
 )
 
 DEAD_LETTER_BYTES: Final = LONG_TOPIC_CHARACTERS_MAX + 1 + layout.HOST_V6_BYTES
@@ -84,8 +83,8 @@ class MessageAppender:
     ) -> None:
         """Prepare the only writer of a log.
 
-        ``refusal_reason`` returns why the store takes no messages now, or None; ``recent_writes`` gets what is
-        written.
+        ``refusal_reason`` returns why the store takes no messages now, or None; ``recent_writes``
+        gets what is written.
         """
         self.message_bytes_max = message_bytes_max
         self.file_room = log.files.file_size - BLANK_BYTES
@@ -180,14 +179,16 @@ class MessageAppender:
                 self._next_offsets[queue] = queue_offset
                 if not isinstance(error, struct.error):
                     raise
-                return illegal_result(str(replace(template.common, born_timestamp=born_timestamp).fault()))
+                return illegal_result(
+                    str(replace(template.common, born_timestamp=born_timestamp).fault())
+                )
         return None
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
         """Append messages in one write, all or none, behind all that was put before.
 
-        Return None, and do nothing, if they are for `put_buffered`: a queue that is new here, a part
-        over its limit, or no room for all of them in the file that the log is in.
+        Return None, and do nothing, if they are for `put_buffered`: a queue that is new here, a
+        part over its limit, or no room for all of them in the file that the log is in.
         """
         if (
             run.body_bytes_max > self.message_bytes_max

@@ -42,11 +42,18 @@ from ..append.message_appender import MessageAppender
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..components import StoreComponents
-from ..errors import BatchRefused, Degradation, TransientFailure, StoreError, StoreFailed, is_retryable
+from ..errors import (
+    BatchRefused,
+    Degradation,
+    StoreError,
+    StoreFailed,
+    TransientFailure,
+    is_retryable,
+)
 from ..results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
 from ..staging.commit_table import OpenBatch
 from ..staging.staging_area import StagedName, check_batch_name
-from ..steps import JobExecutor, Steps, start_in_thread, run_in_thread
+from ..steps import JobExecutor, Steps, run_in_thread, start_in_thread
 from .rollback import rollback_rows
 
 # ---- Spans of a batch: which offsets of a queue its rows have, with a sum of their CRCs.
@@ -123,14 +130,20 @@ class StagedBatches:
         """Take the writer of the log, and what follows an append; ``clock`` measures holds.
 
         ``refusal_reason`` returns why nothing is taken now, or None.
-        ``flush_future`` returns a future of what is on the disk, ``wake`` has messages carried to their
-        queues, and ``fail`` is told of a failure that only a restart can mend.
+        ``flush_future`` returns a future of what is on the disk, ``wake`` has messages carried to
+        their queues, and ``fail`` is told of a failure that only a restart can mend.
         """
         self._log, self._reput = components.log, components.reput
-        self._table, self._staging_area, self._queues = components.batch_table, components.staging_area, components.queues
+        self._table, self._staging_area, self._queues = (
+            components.batch_table,
+            components.staging_area,
+            components.queues,
+        )
         self._dispatcher = components.dispatcher
         self._appender = appender
-        self._chunk_appender = ChunkAppender(components.log, appender, components.recent_writes.uncommitted)
+        self._chunk_appender = ChunkAppender(
+            components.log, appender, components.recent_writes.uncommitted
+        )
         self._refusal_reason, self._flush_future = refusal_reason, flush_future
         self._wake, self._fail = wake, fail
         self._under_way: Future[None] | None = None
@@ -275,7 +288,11 @@ class StagedBatches:
             if last is None or last.owner != owner or last.batch_id < batch_id:
                 self.is_committed(sink, batch_id, owner)  # raises if the sink is another's
                 forget = partial(
-                    self._staging_area.forget, sink, first=batch_id, last=batch_id, attempts=attempts
+                    self._staging_area.forget,
+                    sink,
+                    first=batch_id,
+                    last=batch_id,
+                    attempts=attempts,
                 )
                 yield from run_in_thread(forget, executor)
                 self.aborts += 1
@@ -374,7 +391,9 @@ class StagedBatches:
             self._is_rolling_back = False
         self.rollbacks += 1
         for each in reversed(copied):
-            if not self._is_topic_deleted(each):  # else the offsets are those of another topic by now
+            if not self._is_topic_deleted(
+                each
+            ):  # else the offsets are those of another topic by now
                 span = each.span
                 queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
                 self._appender.reclaim_offsets(queue, first, first + span.count)
@@ -405,7 +424,7 @@ class StagedBatches:
             checked = yield from read
             read = next(reads, None)  # begun while this one is appended
             checked.mark(batch.mark)
-            for rows in checked.by_turns():
+            for rows in checked.split_by_step():
                 yield FULL_TURN
                 admit(rows.queue)
                 result = self._chunk_appender.put_checked(rows)
@@ -415,7 +434,9 @@ class StagedBatches:
                 end_offset = result.end_offset
                 self._wake()  # so that what becomes of the rows is worked out while others wait
                 if result.message_count < rows.rows:
-                    raise TransientFailure(f"only {result.message_count} of {rows.rows} messages had room")
+                    raise TransientFailure(
+                        f"only {result.message_count} of {rows.rows} messages had room"
+                    )
             yield None
         if copied:
             is_flushed = self._flush_future(end_offset)
@@ -434,7 +455,7 @@ class StagedBatches:
 
     def _read(self, name: StagedName) -> CheckedChunk:
         """Return the records of a staged chunk, ready to be appended; in any thread."""
-        from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
+        from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
         sizes, records = decode_sized_chunk(self._staging_area.read(name))
         return run_steps(self._check(records, sizes, are_known=True))

@@ -17,9 +17,8 @@ from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..log.commit_log import CommitLog
 from ..log.recovery import next_record_after
-from ..records.integrity import RecordCheck
-from ..records.scanning import record_sizes
-from ..records.transaction_states import TRANSACTION_MASK
+from ..records.fields import TRANSACTION_MASK
+from ..records.integrity import RecordCheck, record_sizes
 from ..results import PhysicalOffset
 
 if TYPE_CHECKING:

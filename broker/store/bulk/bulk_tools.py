@@ -22,10 +22,10 @@ from ..errors import Degradation, is_transient
 if TYPE_CHECKING:
     from pyarrow import py_buffer
 
+    from rmq_spark.wire.chunk.buffer_slices import take_bytes
     from rmq_spark.wire.chunk.checksums import ChecksumWriter, intact_records, with_empty_checksums
     from rmq_spark.wire.chunk.columns import COLUMNS
     from rmq_spark.wire.chunk.decode import RecordChunk
-    from rmq_spark.wire.chunk.gather import take_bytes
 
     from .java_hash import hash_index_keys, keys_before
 
@@ -37,22 +37,22 @@ _MODULE_BY_NAME = {
     "hash_index_keys": "rocketpoll.broker.store.bulk.java_hash",
     "keys_before": "rocketpoll.broker.store.bulk.java_hash",
     "intact_records": "rmq_spark.wire.chunk.checksums",
-    "take_bytes": "rmq_spark.wire.chunk.gather",
+    "take_bytes": "rmq_spark.wire.chunk.buffer_slices",
     "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
 }
 
 __all__ = [
     "COLUMNS",
-    "RecordChunk",
     "ChecksumWriter",
+    "RecordChunk",
     "are_loaded",
     "hash_index_keys",
     "intact_records",
     "keys_before",
-    "start_loading",
-    "py_buffer",
-    "take_bytes",
     "load_in_steps",
+    "py_buffer",
+    "start_loading",
+    "take_bytes",
     "with_empty_checksums",
 ]
 

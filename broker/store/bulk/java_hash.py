@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
+from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of
 from rmq_spark.wire.tags import java_string_hash
 
-from .index_key import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
+from .index_hash import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 

@@ -20,10 +20,16 @@ from rmq_spark.wire.tags import tags_code
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
-from ..queues.rolled_back_offsets import RolledBackRange, RolledBackOffsets
-from ..records.fields import read_fields, pattern_of, property_of
+from ..queues.rolled_back_offsets import RolledBackOffsets, RolledBackRange
+from ..records.fields import (
+    STATE_ROLLED_BACK,
+    STATES_WITHOUT_ENTRY,
+    TRANSACTION_MASK,
+    pattern_of,
+    property_of,
+    read_fields,
+)
 from ..records.recent_writes import FixedSizeRun, RecentRun
-from ..records.transaction_states import STATE_ROLLED_BACK, STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from ..results import PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
@@ -108,7 +114,9 @@ class Dispatcher:
             if before <= first:
                 del self.deleted_topics[topic]
 
-    def entries_of_recent(self, recent: Iterable[RecentRun | FixedSizeRun]) -> Iterable[QueueEntries]:
+    def entries_of_recent(
+        self, recent: Iterable[RecentRun | FixedSizeRun]
+    ) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
         return self.exclude_deleted(self._from_memory(recent))
 

@@ -41,13 +41,12 @@ from ..log.recovery import next_record_after
 from ..queues.consume_queue import ConsumeQueue, first_physical_offset, last_physical_offset
 from ..queues.queue_table import QueueTable
 from ..records.fields import read_fields
-from ..records.integrity import RecordCheck
-from ..records.recent_writes import UnindexedRuns, RecentWrites, FixedSizeRun, RecentRun
-from ..records.scanning import limit_records, limit_to_valid, record_sizes
+from ..records.integrity import RecordCheck, limit_records, limit_to_valid, record_sizes
+from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
 from .hidden_entries import HiddenEntries
-from .precomputed import PrecomputedDispatch, keys_of_runs, with_tags_codes
+from .precomputed_dispatch import PrecomputedDispatch, keys_of_runs, with_tags_codes
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -159,7 +158,9 @@ class ReputMessageService:
         self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._recent_writes = recent_writes
-        self._precomputed = PrecomputedDispatch(recent_writes.uncommitted, dispatcher, has_index=index is not None)
+        self._precomputed = PrecomputedDispatch(
+            recent_writes.uncommitted, dispatcher, has_index=index is not None
+        )
         self._unindexed_runs = UnindexedRuns()
         self._dispatched_chunk: KeyedChunk | None = None
         self._lock = threading.Lock()
@@ -357,7 +358,9 @@ class ReputMessageService:
             shown = self._hidden_entries.publish()
             self.reput_from_offset, self._hidden_until = next_offset, LOG_START
             for each in shown:
-                self._dispatcher.rolled_back.discard(each.key, each.queue.max_offset, each.last_physical_offset)
+                self._dispatcher.rolled_back.discard(
+                    each.key, each.queue.max_offset, each.last_physical_offset
+                )
                 self._notify(*each.key, each.queue.max_offset, each.tags_codes)
 
     def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
@@ -379,7 +382,9 @@ class ReputMessageService:
                 taken_back = self._rolled_back_before(key, queue_offset, entries)
                 queue.skip_to(queue_offset, self._blank_offset(entries), taken_back)
             queue.append(queue_offset, entries)
-            self._dispatcher.rolled_back.discard(key, queue.max_offset, last_physical_offset(entries))
+            self._dispatcher.rolled_back.discard(
+                key, queue.max_offset, last_physical_offset(entries)
+            )
             if self._listener is not None:
                 _, codes = arrivals.setdefault(key, (queue, []))
                 codes += tags_codes
@@ -427,8 +432,13 @@ class ReputMessageService:
             self._index.add(*ahead.keys)
             self.index_from_offset = ahead.end_offset
             return
-        carried, self._dispatched_chunk = self._dispatched_chunk, None  # where this fails, nothing waits for it
-        end = self._index_batches(start, self._precomputed.keys.next_start(start, self.reput_from_offset))
+        carried, self._dispatched_chunk = (
+            self._dispatched_chunk,
+            None,
+        )  # where this fails, nothing waits for it
+        end = self._index_batches(
+            start, self._precomputed.keys.next_start(start, self.reput_from_offset)
+        )
         if carried is not None and start < carried.start_offset:
             end = min(end, carried.start_offset)
         if carried is not None and self._is_next(carried, end):

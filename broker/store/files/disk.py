@@ -189,8 +189,8 @@ class Disk(Protocol):
     def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
         """Lock a file, which is made if it is missing, against other processes and this one.
 
-        With it, its directory is locked, and those ``subdirectories``, as far as they exist: links may lead
-        to one of these from elsewhere.
+        With it, its directory is locked, and those ``subdirectories``, as far as they exist: links
+        may lead to one of these from elsewhere.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -283,13 +283,18 @@ class LocalDisk:
 
     def list_directories(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
         """Return the content of many directories, looked into by several threads."""
-        parts = [paths[at : at + _DIRECTORIES_PER_TASK] for at in range(0, len(paths), _DIRECTORIES_PER_TASK)]
+        parts = [
+            paths[at : at + _DIRECTORIES_PER_TASK]
+            for at in range(0, len(paths), _DIRECTORIES_PER_TASK)
+        ]
         found: list[list[dict[str, int | None]]] = [[] for _ in parts]
 
         def look(number: int) -> None:
             found[number] = _list_directories(parts[number])
 
-        run_in_parallel([partial(look, each) for each in range(len(parts))], _LISTING_THREADS_MAX, "LookInto")
+        run_in_parallel(
+            [partial(look, each) for each in range(len(parts))], _LISTING_THREADS_MAX, "LookInto"
+        )
         return [each for part in found for each in part]
 
     def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:

@@ -34,7 +34,9 @@ _DirectoryIdentity = tuple[int, int, int]
 """A directory that a process has locked: the process, and the directory's device and number."""
 
 _guard = threading.Lock()
-_locked_files: set[tuple[int, int, int, str]] = set()  # process; the directory's device and number; name
+_locked_files: set[tuple[int, int, int, str]] = (
+    set()
+)  # process; the directory's device and number; name
 
 
 _locked_directories: dict[_DirectoryIdentity, tuple[int, int]] = {}
@@ -108,7 +110,9 @@ class FileLock:
         for directory in directories:
             with suppress(FileNotFoundError, NotADirectoryError):
                 identity = _identity_of(directory)
-                if identity in _locked_directories:  # no two stores of one process may share it either
+                if (
+                    identity in _locked_directories
+                ):  # no two stores of one process may share it either
                     raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(directory))
                 _lock_directory(directory, identity)
                 self._locked_identities.append(identity)

@@ -185,7 +185,8 @@ class FileGroup:
         """Return when all names, and all that was written before the call, are on the disk.
 
         Returns:
-            False if ``should_stop`` has said that this is to end early: any part of it may be missing.
+            False if ``should_stop`` has said that this is to end early: any part of it may be
+            missing.
 
         Raises:
             OSError: A directory cannot be opened for that, or its flush has failed.

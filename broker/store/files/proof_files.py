@@ -46,7 +46,9 @@ class ProofFiles:
                 if name.startswith(PROOF_PREFIX):
                     self._disk.delete(self._root / name)
 
-    def write(self, connection: object, nonce: str, broker: Host, client: Host) -> LogLocation | None:
+    def write(
+        self, connection: object, nonce: str, broker: Host, client: Host
+    ) -> LogLocation | None:
         """Write the proof of a connection, in place of its last one; return where the log is.
 
         ``broker`` and ``client`` are the ends of the connection. None if the client is to pull: the

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..bulk import lazy_numpy as np
-from ..bulk.index_key import IndexHashes
+from ..bulk.index_hash import IndexHashes
 from ..files.file_pool import FileGroup, PooledFile
 from ..results import LOG_START, PhysicalOffset
 

@@ -15,12 +15,12 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
 
 from ..bulk import bulk_tools
-from ..records.fields import read_fields, pattern_of, property_of
+from ..records.fields import pattern_of, property_of, read_fields
 from ..results import PhysicalOffset
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
-    from rmq_spark.wire.chunk.gather import Positions
+    from rmq_spark.wire.chunk.buffer_slices import Positions
 
 _PROPERTY_BYTES_MAX = 1 << 20
 """Bytes of properties that come to the index at a time, if of several messages:
@@ -43,7 +43,9 @@ class KeyedMessage(NamedTuple):
     sys_flag: int
 
 
-def keyed_messages(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> Iterator[KeyedMessage]:
+def keyed_messages(
+    data: Buffer, sizes: Sequence[int], start: PhysicalOffset
+) -> Iterator[KeyedMessage]:
     """Yield what the index needs of each of a few records that lie back to back from a place on."""
     position = 0
     for size in sizes:

@@ -25,11 +25,11 @@ from rmq_spark.wire.flags import MessageSysFlag
 from ...common.local_time import local_time
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
-from ..bulk.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
+from ..bulk.index_hash import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
 from ..errors import ForeignFile, StoreClosed, UnreadableFile, has_lost_content
 from ..files.disk import is_ignored_name
 from ..files.file_pool import FileGroup, FilePool, PooledFile
-from ..records.clock_steps import STEP_MS
+from ..records.store_timeline import STEP_MS
 from ..results import PhysicalOffset
 from .index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
 from .index_keys import KeyedMessage
@@ -227,7 +227,9 @@ class IndexService:
         start = int(np.searchsorted(places, self.last_indexed_physical_offset))
         times, flags = np.asarray(store_timestamps, np.int64)[start:], np.asarray(sys_flags)[start:]
         return self.add(
-            *hash_columns(topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags)
+            *hash_columns(
+                topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags
+            )
         )
 
     def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:

@@ -29,17 +29,17 @@ from rmq_spark.wire.record import encode_blank
 from ..bulk import lazy_numpy as np
 from ..errors import (
     Degradation,
-    TransientFailure,
     StoreFailed,
+    TransientFailure,
     UnreadableFile,
-    is_transient,
+    describe_error,
     is_disk_full,
     is_retryable,
-    describe_error,
+    is_transient,
 )
 from ..files.file_pool import FileGroup, FilePool
 from ..files.mapped_file_queue import MappedFileQueue
-from ..records.clock_steps import STEP_MS, StoreTimeline
+from ..records.store_timeline import STEP_MS, StoreTimeline
 from ..results import LOG_START, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class EncodedRecords(NamedTuple):
     def fill_positions(self, position: PhysicalOffset, timestamp: int) -> memoryview:
         """Return the records, given the place of the first and the time of all."""
         starts = np.cumsum(self.sizes) - self.sizes
-        # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.gather`.
+        # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.buffer_slices`.
         cells = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
         cells[starts + layout.QUEUE_OFFSET_AT] = self.queue_offsets.astype(">i8").view("V8")
         cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
@@ -122,8 +122,9 @@ class CommitLog:
     ) -> None:
         """Prepare without touching the disk, until the log is loaded or appended to.
 
-        With ``file_check_interval_ms``, what is written need not be flushed to count. So before a write, if the
-        last look is so long ago, it is made sure that the file is where a start looks for it.
+        With ``file_check_interval_ms``, what is written need not be flushed to count. So before a
+        write, if the last look is so long ago, it is made sure that the file is where a start
+        looks for it.
         """
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
@@ -197,7 +198,9 @@ class CommitLog:
         self.buffered_timestamp = self._next_timestamp(position)
         return position
 
-    def append_buffered(self, position: PhysicalOffset, size: int, seal: Seal, *parts: object) -> None:
+    def append_buffered(
+        self, position: PhysicalOffset, size: int, seal: Seal, *parts: object
+    ) -> None:
         """Append a record at the place that was given for it, with others, by the next `write_buffered`.
 
         ``seal`` makes it of its size, the parts, the place and the time, which is the same for all
@@ -412,7 +415,9 @@ class CommitLog:
             blank = encode_blank(position - self.written_offset)
             self._attempt(self.written_offset, len(blank), (blank,))
         self._attempt(position, size, pieces)
-        self._unwiped_range = None  # from here on, nothing can fail, and the records count as written
+        self._unwiped_range = (
+            None  # from here on, nothing can fail, and the records count as written
+        )
         if self.write_degradation.text is not None:
             refused, refused_ms = self._refused_write
             if size >= refused or timestamp >= refused_ms + _DISK_FULL_RETRY_MS:

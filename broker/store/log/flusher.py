@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from ...common.histogram import Histogram
 from ...common.threads import DaemonThreadPool
-from ..errors import StoreClosed, StoreError, StoreFailed, is_transient, is_retryable
+from ..errors import StoreClosed, StoreError, StoreFailed, is_retryable, is_transient
 from ..results import PhysicalOffset
 
 _RETRY_SECONDS = 0.2

@@ -31,9 +31,8 @@ from rmq_spark.wire.record import decode_blank
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile, is_resource_shortage
 from ..files.mapped_file_queue import PAGE_BYTES, MappedFileQueue
-from ..records.clock_steps import StoreTimeline
-from ..records.integrity import RecordCheck
-from ..records.scanning import record_sizes
+from ..records.integrity import RecordCheck, record_sizes
+from ..records.store_timeline import StoreTimeline
 from ..results import LOG_START, Hole, PhysicalOffset
 from .checkpoint_file import Checkpoint
 from .commit_log import BLANK_BYTES

@@ -30,8 +30,16 @@ from typing import Any
 from rmq_spark.wire.message_queue import QueueKey
 
 from ...common.threads import THREAD_START_TIMEOUT_SECONDS, DaemonThreadPool
+from ..append.message_appender import MessageAppender
 from ..components import CONFIG, StoreComponents
-from ..errors import DamagedTable, FlushFailed, TransientFailure, StoreFailed, UnreadableFile, is_transient
+from ..errors import (
+    DamagedTable,
+    FlushFailed,
+    StoreFailed,
+    TransientFailure,
+    UnreadableFile,
+    is_transient,
+)
 from ..files.file_pool import never_stop
 from ..files.json_table import JsonTable, QuarantinedFile
 from ..log.checkpoint_file import CHECKPOINT, Checkpoint, save_checkpoint
@@ -44,7 +52,7 @@ from ..queues.manifest import (
     StoreManifest,
 )
 from ..queues.queue_table import QueueSpan
-from ..results import LOG_START, DeletedSpan, PhysicalOffset, QueueOffset
+from ..results import FIRST_IN_QUEUE, LOG_START, DeletedSpan, PhysicalOffset, QueueOffset
 
 _log = logging.getLogger(__name__)
 _LAST_CHECKPOINT_SECONDS = 20.0
@@ -401,7 +409,9 @@ class Checkpointer:
         self._save_manifest(replace(manifest, safe_offset=None))
         self._save_serial()
 
-    def _is_deletion_saved(self, topic: str, log_end_offset: PhysicalOffset, error: OSError) -> bool:
+    def _is_deletion_saved(
+        self, topic: str, log_end_offset: PhysicalOffset, error: OSError
+    ) -> bool:
         """Return whether a deletion whose save has failed is on the disk for good."""
         try:
             return self.load_manifest().deleted_topics.get(topic) == log_end_offset
@@ -427,3 +437,51 @@ def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> 
         return saving.result()
     is_late.set()
     return None
+
+
+# ---- TopicDeletion: noted first, then its queues go, then what was put meanwhile begins again.
+
+
+class TopicDeletion:
+    """The deletion of topics of one store."""
+
+    def __init__(
+        self, components: StoreComponents, checkpointer: Checkpointer, appender: MessageAppender
+    ) -> None:
+        """Take the parts of the store, without touching the disk."""
+        self._components = components
+        self._checkpointer = checkpointer
+        self._appender = appender
+
+    def delete(self, topic: str) -> None:
+        """Forget the queues of a topic; what was put into it since then is carried once more.
+
+        Raises:
+            OSError: The disk refuses. Nothing has changed.
+            StoreFailed: The disk has failed, so that nobody knows.
+        """
+        queues, reput, dispatcher = (
+            self._components.queues,
+            self._components.reput,
+            self._components.dispatcher,
+        )
+        self._appender.wipe_refused()  # else a start would find them behind the end of the topic
+        with self._checkpointer.maintenance:
+            ended = self._appender.topic_ends(topic)
+            self._checkpointer.save_deletion(topic, ended.log_end_offset)
+            with reput.paused():  # the broker's thread may wait for this: nothing but one rename
+                has_newer = any(
+                    end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
+                    for queue_id, end in queues.ends_of(topic).items()
+                )
+                try:
+                    queues.move_away(topic)
+                except OSError:  # what has begun is brought to its end: no restart takes it back
+                    queues.hide(topic, ended.next_offsets)
+                else:
+                    self._appender.forget_topic(topic, ended)
+                # None of an earlier record is offered now.
+                dispatcher.note_deleted(topic, ended.log_end_offset)
+                reput.discard_hidden()
+                if has_newer:  # what was put and carried meanwhile belongs to the next topic
+                    reput.rewind_to(ended.log_end_offset)

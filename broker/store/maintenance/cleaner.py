@@ -14,7 +14,7 @@ from ..components import StoreComponents
 from ..config import BrokerRole
 from ..results import DeletedFiles, PhysicalOffset
 from .checkpointer import Checkpointer
-from .retention import Retention, PendingFreeSpace
+from .retention import PendingFreeSpace, Retention
 
 _log = logging.getLogger(__name__)
 
@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 class Cleaner:
     """The cleaning of a store.
 
-    ``set_refusal`` is called with the reason why a full disk takes no messages, or with None; ``on_deleted``
-    with what was deleted.
+    ``set_refusal`` is called with the reason why a full disk takes no messages, or with None;
+    ``on_deleted`` with what was deleted.
     """
 
     def __init__(
@@ -39,7 +39,11 @@ class Cleaner:
         self.on_deleted: Callable[[DeletedFiles], object] = _ignore
         self.config = components.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""
-        self._disk, self._log, self._staging = components.disk, components.log, components.staging_area
+        self._disk, self._log, self._staging = (
+            components.disk,
+            components.log,
+            components.staging_area,
+        )
         self._checkpointer = checkpointer
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint

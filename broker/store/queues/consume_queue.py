@@ -55,9 +55,13 @@ READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
 Entries: TypeAlias = "npt.NDArray[Any]"
 
 
-def blank_entries(gap: range, physical_offset: PhysicalOffset, rolled_back_ranges: Iterable[range] = ()) -> bytes:
+def blank_entries(
+    gap: range, physical_offset: PhysicalOffset, rolled_back_ranges: Iterable[range] = ()
+) -> bytes:
     """Return the entries of a gap, which lead to a place; some are of what was rolled back."""
-    lost, rolled_back = (ENTRY_STRUCT.pack(physical_offset, BLANK_SIZE, code) for code in (0, ROLLED_BACK))
+    lost, rolled_back = (
+        ENTRY_STRUCT.pack(physical_offset, BLANK_SIZE, code) for code in (0, ROLLED_BACK)
+    )
     entries, at = b"", gap.start
     for each in rolled_back_ranges:
         start, stop = max(each.start, at), min(each.stop, gap.stop)
@@ -99,7 +103,7 @@ class QueueBounds(NamedTuple):
 class ConsumeQueue:
     """One queue of one topic. One writer; any number of readers."""
 
-    __slots__ = ("_files", "unverified_before", "has_codes", "max_offset", "min_offset")
+    __slots__ = ("_files", "has_codes", "max_offset", "min_offset", "unverified_before")
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         """Prepare without touching the disk, until the queue is loaded or appended to."""
@@ -143,7 +147,8 @@ class ConsumeQueue:
         """Stand where the queue stood at a checkpoint; return False if a file is missing for that.
 
         All that came after the checkpoint comes again, and is written over what lies behind: on a
-        full disk there is room for it nowhere else. `delete_files_after_end` deletes what is left of that.
+        full disk there is room for it nowhere else. `delete_files_after_end` deletes what is left
+        of that.
         """
         files = self._files
         if (
@@ -467,7 +472,9 @@ class ConsumeQueue:
         start of an empty queue has lost nothing then.
         """
         is_new = self.max_offset == self.min_offset
-        begin = QueueOffset(_rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back))
+        begin = QueueOffset(
+            _rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back)
+        )
         if is_new and not self._files.files:
             self.min_offset = self.max_offset = self._file_start(begin)
         gap = range(self.max_offset, queue_offset)

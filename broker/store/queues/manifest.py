@@ -18,8 +18,8 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
-from ..records.clock_steps import StoreTimeline
-from ..records.topic_names import topic_fault
+from ..records.fields import topic_fault
+from ..records.store_timeline import StoreTimeline
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .queue_table import QueueSpan
 from .rolled_back_offsets import NUMBERS_PER_RANGE as TAKEN_BACK_NUMBERS

@@ -21,7 +21,7 @@ from rmq_spark.wire.names import is_light_queue
 from ..errors import EndUnknown, ForeignFile, UnreadableFile
 from ..files.disk import Disk, is_ignored_name
 from ..files.file_pool import FileGroup, FilePool, never_stop
-from ..records.topic_names import topic_fault
+from ..records.fields import topic_fault
 from ..results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
 
@@ -246,7 +246,9 @@ class QueueTable:
         self._group = FileGroup(pool, directory)
         self._directory = directory
         self._directories = TopicDirectories(pool.disk, directory)
-        self.deleted_topic_files = DeletedTopicFiles(pool.disk, directory.with_name(f"{directory.name}.deleted"))
+        self.deleted_topic_files = DeletedTopicFiles(
+            pool.disk, directory.with_name(f"{directory.name}.deleted")
+        )
         """Files of deleted topics, which are to go."""
         self._file_size = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
@@ -334,7 +336,9 @@ class QueueTable:
             looked_into = [
                 path / name for path, sizes in found for name, size in sizes.items() if size is None
             ]
-        return any(self._file_size in sizes.values() for sizes in self._disk.list_directories(looked_into))
+        return any(
+            self._file_size in sizes.values() for sizes in self._disk.list_directories(looked_into)
+        )
 
     def restore(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:
         """Let each queue stand where it did at a checkpoint; return False if a file is missing.

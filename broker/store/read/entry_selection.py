@@ -90,7 +90,9 @@ class SelectedEntries(NamedTuple):
     sizes: Numbers
 
 
-def select_all(entries: Buffer, limits: GetLimits, log_min_offset: PhysicalOffset) -> SelectedEntries | None:
+def select_all(
+    entries: Buffer, limits: GetLimits, log_min_offset: PhysicalOffset
+) -> SelectedEntries | None:
     """Pick as many of the first few entries as are wanted, without a filter.
 
     Return None if more are wanted, or if any of them is gone or too large: mostly, that is not so.
@@ -135,9 +137,15 @@ def select_few(
             sizes.append(size)
             left -= size
             if len(places) == limits.count_max:
-                return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number + 1, places, sizes)
+                return SelectedEntries(
+                    GetMessageStatus.NO_MATCHED_MESSAGE, number + 1, places, sizes
+                )
         number += 1
-    return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes) if are_all else None
+    return (
+        SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
+        if are_all
+        else None
+    )
 
 
 def select_many(

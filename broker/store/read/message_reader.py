@@ -38,10 +38,10 @@ from ..queues.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
-    run_ends_match,
     first_wrong,
     first_wrong_of_few,
     matches_entry,
+    run_ends_match,
 )
 from ..queues.queue_table import end_unknown_error
 from ..records.ownership import RecordOwner
@@ -54,7 +54,15 @@ from ..results import (
     PhysicalOffset,
     QueueOffset,
 )
-from .entry_selection import FEW, GetLimits, MessageFilter, SelectedEntries, select_all, select_few, select_many
+from .entry_selection import (
+    FEW,
+    GetLimits,
+    MessageFilter,
+    SelectedEntries,
+    select_all,
+    select_few,
+    select_many,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -275,8 +283,8 @@ class MessageReader:
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on: the first however large, then up to limits.
 
-        It does not look beyond the end of a consume-queue file. Where ``wants_offsets_only`` says so of the
-        places and sizes, the messages themselves are left out, and not looked at.
+        It does not look beyond the end of a consume-queue file. Where ``wants_offsets_only`` says
+        so of the places and sizes, the messages themselves are left out, and not looked at.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -287,7 +295,9 @@ class MessageReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             self.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
-            return self._overflow_result((topic, queue_id), queue_offset, FIRST_IN_QUEUE, FIRST_IN_QUEUE)
+            return self._overflow_result(
+                (topic, queue_id), queue_offset, FIRST_IN_QUEUE, FIRST_IN_QUEUE
+            )
         while True:
             low, high = queue.min_offset, queue.max_offset
             if not low <= queue_offset < high:
@@ -309,7 +319,9 @@ class MessageReader:
                     is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
                     return _empty_result(status, next_offset, next_offset if is_gone else low, high)
                 queue_offsets = range(queue_offset, next_offset)
-                records = self._records(queue, owner, queue_offsets, places, sizes, wants_offsets_only)
+                records = self._records(
+                    queue, owner, queue_offsets, places, sizes, wants_offsets_only
+                )
             except RecordRemoved:
                 continue  # which the next look at the same entries takes into account
             except WrongEntry as wrong:
@@ -347,7 +359,8 @@ class MessageReader:
         """Return the first offset that a queue holds, and the one that its next message gets.
 
         Raises:
-            EndUnknown: A start that is not finished may have found more of it; unless ``allow_incomplete``.
+            EndUnknown: A start that is not finished may have found more of it; unless
+                ``allow_incomplete``.
         """
         least_end = FIRST_IN_QUEUE if allow_incomplete else self._lower_bound(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
@@ -396,7 +409,9 @@ class MessageReader:
             count = queue.count_in_file(queue_offset, limits.scan_max)
             if message_filter is None or not message_filter.needs_messages:
                 are_all = len(entries) == count * ENTRY_BYTES
-                picked = select_few(entries, limits, log_min_offset, message_filter, are_all=are_all)
+                picked = select_few(
+                    entries, limits, log_min_offset, message_filter, are_all=are_all
+                )
             if picked is None:
                 pieces = _pieces(queue, queue_offset, count, entries, entry_check)
                 queue_offsets = range(queue_offset, queue_offset + count)
@@ -459,7 +474,9 @@ class MessageReader:
             data = self.read(first, size)  # as a queue's records follow each other
             self._check_entry(queue_offsets, data, first, int(sizes[0]))
             last, number = int(sizes[-1]), len(sizes) - 1
-            if number and not matches_entry(data, size - last, int(places[-1]), last, queue_offsets):
+            if number and not matches_entry(
+                data, size - last, int(places[-1]), last, queue_offsets
+            ):
                 wrong = first_wrong_of((data,), places, sizes, queue_offsets)
                 number = number if wrong is None else wrong
                 raise WrongEntry(int(places[number]), number)
@@ -595,7 +612,9 @@ class MessageReader:
         data = self._read_log(physical_offset, size)
         if len(data) < size:
             raise (
-                RecordRemoved if physical_offset < self._log.min_offset else WrongEntry(physical_offset)
+                RecordRemoved
+                if physical_offset < self._log.min_offset
+                else WrongEntry(physical_offset)
             )
         return data
 

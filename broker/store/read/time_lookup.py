@@ -20,9 +20,9 @@ from ..components import StoreComponents
 from ..errors import UnreadableFile
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.entry_check import WrongEntry, matches_entry
-from ..records.clock_steps import TimeOrderedRange, best_cut
 from ..records.fields import has_key, read_store_timestamp
 from ..records.ownership import RecordOwner
+from ..records.store_timeline import TimeOrderedRange, best_cut
 from ..results import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from .message_reader import MessageReader, RecordRemoved, damaged_entry_error
 
@@ -37,7 +37,11 @@ class KeyQuery:
     def __init__(
         self, components: StoreComponents, record_at: Callable[[PhysicalOffset], Buffer | None]
     ) -> None:
-        self._index, self._reput, self._dispatcher = components.index, components.reput, components.dispatcher
+        self._index, self._reput, self._dispatcher = (
+            components.index,
+            components.reput,
+            components.dispatcher,
+        )
         self._record_at = record_at
 
     def query_in_steps(
@@ -132,7 +136,11 @@ class TimeLookup:
         begin, last = queue.min_offset, queue.max_offset
         parts: list[TimeOrderedRange] = []
         for place in (*self._log.timeline.steps, None):
-            end = last if place is None else queue.search(place, _physical_offset_of, begin=begin, end=last)
+            end = (
+                last
+                if place is None
+                else queue.search(place, _physical_offset_of, begin=begin, end=last)
+            )
             if begin < end or place is None:
                 cut = queue.search(timestamp, stored_at, side=side, begin=begin, end=end)
                 parts.append(TimeOrderedRange(begin, cut, end))
@@ -158,7 +166,9 @@ class TimeLookup:
             if entry is not None:
                 return stored_at(entry)
         except WrongEntry as wrong:
-            raise damaged_entry_error(queue, "met in a search for the first message", wrong) from None
+            raise damaged_entry_error(
+                queue, "met in a search for the first message", wrong
+            ) from None
         self._reader.check_end(topic, queue_id, end, least_end)
         return -1
 

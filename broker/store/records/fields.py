@@ -7,7 +7,9 @@ with it.
 
 from __future__ import annotations
 
+import re
 import struct
+from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
@@ -22,7 +24,11 @@ from rmq_spark.wire.properties import (
 )
 from rmq_spark.wire.record import decode_record
 
+from ..bulk import lazy_numpy as np
 from ..results import QueueOffset
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
@@ -144,3 +150,44 @@ def _fault(data: Buffer, position: int, size: int) -> RecordError:
     return RecordError(
         "stored message", at=position, needed=f"a record of {size} bytes", found="another"
     )
+
+
+# ---- marks.
+
+NO_MARK = 0
+"""The mark of records that are no rows of a commit."""
+_PREPARED_AT = 4
+"""From the number of reconsumptions on, which comes before the offset of a transaction."""
+
+
+def mark_rows(chunk: RecordChunk, mark: int) -> None:
+    """Write into each of some records, which are not sealed yet, which commit they are of."""
+    at = chunk.body_at - layout.TAIL_BYTES + _PREPARED_AT
+    cells = np.ndarray((len(chunk.data) - 7,), "V8", chunk.data, strides=(1,))
+    cells[at] = np.array(mark, ">i8").view("V8")
+
+
+# ---- topic_names.
+
+TOPIC_CHARACTERS_MAX = 255
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+
+
+def topic_fault(topic: str) -> str | None:
+    """Return what is wrong with a topic's name, which becomes a directory's; None if nothing is."""
+    if _TOPIC.fullmatch(topic):
+        return None
+    if not topic:
+        return "the topic is blank"
+    return (
+        f"the topic {topic[:60]!r} must have at most {TOPIC_CHARACTERS_MAX} characters of % | a-z "
+        "A-Z 0-9 _ -"
+    )
+
+
+# ---- transaction_states.
+
+TRANSACTION_MASK = MessageSysFlag.TRANSACTION_MASK.value
+STATE_ROLLED_BACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
+STATES_WITHOUT_ENTRY = (MessageSysFlag.TRANSACTION_PREPARED.value, STATE_ROLLED_BACK)
+"""The transaction states in which messages get no entry, and so no offset in their queue."""

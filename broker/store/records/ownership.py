@@ -65,7 +65,9 @@ class RecordOwner(NamedTuple):
             magic, queue_id, sys_flag = _HEAD.unpack_from(data, at)
             length_at = at + _BODY_LENGTH_AT
             if sys_flag & _HOSTS_V6:
-                length_at += _V6_EXTRA_BYTES * (bool(sys_flag & _BORN_V6) + bool(sys_flag & _STORE_V6))
+                length_at += _V6_EXTRA_BYTES * (
+                    bool(sys_flag & _BORN_V6) + bool(sys_flag & _STORE_V6)
+                )
             (body_length,) = _NUMBER.unpack_from(data, length_at)
         except error:
             return None

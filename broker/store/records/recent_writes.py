@@ -172,7 +172,9 @@ class UnindexedRuns:
         """Keep the batches of what was just carried."""
         self._batches += [each for each in runs if isinstance(each, FixedSizeRun)]
 
-    def next_contiguous(self, start: PhysicalOffset, limit: PhysicalOffset) -> Sequence[FixedSizeRun]:
+    def next_contiguous(
+        self, start: PhysicalOffset, limit: PhysicalOffset
+    ) -> Sequence[FixedSizeRun]:
         """Return the first batches from a place on that lie back to back and are worth a step.
 
         Fewer are worth it as well if they end at the limit, beyond which nothing is returned. What

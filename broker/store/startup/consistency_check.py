@@ -21,12 +21,12 @@ from ..components import StoreComponents
 from ..dispatch.dispatcher import FEW, Dispatcher, QueueEntries
 from ..errors import UnreadableFile, is_retryable_read
 from ..index.index_keys import key_columns, keyed_messages
-from ..index.index_service import IndexService, HashedKeys, hash_columns, hash_messages
+from ..index.index_service import HashedKeys, IndexService, hash_columns, hash_messages
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
 from ..queues.entry_check import EntryCheck, WrongEntry
 from ..queues.queue_table import QueueTable
-from ..records.scanning import record_sizes
+from ..records.integrity import record_sizes
 from ..results import FIRST_IN_QUEUE, PhysicalOffset
 
 QUEUES_MAX = 1_000
@@ -84,7 +84,9 @@ def check_derived_files(
     if wrong is None:
         for _, _, queue in queues:
             queue.unverified_before = FIRST_IN_QUEUE
-    return ConsistencyResult(wrong, index is None or _index_matches(index, keys, range(log.min_offset, end_offset)))
+    return ConsistencyResult(
+        wrong, index is None or _index_matches(index, keys, range(log.min_offset, end_offset))
+    )
 
 
 def _index_matches(index: IndexService, keys: list[HashedKeys], between: range) -> bool:

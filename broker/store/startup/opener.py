@@ -38,9 +38,9 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
-from ..batch_commit.recovery import check_batches, rollback_open_batch
+from ..batch_commit.batch_recovery import check_batches, rollback_open_batch
 from ..components import CONFIG, CONSUME_QUEUE, INDEX, StoreComponents
-from ..errors import TransientFailure, StartInterrupted, UnreadableFile, is_transient
+from ..errors import StartInterrupted, TransientFailure, UnreadableFile, is_transient
 from ..log.checkpoint_file import CHECKPOINT, Checkpoint, load_checkpoint
 from ..log.commit_log import CommitLog
 from ..log.recovery import (
@@ -48,8 +48,8 @@ from ..log.recovery import (
     RecoveredLog,
     next_record_after,
     reliable_checkpoint,
-    wipe_after,
     rewrite_recovered,
+    wipe_after,
 )
 from ..maintenance.checkpointer import Checkpointer
 from ..queues.manifest import StoreManifest
@@ -141,7 +141,9 @@ class _ProgressReporter:
             StartEnded: The start is to end.
         """
         if self.report_and_check_stop(position):
-            raise StartInterrupted(f"{_INTERRUPTED} while it {self._activity}; the next start does that again")
+            raise StartInterrupted(
+                f"{_INTERRUPTED} while it {self._activity}; the next start does that again"
+            )
 
 
 def open_components(
@@ -157,7 +159,12 @@ def open_components(
         ForeignFile, DamagedTable, UnreadableFile: As `store.errors` says. No message was touched.
         OSError: The disk refuses.
     """
-    disk, root, log, on_progress = components.disk, components.root, components.log, on_progress or _ignore_progress
+    disk, root, log, on_progress = (
+        components.disk,
+        components.root,
+        components.log,
+        on_progress or _ignore_progress,
+    )
     disk.flush_directory(root)
     crashed = abort_file.exists()
     _load(components)
@@ -183,7 +190,9 @@ def open_components(
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }
     _warn_of_holes(components, recovered)
-    led_to = _max_referenced_offset(components, manifest, recovered.end_offset) if crashed else LOG_START
+    led_to = (
+        _max_referenced_offset(components, manifest, recovered.end_offset) if crashed else LOG_START
+    )
     check_batches(components, manifest, led_to if was_ours else LOG_START, is_newest=is_newest)
     if was_ours:
         _warn_of_missing_files(components, manifest, recovered.end_offset)
@@ -200,7 +209,9 @@ def open_components(
     ends: Mapping[QueueKey, QueueOffset] = {}
     if not is_noted or (crashed and _is_small(components, recovered.end_offset)):
         is_last_known = is_newest and was_ours
-        ends = _minimum_ends(components, manifest, recovered.end_offset, is_last_known=is_last_known)
+        ends = _minimum_ends(
+            components, manifest, recovered.end_offset, is_last_known=is_last_known
+        )
     is_resumed, looked = _restore_queues(components, checkpointer, manifest, is_restorable=is_noted)
     is_rebuilding = manifest.is_rebuilding or not is_resumed
     if manifest.is_rebuilding:  # the files of queues may have been written since by a start
@@ -211,7 +222,11 @@ def open_components(
     # Rows that lie behind that are passed, and noted, once more.
     components.dispatcher.rolled_back.restore(manifest.taken_back if is_newest else {}, reput_from)
     is_index_kept = is_resumed and looked.is_index_consistent
-    index_from = _index_start(components, manifest, reput_from) if is_index_kept else _rebuild_index(components)
+    index_from = (
+        _index_start(components, manifest, reput_from)
+        if is_index_kept
+        else _rebuild_index(components)
+    )
     known_holes = lasting_holes if is_newest and _matches_log(manifest, components) else ()
     holes = {**dict(known_holes), **dict(recovered.holes)}
     components.reput.restore(reput_from, index_from, tuple(sorted(holes.items())))
@@ -248,7 +263,9 @@ def _queue_steps(
     reporter = _ProgressReporter(on_progress, doing, reput.reput_from_offset, end_offset)
     save = partial(_save_progress, components, checkpointer, manifest, ends)
     steps: list[Callable[[], object]] = [
-        partial(_dispatch_recovered, components, end_offset, reporter, save if is_rebuilding else None),
+        partial(
+            _dispatch_recovered, components, end_offset, reporter, save if is_rebuilding else None
+        ),
         partial(
             _trim_queues,
             components,
@@ -276,7 +293,9 @@ def _finish_log(
     files, end_offset = components.log.files, recovered.end_offset
     if crashed:
         start = checkpoint.safe_offset if checkpoint else files.first_offset
-        reporter = _ProgressReporter(on_progress, "writes the commit log to the disk again", start, end_offset)
+        reporter = _ProgressReporter(
+            on_progress, "writes the commit log to the disk again", start, end_offset
+        )
         rewrite_recovered(files, checkpoint, recovered, reporter.report)
     wipe_after(files, end_offset)
     rollback_open_batch(components)
@@ -327,7 +346,11 @@ def _warn_of_timers(components: StoreComponents) -> None:
 
 
 def _restore_queues(
-    components: StoreComponents, checkpointer: Checkpointer, manifest: StoreManifest, *, is_restorable: bool
+    components: StoreComponents,
+    checkpointer: Checkpointer,
+    manifest: StoreManifest,
+    *,
+    is_restorable: bool,
 ) -> _QueueSource:
     """Let queues stand where the manifest says, if it says that of these.
 
@@ -344,7 +367,9 @@ def _restore_queues(
     return _QueueSource(are_restored=False, check_result=looked)
 
 
-def _clear_queues(components: StoreComponents, checkpointer: Checkpointer, manifest: StoreManifest) -> None:
+def _clear_queues(
+    components: StoreComponents, checkpointer: Checkpointer, manifest: StoreManifest
+) -> None:
     """Delete the files of all queues, which makes room to note that on a full disk.
 
     Nothing is written to a queue before it is noted: a crash would leave what the
@@ -393,7 +418,9 @@ def _dispatch_recovered(
             save_progress()
             noted_offset = reput.reput_from_offset
         if is_to_end:
-            raise StartInterrupted(f"{_INTERRUPTED}; the next start resumes it at {noted_offset} of the log")
+            raise StartInterrupted(
+                f"{_INTERRUPTED}; the next start resumes it at {noted_offset} of the log"
+            )
 
 
 def _save_progress(
@@ -515,7 +542,11 @@ def _is_newest(
 
 
 def _minimum_ends(
-    components: StoreComponents, manifest: StoreManifest, end_offset: PhysicalOffset, *, is_last_known: bool
+    components: StoreComponents,
+    manifest: StoreManifest,
+    end_offset: PhysicalOffset,
+    *,
+    is_last_known: bool,
 ) -> Mapping[QueueKey, QueueOffset]:
     """Return the ends that queues are to have at least: the offsets before them were given.
 
@@ -572,7 +603,9 @@ def _warn_of_lost_end(
         )
 
 
-def _max_referenced_offset(components: StoreComponents, manifest: StoreManifest, end_offset: PhysicalOffset) -> PhysicalOffset:
+def _max_referenced_offset(
+    components: StoreComponents, manifest: StoreManifest, end_offset: PhysicalOffset
+) -> PhysicalOffset:
     """Return the end of the last record that queues of a store that is not large lead to, or 0.
 
     Behind a crash they lead to flushed records alone only if they did so all the time.
@@ -592,7 +625,9 @@ def _remaining_holes(components: StoreComponents, holes: Sequence[Hole]) -> tupl
     What a disk refuses it may give again one day.
     """
     log = components.log
-    behind = ((hole, next_record_after(log.files, hole[0], hole[0], log.sealed_from)) for hole in holes)
+    behind = (
+        (hole, next_record_after(log.files, hole[0], hole[0], log.sealed_from)) for hole in holes
+    )
     return tuple(hole for hole, found in behind if found is None or found >= hole[1])
 
 

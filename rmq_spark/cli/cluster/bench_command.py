@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
+from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.numbers import PositiveFloat
 from rmq_spark.cli.shell.output import ByteSize, output_option, show_document
-from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
-from rmq_spark.cli.shell.queues import resolve_ranges
-from rmq_spark.cli.shell.tree import CommandGroup
+from rmq_spark.cli.shell.parameter_types import (
+    PositionKind,
+    PositiveFloat,
+    TopicPosition,
+    resolve_ranges,
+)
 from rmq_spark.client.message import Message
 from rmq_spark.errors import RocketPollError, format_count
 
@@ -175,7 +178,9 @@ def _sync_sender(
     return send, list
 
 
-def _async_sender(producer: Producer, message: Message, in_flight: int) -> tuple[_TimedStep, _TimedStep]:
+def _async_sender(
+    producer: Producer, message: Message, in_flight: int
+) -> tuple[_TimedStep, _TimedStep]:
     waiting: deque[tuple[float, Any]] = deque()
 
     def send() -> list[float]:
@@ -190,9 +195,7 @@ def _async_sender(producer: Producer, message: Message, in_flight: int) -> tuple
     return send, lambda: [answered() for _ in range(len(waiting))]
 
 
-def _send_at_rate(
-    producer: Producer, topic: str, body_bytes: int, rate: float, count: int
-) -> None:
+def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, count: int) -> None:
     body = random.randbytes(body_bytes)  # noqa: S311  # no secret
     started = time.monotonic()
     for number in range(count):
@@ -217,7 +220,11 @@ def _delivery_latencies(admin: Admin, topic: str) -> Iterator[list[float]]:
         while True:
             found = consumer.poll(_POLL_MS)
             now = time.monotonic()
-            yield [now - float(m.properties[_SENT_AT_PROPERTY]) for m in found if _SENT_AT_PROPERTY in m.properties]
+            yield [
+                now - float(m.properties[_SENT_AT_PROPERTY])
+                for m in found
+                if _SENT_AT_PROPERTY in m.properties
+            ]
 
 
 def _rates(count: int, size: int, seconds: float) -> dict[str, object]:

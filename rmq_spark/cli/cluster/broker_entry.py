@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import click
 
-from rmq_spark.cli.cluster.broker_command import run_broker
-from rmq_spark.cli.shell.tree import CommandWithExample
+from rmq_spark.cli.cluster.broker_launcher import run_broker
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 
 
 @click.command(

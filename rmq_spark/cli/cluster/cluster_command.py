@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import UNHEALTHY
-from rmq_spark.cli.shell.numbers import PositiveFloat
-from rmq_spark.cli.shell.output import Row, output_option, show_rows, local_time
-from rmq_spark.cli.shell.tree import CommandGroup
+from rmq_spark.cli.shell.output import Row, local_time, output_option, show_rows
+from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.client.errors import BrokerRefused, ClientError
 from rmq_spark.errors import format_count
 
@@ -109,7 +109,9 @@ def health(
             if shown and sys.stdout.isatty():
                 click.clear()
             rows = [check.row for check in checks]
-            show_rows(rows, ["check", "state", "found", "to_mend"], output, empty_text="nothing found")
+            show_rows(
+                rows, ["check", "state", "found", "to_mend"], output, empty_text="nothing found"
+            )
             sys.stdout.flush()
             shown = checks
         if is_healthy and (exit_when_healthy or not watch):
@@ -140,14 +142,18 @@ def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
     names = {broker.name for broker in brokers.values()}
     masters = {broker.name for broker in brokers.values() if broker.broker_id == _MASTER_ID}
     for name in sorted(names - masters):
-        yield HealthCheck(f"broker {name}", "it has slaves only", "start its master: nobody can write")
+        yield HealthCheck(
+            f"broker {name}", "it has slaves only", "start its master: nobody can write"
+        )
 
 
 def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     """Yield the checks of one broker, by what it has said of itself."""
     what = f"broker {broker.title}"
     if broker.info is None:
-        yield HealthCheck(what, broker.fault or "does not answer", f"start it at {broker.address} again")
+        yield HealthCheck(
+            what, broker.fault or "does not answer", f"start it at {broker.address} again"
+        )
         return
     version = broker.fault or f"version {_version(broker.info)}"
     yield HealthCheck(what, f"{broker.address} answers, {version}")
@@ -164,7 +170,9 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
         remedy = "free some: rocketpoll topic list --sizes shows what fills it"
-        yield HealthCheck(f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_RATIO_MAX else None)
+        yield HealthCheck(
+            f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_RATIO_MAX else None
+        )
 
 
 def query_brokers(admin: Admin) -> list[BrokerStatus]:

@@ -14,9 +14,15 @@ from typing import Any, Final
 import click
 import orjson
 
+from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.failures import UNHEALTHY, Failure
-from rmq_spark.cli.shell.output import ByteSize, output_option, show_document, local_time, write_text
-from rmq_spark.cli.shell.tree import CommandGroup
+from rmq_spark.cli.shell.output import (
+    ByteSize,
+    local_time,
+    output_option,
+    show_document,
+    write_text,
+)
 
 _PROGRAM: Final = Path(__file__).resolve().parents[3] / "rocketpoll" / "start_store.py"
 

@@ -20,10 +20,10 @@ import click
 
 from rmq_spark.cli.cluster.cluster_command import BrokerStatus, query_brokers
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.numbers import PositiveFloat
 from rmq_spark.cli.shell.output import Row, json_line, rich_table, text_lines
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.wire.names import RETRY_PREFIX, is_system_group
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class ClusterSample(NamedTuple):
 
 
 @click.command(
-    cls=CommandWithExample, context_settings=HELP_SETTINGS, example="rocketpoll top -n 1 --interval 0.5"
+    cls=CommandWithExample,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll top -n 1 --interval 0.5",
 )
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N tables.")
 @click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
@@ -92,7 +94,9 @@ def top(count: int | None, interval: float, rows: int, output: str, access: Clus
                 return
 
 
-def rate_tables(previous: ClusterSample, current: ClusterSample, rows_max: int) -> dict[str, list[Row]]:
+def rate_tables(
+    previous: ClusterSample, current: ClusterSample, rows_max: int
+) -> dict[str, list[Row]]:
     """Return the tables to show: what has happened between two looks."""
     seconds = max(current.sampled_at - previous.sampled_at, 0.001)
     topics = [
@@ -145,7 +149,9 @@ def _sample(admin: Admin) -> ClusterSample:
     return ClusterSample(time.monotonic(), brokers, ends, groups)
 
 
-def _add_topics(report: BrokerReport, system_names: set[str], ends: dict[str, tuple[int, int]]) -> None:
+def _add_topics(
+    report: BrokerReport, system_names: set[str], ends: dict[str, tuple[int, int]]
+) -> None:
     for each in report.topics:
         if not is_internal_topic(each.topic, system_names):
             end, held = ends.get(each.topic, (0, 0))

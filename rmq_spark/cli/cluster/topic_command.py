@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import (
     ByteSize,
     Row,
+    local_time,
     output_option,
     show_document,
     show_rows,
-    local_time,
     write_text,
 )
-from rmq_spark.cli.shell.tree import CommandGroup
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -231,7 +231,9 @@ def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None =
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"this would {action}, and stdin is no terminal to ask on: add --yes")
+        raise click.UsageError(
+            f"this would {action}, and stdin is no terminal to ask on: add --yes"
+        )
     if show_details is not None:
         show_details()
         sys.stdout.flush()

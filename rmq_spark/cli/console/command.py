@@ -8,8 +8,8 @@ import sys
 
 import click
 
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.client.transport.connection import parse_address
 
 
@@ -73,13 +73,15 @@ def console(
     # Only this command needs them.
     from rmq_spark.cli.console.guard import Guard, is_loopback  # noqa: PLC0415
     from rmq_spark.cli.console.history import History  # noqa: PLC0415
-    from rmq_spark.cli.console.http_port import ConsoleServer  # noqa: PLC0415
+    from rmq_spark.cli.console.server import ConsoleServer  # noqa: PLC0415
     from rmq_spark.cli.console.site import Site  # noqa: PLC0415
     from rmq_spark.cli.shell.http_server import explain_port_errors  # noqa: PLC0415
 
     is_open = is_loopback(host)
     token = secrets.token_urlsafe(16) if writes or not is_open else None
-    guard = Guard(token=token, has_public_reads=is_open, is_writable=writes, host_names=(host, *names))
+    guard = Guard(
+        token=token, has_public_reads=is_open, is_writable=writes, host_names=(host, *names)
+    )
     history = History()
     with access.admin() as admin:
         site = Site(admin, guard, history, checkpoints, access)

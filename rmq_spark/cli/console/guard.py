@@ -24,7 +24,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from rmq_spark.cli.console.http_port import Request
+from rmq_spark.cli.console.server import Request
 
 SESSION_SECONDS: Final = 12 * 3_600
 SESSIONS_MAX: Final = 64

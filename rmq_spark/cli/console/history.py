@@ -45,7 +45,9 @@ class _Watch:
 
     def append(self, timestamp_seconds: float, samples: Samples) -> None:
         for name, value in samples.items():
-            self.series.setdefault(name, deque(maxlen=POINTS_MAX)).append(Point(timestamp_seconds, value))
+            self.series.setdefault(name, deque(maxlen=POINTS_MAX)).append(
+                Point(timestamp_seconds, value)
+            )
 
 
 class History:
@@ -125,6 +127,10 @@ class History:
 def per_second(points: Sequence[Point]) -> list[Point]:
     """Return how fast a count grew between looks, per second."""
     return [
-        Point(now.timestamp_seconds, max(now.value - before.value, 0.0) / max(now.timestamp_seconds - before.timestamp_seconds, 0.001))
+        Point(
+            now.timestamp_seconds,
+            max(now.value - before.value, 0.0)
+            / max(now.timestamp_seconds - before.timestamp_seconds, 0.001),
+        )
         for before, now in pairwise(points)
     ]

@@ -18,23 +18,21 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from rmq_spark import __version__
-from rmq_spark.cli.console.charts_page import charts
-from rmq_spark.cli.console.checkpoints_page import checkpoint, checkpoints
-from rmq_spark.cli.console.dead_letters_page import dead_letters, letters, resend, resend_plan
-from rmq_spark.cli.console.find_page import search
-from rmq_spark.cli.console.frame import Page, PageContext, render_document, sign_in_page
-from rmq_spark.cli.console.groups_page import group, groups
 from rmq_spark.cli.console.guard import Guard, PageError, Session
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.html import el, is_local, join, path
-from rmq_spark.cli.console.http_port import TEXT_TYPE, Request, Response, redirect
-from rmq_spark.cli.console.message_page import download_body, message
-from rmq_spark.cli.console.overview_page import overview
-from rmq_spark.cli.console.parts import sign_in_path, alert
-from rmq_spark.cli.console.seek_page import seek, seek_plan
-from rmq_spark.cli.console.sizes import TopicSizes
-from rmq_spark.cli.console.topic_page import topic
-from rmq_spark.cli.console.topics_page import topics
+from rmq_spark.cli.console.layout import Page, PageContext, render_document, sign_in_page
+from rmq_spark.cli.console.markup.components import alert, sign_in_path
+from rmq_spark.cli.console.markup.html import el, is_local, join, path
+from rmq_spark.cli.console.pages.checkpoints_page import checkpoint, checkpoints
+from rmq_spark.cli.console.pages.dead_letters_page import dead_letters, letters, resend, resend_plan
+from rmq_spark.cli.console.pages.groups_page import group, groups, seek, seek_plan
+from rmq_spark.cli.console.pages.message_page import download_body, message
+from rmq_spark.cli.console.pages.overview_page import charts, overview
+from rmq_spark.cli.console.pages.search_page import search
+from rmq_spark.cli.console.pages.topic_page import topic
+from rmq_spark.cli.console.pages.topics_page import topics
+from rmq_spark.cli.console.server import TEXT_TYPE, Request, Response, redirect
+from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.console.visit import Visit
 from rmq_spark.cli.shell.connection import ClusterAccess, explain_missing_topics
 from rmq_spark.cli.shell.failures import describe_error
@@ -116,7 +114,9 @@ class Site:
             answer = self._error_page(refusal.status, title, refusal.problem, refusal.remedy)
         except (NoPermission, TopicNotUsable) as error:
             what = "The cluster does not permit this"
-            answer = self._error_page(HTTPStatus.FORBIDDEN, "No permission", what, describe_error(error))
+            answer = self._error_page(
+                HTTPStatus.FORBIDDEN, "No permission", what, describe_error(error)
+            )
         except MessageRejected as error:
             answer = self._error_page(
                 HTTPStatus.BAD_REQUEST, "Not done", "That means nothing here", str(error)
@@ -135,7 +135,9 @@ class Site:
             answer = self._error_page(status, title, what[:1].upper() + what[1:], says)
         if isinstance(answer, Response):
             return answer
-        return Response(answer.status, render_document(answer, self._page_context(request, session)))
+        return Response(
+            answer.status, render_document(answer, self._page_context(request, session))
+        )
 
     def _dispatch(self, request: Request, session: Session | None) -> PageOrResponse:
         if request.segments in (("sign-in",), ("sign-out",)):

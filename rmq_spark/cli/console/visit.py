@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.console.guard import PageError, Session
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.html import Html, path
-from rmq_spark.cli.console.http_port import Request
-from rmq_spark.cli.console.parts import command_box
-from rmq_spark.cli.console.sizes import TopicSizes
-from rmq_spark.cli.shell.positions import parse_time_ms
-from rmq_spark.cli.shell.queues import QueueName
+from rmq_spark.cli.console.markup.components import command_box
+from rmq_spark.cli.console.markup.html import Html, path
+from rmq_spark.cli.console.server import Request
+from rmq_spark.cli.console.topic_sizes import TopicSizes
+from rmq_spark.cli.shell.parameter_types import QueueName, parse_time_ms
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -107,7 +106,9 @@ def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
     return location_from_path(topic, broker, queue, queue_offset)
 
 
-def location_from_path(topic: str, broker: str, queue: str, queue_offset: str) -> tuple[MessageQueue, int]:
+def location_from_path(
+    topic: str, broker: str, queue: str, queue_offset: str
+) -> tuple[MessageQueue, int]:
     """Return a place in a topic, of the segments of a path.
 
     Raises:

@@ -52,7 +52,9 @@ class LineDisplay:
         """Write what is new."""
         batches = figures.batches[self._batches :]
         notes = [note for note in figures.notes if note not in self._notes]
-        _write([*(batch_line(batch, self._batches + at) for at, batch in enumerate(batches)), *notes])
+        _write(
+            [*(batch_line(batch, self._batches + at) for at, batch in enumerate(batches)), *notes]
+        )
         self._batches += len(batches)
         self._notes += notes
 

@@ -54,7 +54,11 @@ def check_cluster(
                 "topic", str(fault), "its name, or create it: mqadmin updateTopic, or send to it"
             ),
         ]
-    return [answers, Diagnosis("topic", f"{topic} is there"), _check_brokers({**given, "topic": topic})]
+    return [
+        answers,
+        Diagnosis("topic", f"{topic} is there"),
+        _check_brokers({**given, "topic": topic}),
+    ]
 
 
 def _without_read_options(given: Mapping[str, str]) -> dict[str, str]:

@@ -11,11 +11,10 @@ import click
 
 from rmq_spark.cli.doctor.cluster import check_cluster
 from rmq_spark.cli.doctor.findings import Diagnosis, report_lines
-from rmq_spark.cli.doctor.python import check_worker_python
+from rmq_spark.cli.doctor.worker_python import check_worker_python
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.output import write_text
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
-from rmq_spark.cli.spark.java import find_java, java_fault
-from rmq_spark.cli.spark.spark import INSTALL_PYSPARK, has_pyspark
+from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
 
 _PYSPARK_VERSION_MIN: Final = (4, 0)
 _PYSPARK_VERSION_MAX: Final = (4, 3)

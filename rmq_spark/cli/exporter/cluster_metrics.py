@@ -19,7 +19,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from rmq_spark.client import Admin
-from rmq_spark.client.admin.broker_report import BrokerReport, GroupReport, TopicReport, read_broker_report
+from rmq_spark.client.admin.broker_report import (
+    BrokerReport,
+    GroupReport,
+    TopicReport,
+    read_broker_report,
+)
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
@@ -138,7 +143,11 @@ class ClusterMetrics:
     def _exporter_metrics(self, elapsed_seconds: float) -> Iterator[Metric]:
         for name, says, value in (
             ("collect_seconds", "Time that the last look at the cluster took.", elapsed_seconds),
-            ("last_success_timestamp_seconds", "Time of the last whole look.", self._last_success_seconds),
+            (
+                "last_success_timestamp_seconds",
+                "Time of the last whole look.",
+                self._last_success_seconds,
+            ),
         ):
             yield GaugeMetricFamily(f"rocketpoll_exporter_{name}", says, value=value)
 
@@ -190,10 +199,15 @@ def _member_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Itera
 
 def _rate_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Iterator[Metric]:
     families = {
-        name: GaugeMetricFamily(name, says, labels=_NODE_LABELS) for name, says in _RATE_METRICS.values()
+        name: GaugeMetricFamily(name, says, labels=_NODE_LABELS)
+        for name, says in _RATE_METRICS.values()
     }
     for node, report in reports:
-        rates = {_RATE_METRICS[key][0]: report.runtime[key] for key in _RATE_METRICS if key in report.runtime}
+        rates = {
+            _RATE_METRICS[key][0]: report.runtime[key]
+            for key in _RATE_METRICS
+            if key in report.runtime
+        }
         for name, text in rates.items():
             with suppress(ValueError, IndexError):  # a broker in its first second has none yet
                 families[name].add_metric(node.labels, float(text.split()[0]))
@@ -224,7 +238,9 @@ def _topic_metrics(topics: Iterable[tuple[BrokerNode, TopicReport]]) -> Iterator
     yield from (sent, kept, dead)
 
 
-def _group_metrics(groups: Iterable[tuple[BrokerNode, GroupReport]], now_seconds: float) -> Iterator[Metric]:
+def _group_metrics(
+    groups: Iterable[tuple[BrokerNode, GroupReport]], now_seconds: float
+) -> Iterator[Metric]:
     labels = (*_NODE_LABELS, "consumer_group", "topic", "is_retry", "is_system")
     lag = GaugeMetricFamily(
         "rocketmq_consumer_lag_messages", "Messages that a group has yet to consume.", labels=labels

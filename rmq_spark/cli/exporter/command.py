@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.numbers import PositiveFloat
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.client.transport.connection import parse_address
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def exporter(*, host: str, port: int, interval: float, access: ClusterAccess) ->
 def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
     # Only this command needs them, and the library behind them.
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415
-    from rmq_spark.cli.exporter.http_server import PathHandler, MetricsServer  # noqa: PLC0415
+    from rmq_spark.cli.exporter.metrics_server import MetricsServer, PathHandler  # noqa: PLC0415
     from rmq_spark.cli.shell.http_server import explain_port_errors  # noqa: PLC0415
 
     metrics = ClusterMetrics(admin, interval_seconds)

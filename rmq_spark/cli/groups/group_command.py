@@ -18,18 +18,23 @@ from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek, plan_seek
 from rmq_spark.cli.groups.group_state import (
     QueueState,
     check_group_exists,
+    consumed_topics,
+    count_messages,
     is_retry_queue,
     is_unknown_group,
-    count_messages,
     read_group,
-    consumed_topics,
 )
+from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import output_option, show_document, show_rows, local_time, write_text
-from rmq_spark.cli.shell.positions import POSITION, TopicPosition
-from rmq_spark.cli.shell.queues import QUEUE, QueueName
-from rmq_spark.cli.shell.tree import CommandGroup
+from rmq_spark.cli.shell.output import (
+    local_time,
+    output_option,
+    show_document,
+    show_rows,
+    write_text,
+)
+from rmq_spark.cli.shell.parameter_types import POSITION, QUEUE, QueueName, TopicPosition
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic, is_system_group
 
@@ -62,12 +67,16 @@ def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
                     "group": name,
                     "members": len(admin.members(name)),
                     "topics": sorted(consumed_topics(progress)),
-                    "behind": sum(lag.messages for lag in progress if not is_retry_queue(lag.queue)),
+                    "behind": sum(
+                        lag.messages for lag in progress if not is_retry_queue(lag.queue)
+                    ),
                     "last_consumed": local_time(max(times, default=0)),
                 }
             )
     columns = ["group", "members", "topics", "behind", "last_consumed"]
-    show_rows(rows, columns, output, empty_text="no groups; a consumer's first start makes its group")
+    show_rows(
+        rows, columns, output, empty_text="no groups; a consumer's first start makes its group"
+    )
 
 
 @group.command(example="rocketpoll group describe billing")
@@ -141,7 +150,7 @@ def seek(
         if not moves:
             show_rows([], _MOVE_COLUMNS, output, empty_text=f"{name} has no queues there")
             return
-        with confirm_moves(name, moves, output, is_dry=dry_run, yes=yes):
+        with confirm_moves(name, moves, output, is_dry_run=dry_run, yes=yes):
             if not dry_run:
                 apply_seek(admin, name, moves, place, is_all=queue is None)
 

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rmq_spark.cli.groups.group_state import check_group_exists, is_unknown_group, consumed_topics
+from rmq_spark.cli.groups.group_state import check_group_exists, consumed_topics, is_unknown_group
 from rmq_spark.cli.shell.failures import Failure, describe_error
-from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
-from rmq_spark.cli.shell.queues import QueueName, resolve_ranges
+from rmq_spark.cli.shell.parameter_types import (
+    PositionKind,
+    QueueName,
+    TopicPosition,
+    resolve_ranges,
+)
 from rmq_spark.client.errors import ClientError, NotSupported
 from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
@@ -40,7 +44,11 @@ class OffsetMove(NamedTuple):
 
 
 def plan_seek(
-    admin: Admin, name: str, topics: Collection[str], position: TopicPosition, queue: QueueName | None
+    admin: Admin,
+    name: str,
+    topics: Collection[str],
+    position: TopicPosition,
+    queue: QueueName | None,
 ) -> list[OffsetMove]:
     """Work out a seek of a group, in all topics that it consumes if none is named.
 
@@ -78,7 +86,11 @@ def apply_seek(
             admin.set_offset(name, move.queue, move.target_offset)
         except NotSupported as error:  # noqa: PERF203  # what was done before has to be told
             # RocketMQ 4.9 tells members only of times: that will do where all queues go to one.
-            times = {PositionKind.START: 0, PositionKind.END: -1, PositionKind.TIME: position.number}
+            times = {
+                PositionKind.START: 0,
+                PositionKind.END: -1,
+                PositionKind.TIME: position.number,
+            }
             if done or not is_all or position.kind not in times:
                 raise Failure(f"{error.remark}") from error
             for topic in sorted({each.queue.topic for each in moves}):
@@ -96,11 +108,13 @@ def _plan_topic(
     lags = {lag.queue: lag for lag in admin.lag(name, topic)}
     is_relative = position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     held = {
-        span.queue: span for span in resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), queue)
+        span.queue: span
+        for span in resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), queue)
     }
     if not is_relative:
         targets = {
-            span.queue: span.start for span in resolve_ranges(admin.instance, topic, position, queue)
+            span.queue: span.start
+            for span in resolve_ranges(admin.instance, topic, position, queue)
         }
     moves = []
     for each, span in held.items():

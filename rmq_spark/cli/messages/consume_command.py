@@ -15,18 +15,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import show_client_warnings
-from rmq_spark.cli.shell.positions import POSITION, PositionKind, TopicPosition
-from rmq_spark.cli.shell.queues import QUEUE, QueueName, resolve_ranges, store_order_key
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.parameter_types import (
+    POSITION,
+    QUEUE,
+    PositionKind,
+    QueueName,
+    TopicPosition,
+    resolve_ranges,
+    store_order_key,
+)
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     MessageSelector,
     by_sql,
     by_tag,
-    subscription_data,
     filter_by_tags,
+    subscription_data,
 )
 
 if TYPE_CHECKING:
@@ -137,7 +144,9 @@ def tail(
     access: ClusterAccess,
 ) -> None:
     """Print messages of one topic, or of several, as they come, until Ctrl-C."""
-    wish = ConsumeQuery(topics, TopicPosition(PositionKind.END), _selector(tags, sql), None, queue, count)
+    wish = ConsumeQuery(
+        topics, TopicPosition(PositionKind.END), _selector(tags, sql), None, queue, count
+    )
     render = renderer(output, text_format)
     with access.admin() as admin:
         show_messages(islice(_follow(admin, wish), count), render, flush_each=True)

@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.cli.messages.message_text import user_properties
 from rmq_spark.cli.shell.failures import Failure, describe_error
-from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
-from rmq_spark.cli.shell.queues import resolve_ranges, store_order_key
+from rmq_spark.cli.shell.parameter_types import (
+    PositionKind,
+    TopicPosition,
+    resolve_ranges,
+    store_order_key,
+)
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -73,7 +77,9 @@ class ResendResult(NamedTuple):
     fault: str | None = None
 
 
-def resend_dead_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> Iterator[ResendResult]:
+def resend_dead_letters(
+    admin: Admin, group: str, chosen: Iterable[MessageExt]
+) -> Iterator[ResendResult]:
     """Send the originals of dead letters, and yield what has become of each.
 
     One that cannot be sent holds up no other, unless no broker can be reached: the rest is not
@@ -107,7 +113,9 @@ def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
     from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
 
     try:
-        spans = resolve_ranges(admin.instance, dlq_topic(group), TopicPosition(PositionKind.START), None)
+        spans = resolve_ranges(
+            admin.instance, dlq_topic(group), TopicPosition(PositionKind.START), None
+        )
     except RouteNotFound:
         admin.masters()
         is_topic = group.startswith(DLQ_PREFIX)

@@ -15,17 +15,16 @@ from rmq_spark.cli.cluster.topic_command import confirm
 from rmq_spark.cli.messages.dead_letters import (
     ResendResult,
     groups_with_dead_letters,
-    read_dead_letters,
-    select_by_id,
     original_message,
+    read_dead_letters,
     resend_dead_letters,
+    select_by_id,
 )
-from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer
-from rmq_spark.cli.messages.message_text import show_messages as show_messages
+from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
+from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import output_option, show_rows, local_time
-from rmq_spark.cli.shell.tree import CommandGroup
+from rmq_spark.cli.shell.output import local_time, output_option, show_rows
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 
@@ -42,7 +41,11 @@ def list_letters(output: str, access: ClusterAccess) -> None:
     """List the groups that have dead letters."""
     with access.admin() as admin:
         rows = [
-            {"group": each.group, "dead_letters": each.messages, "last": local_time(each.last_stored_ms)}
+            {
+                "group": each.group,
+                "dead_letters": each.messages,
+                "last": local_time(each.last_stored_ms),
+            }
             for each in groups_with_dead_letters(admin)
         ]
     show_rows(rows, ["group", "dead_letters", "last"], output, empty_text="no dead letters")

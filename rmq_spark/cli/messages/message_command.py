@@ -10,10 +10,15 @@ import sys
 import click
 
 from rmq_spark.cli.messages.message_text import message_fields
-from rmq_spark.cli.messages.message_trace import Delivery, DeliveryState, find_copies, trace_deliveries
+from rmq_spark.cli.messages.message_trace import (
+    Delivery,
+    DeliveryState,
+    find_copies,
+    trace_deliveries,
+)
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import output_option, show_document
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.errors import format_count
 from rmq_spark.wire.properties import RESERVED_NAMES
 

@@ -98,7 +98,9 @@ def _check_size(data: bytes, origin: str) -> bytes:
     return data
 
 
-def parse_messages(texts: Iterable[InputText], defaults: MessageDefaults, *, is_json: bool) -> Iterator[Message]:
+def parse_messages(
+    texts: Iterable[InputText], defaults: MessageDefaults, *, is_json: bool
+) -> Iterator[Message]:
     """Yield the message of each text.
 
     Raises:
@@ -106,7 +108,9 @@ def parse_messages(texts: Iterable[InputText], defaults: MessageDefaults, *, is_
     """
     for text in texts:
         try:
-            message = _from_json(text.data, defaults) if is_json else _from_bytes(text.data, defaults)
+            message = (
+                _from_json(text.data, defaults) if is_json else _from_bytes(text.data, defaults)
+            )
             message.check()
             message.properties_text(_PLACEHOLDER_ID)  # else a wrong one is found without its place
         except (MessageRejected, TypeError, ValueError) as error:

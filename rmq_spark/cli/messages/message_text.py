@@ -21,7 +21,13 @@ from typing import Final
 import click
 
 from rmq_spark.cli.shell.failures import Failure, print_error
-from rmq_spark.cli.shell.output import format_cell, json_line, escape_unprintable, local_time, write_text
+from rmq_spark.cli.shell.output import (
+    escape_unprintable,
+    format_cell,
+    json_line,
+    local_time,
+    write_text,
+)
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.properties import RESERVED_NAMES
@@ -58,10 +64,14 @@ def renderer(output: str, text_format: str | None) -> Renderer:
     """
     if text_format is not None:
         return _format_renderer(text_format)
-    return {TEXT: _line, "json": _json, "raw": _body_renderer(_raw), "hex": _body_renderer(_hex)}[output]
+    return {TEXT: _line, "json": _json, "raw": _body_renderer(_raw), "hex": _body_renderer(_hex)}[
+        output
+    ]
 
 
-def show_messages(messages: Iterable[MessageExt], render: Renderer, *, flush_each: bool = False) -> None:
+def show_messages(
+    messages: Iterable[MessageExt], render: Renderer, *, flush_each: bool = False
+) -> None:
     """Write messages to stdout, and name on stderr those that cannot be read.
 
     Args:
@@ -76,7 +86,9 @@ def show_messages(messages: Iterable[MessageExt], render: Renderer, *, flush_eac
     for message in messages:
         text = render(message)
         if message.fault is not None:
-            print_error("rocketpoll", f"{describe_location(message)} cannot be read: {message.fault}")
+            print_error(
+                "rocketpoll", f"{describe_location(message)} cannot be read: {message.fault}"
+            )
             left_out += not text
         write_bytes(text)
         if flush_each:

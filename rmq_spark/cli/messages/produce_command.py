@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmq_spark.cli.messages.message_input import MessageDefaults, parse_messages, parse_property, read_texts
+from rmq_spark.cli.messages.message_input import (
+    MessageDefaults,
+    parse_messages,
+    parse_property,
+    read_texts,
+)
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, describe_error
-from rmq_spark.cli.shell.numbers import PositiveFloat
 from rmq_spark.cli.shell.output import json_line, write_text
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.client.errors import ClientError, PartlySent
 from rmq_spark.client.message import Message
 from rmq_spark.errors import format_count
@@ -96,7 +101,9 @@ def produce(
                 if output == "json":
                     sys.stdout.buffer.write(_result_line(results, count))
         except (ClientError, Failure) as error:
-            text = describe_error(error) if isinstance(error, ClientError) else error.format_message()
+            text = (
+                describe_error(error) if isinstance(error, ClientError) else error.format_message()
+            )
             raise Failure(f"{text}; {sent} before") from error
     if output == "text":
         write_text(f"{sent}{sent.last_location}\n")

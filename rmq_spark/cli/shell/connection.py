@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from rmq_spark.cli.shell.command_tree import ConnectionOption
 from rmq_spark.cli.shell.failures import Failure, describe_error
-from rmq_spark.cli.shell.tree import ConnectionOption
 from rmq_spark.client.errors import (
     BrokerNotFound,
     RouteNotFound,
@@ -112,7 +112,8 @@ class ClusterAccess:
         settings: What options, environment and profile say, by the names of the options.
         options: The options that lead another command to the same cluster, without credentials.
         profiles_file: The file of profiles, if a variable names it and a profile is used.
-        needs_credentials: Whether commands need credentials that neither these options nor the profile
+        needs_credentials: Whether commands need credentials that neither these options nor the
+            profile
             give.
     """
 

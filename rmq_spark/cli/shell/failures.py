@@ -72,7 +72,9 @@ class Failure(click.ClickException):
 def describe_error(error: RocketPollError) -> str:
     """Return an error of the client on one line, with what to do about it."""
     text = " ".join(str(error).split())
-    remedy = _BROKERS_REMEDY if isinstance(error, ConnectionClosed) else _remedy_of(_root_cause(error))
+    remedy = (
+        _BROKERS_REMEDY if isinstance(error, ConnectionClosed) else _remedy_of(_root_cause(error))
+    )
     return f"{text}; {remedy}" if remedy else text
 
 
@@ -119,7 +121,9 @@ def _root_cause(error: RocketPollError) -> RocketPollError:
     if isinstance(error, SendFailed) and error.tries:
         return error.tries[-1]
     if isinstance(error, NoNameServer):
-        return next((each for each in error.tries if isinstance(each, _FOREIGN_SERVER_ERRORS)), error)
+        return next(
+            (each for each in error.tries if isinstance(each, _FOREIGN_SERVER_ERRORS)), error
+        )
     return error
 
 

@@ -176,7 +176,11 @@ def format_cell(value: object) -> str:
         return f"{value:.2f}"
     if isinstance(value, Mapping):
         return (
-            ", ".join(f"{escape_unprintable(str(name))}={format_cell(each)}" for name, each in value.items()) or "-"
+            ", ".join(
+                f"{escape_unprintable(str(name))}={format_cell(each)}"
+                for name, each in value.items()
+            )
+            or "-"
         )
     if isinstance(value, (list, tuple, frozenset)):
         more = f" and {len(value) - _LIST_ITEMS_MAX:,} more" if len(value) > _LIST_ITEMS_MAX else ""

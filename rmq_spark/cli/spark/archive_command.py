@@ -19,9 +19,9 @@ from typing import Final
 
 import click
 
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import ByteSize
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _EXCLUDED: Final = _ROOT / "rmq_spark" / "cli"

@@ -17,11 +17,17 @@ import click
 from rmq_spark.cli.groups.group_command import confirm_moves
 from rmq_spark.cli.groups.group_seek import apply_seek
 from rmq_spark.cli.groups.group_state import is_unknown_group
+from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.output import output_option, show_document, show_rows, local_time, write_text
-from rmq_spark.cli.shell.positions import PositionKind, TopicPosition
-from rmq_spark.cli.shell.tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.output import (
+    local_time,
+    output_option,
+    show_document,
+    show_rows,
+    write_text,
+)
+from rmq_spark.cli.shell.parameter_types import PositionKind, TopicPosition
 from rmq_spark.cli.spark.checkpoint_lag import (
     QueryPosition,
     latest_batch,
@@ -29,7 +35,7 @@ from rmq_spark.cli.spark.checkpoint_lag import (
     query_positions,
     total_behind,
 )
-from rmq_spark.cli.spark.spark import INSTALL_PYSPARK, has_pyspark
+from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark
 from rmq_spark.errors import format_count
 from rmq_spark.spark.checkpoint import (
     CheckpointedBatch,
@@ -60,7 +66,9 @@ _COLUMNS: Final = (
     "rocketpoll checkpoint ~/checkpoints/orders --start",
 )
 @click.argument("directory")
-@click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_BATCHES_SHOWN}.")
+@click.option(
+    "--all", "is_all", is_flag=True, help=f"All batches, not only the last {_BATCHES_SHOWN}."
+)
 @click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
 @click.option("--to-group", "group", metavar="GROUP",
               help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
@@ -97,7 +105,13 @@ def checkpoint(directory: str, *, output: str, access: ClusterAccess, **how: Any
         elif how["group"]:
             batch = _select_batch(directory, how["batch"])
             _move_group(
-                batch, how["group"], source, access, output, is_dry_run=how["dry_run"], yes=how["yes"]
+                batch,
+                how["group"],
+                source,
+                access,
+                output,
+                is_dry_run=how["dry_run"],
+                yes=how["yes"],
             )
         else:
             _show_batches(_read_batches(directory), output, is_all=how["is_all"])
@@ -123,7 +137,9 @@ def _spark_session(location: str) -> Iterator[SparkSession | None]:
         yield None
         return
     if not has_pyspark():
-        raise SparkError(f"{location} is read by Spark, and this Python has no pyspark: {INSTALL_PYSPARK}")
+        raise SparkError(
+            f"{location} is read by Spark, and this Python has no pyspark: {INSTALL_PYSPARK}"
+        )
     from pyspark.sql import SparkSession  # noqa: PLC0415  # brings Java
 
     spark = SparkSession.builder.appName("rocketpoll checkpoint").master("local[1]").getOrCreate()
@@ -191,10 +207,12 @@ def _move_group(
 ) -> None:
     with access.admin() as admin:
         moves = plan_moves(admin, group, _query_positions(admin, batch), source)
-        with confirm_moves(group, moves, output, is_dry=is_dry_run, yes=yes):
+        with confirm_moves(group, moves, output, is_dry_run=is_dry_run, yes=yes):
             if is_dry_run:
                 return
-            if is_unknown_group(admin, group):  # 5.x stores no offsets of a group that was never made
+            if is_unknown_group(
+                admin, group
+            ):  # 5.x stores no offsets of a group that was never made
                 admin.create_group(group)
             apply_seek(admin, group, moves, TopicPosition(PositionKind.OFFSET), is_all=False)
 

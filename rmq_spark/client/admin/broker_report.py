@@ -156,7 +156,9 @@ def _members(
             yield group, api.admin.consumer_connection(address, group)
 
 
-def _committed_offsets(api: BrokerApi, address: str) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
+def _committed_offsets(
+    api: BrokerApi, address: str
+) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
     """Return what groups have committed, by group, topic and queue."""
     found: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
     with suppress(BrokerRefused):  # as some brokers do where there is nothing

@@ -16,8 +16,8 @@ from rmq_spark.client.errors import BrokerNotFound, ClientError, RouteNotFound
 from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.client_info import Connection
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.message_queue import MessageQueue
 

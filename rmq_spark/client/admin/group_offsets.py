@@ -6,14 +6,14 @@ answer would look like a whole one. This module must not know how topics and gro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
 from rmq_spark.client.admin.cluster_lookups import ClusterLookups
 from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.reads.table_display import LagTable
-from rmq_spark.client.admin.reset_confirmation import confirm_members
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
     check_flag,
     check_group,
@@ -22,7 +22,7 @@ from rmq_spark.client.arguments import (
     check_text,
     check_timestamp_ms,
 )
-from rmq_spark.client.concurrency.parallel import parallel_map, raise_first
+from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
@@ -30,12 +30,94 @@ from rmq_spark.client.errors import (
     MessageRejected,
     NotFound,
     NotSupported,
+    ProtocolError,
+    SystemBusy,
 )
 from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- Heard: whether the members of a group have got what their broker was to tell them.
+
+ROUNDS_MAX: Final = 3
+"""Most times that members are asked, and that they are told."""
+
+_MEMBER_THREADS_MAX: Final = 8
+"""Most members that are asked at a time: each that is silent keeps one of the sixteen threads busy
+that RocketMQ has for operators, which find offsets for all consumers as well."""
+
+
+def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
+    """Yield the members of a group to be told, and again if one has left or is connected anew.
+
+    The last offsets of one that left may have come behind what was stored for it. However many are
+    silent, a round ends with the first of them: ten seconds, for which the broker waits.
+
+    Raises:
+        ConsumerNotOnline: One was told, and does not answer, or one has left or is connected anew
+            each time.
+    """
+    asked: set[str] = set()
+    left = silent = moved = frozenset[str]()
+    places: Mapping[str, str] = {}
+
+    def ask(client_id: str) -> None:
+        asked.add(client_id)
+        _ping_member(api, address, group, client_id)
+
+    for _ in range(ROUNDS_MAX):
+        if not left:
+            before = _member_addresses(api, address, group)
+            yield frozenset(before)
+            told = _member_addresses(api, address, group)
+            places, left = {**told, **before}, frozenset(told)
+        outcomes = parallel_map(
+            sorted(left, key=lambda each: (each in asked, each)),  # nobody is left out for ever
+            ask,
+            threads_max=_MEMBER_THREADS_MAX,
+            name="is heard",
+            stop_on=(ConsumerNotOnline, *CONNECTION_FAULTS),
+        )
+        after = _member_addresses(api, address, group) if places else {}
+        silent = frozenset(each for each, outcome in outcomes.items() if outcome is not None)
+        moved = frozenset(each for each, place in places.items() if after.get(each) != place)
+        if not silent and not moved:
+            return
+        untold = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
+        left = frozenset() if moved or untold else silent
+    raise _unconfirmed_error(address, group, (silent & asked) | moved, len(silent - asked - moved))
+
+
+def _unconfirmed_error(
+    address: str, group: str, unconfirmed: frozenset[str], unasked_count: int
+) -> ConsumerNotOnline:
+    more = f", and {unasked_count} more were not asked" if unasked_count else ""
+    remark = (
+        f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were told, "
+        f"but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer behind that, or left or "
+        f"connected anew{more}: who has not heard may store the offsets that it had: stop it, or "
+        "do this again when it answers"
+    )
+    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    return ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
+
+
+def _ping_member(api: BrokerApi, address: str, group: str, client_id: str) -> None:
+    """Return if a member answers its broker, whatever it says; raise an error if it does not."""
+    try:
+        api.admin.consumer_running_info(address, group, client_id)
+    except (ConsumerNotOnline, SystemBusy):
+        raise
+    except (BrokerRefused, ProtocolError):  # its own words, or it is too old to be asked
+        return
+
+
+def _member_addresses(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:
+    """Return the members of a group, and the address that each comes from."""
+    return {each.client_id: each.client_addr for each in api.admin.online_members(address, group)}
+
 
 LATEST_MS: Final = -1
 """Passed as a time: the end of each queue, behind its last message."""
@@ -259,7 +341,11 @@ class GroupOffsets(ClusterLookups):
 
         queues = self._queues_of(broker_name, header.topic)
         outcomes = parallel_map(
-            queues, store, threads_max=_RESET_THREADS_MAX, name="resets offsets", stop_on=CONNECTION_FAULTS
+            queues,
+            store,
+            threads_max=_RESET_THREADS_MAX,
+            name="resets offsets",
+            stop_on=CONNECTION_FAULTS,
         )
         raise_first(outcomes.values())
         return {queue: each for queue, each in outcomes.items() if isinstance(each, int)}
@@ -305,7 +391,9 @@ class GroupOffsets(ClusterLookups):
             remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
             raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
-    def _notify_offset(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
+    def _notify_offset(
+        self, group: str, address: str, queue: MessageQueue, queue_offset: int
+    ) -> None:
         """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
         self._check_broker_notifies_offsets(address)
         header = ResetOffsetRequestHeader(

@@ -37,7 +37,9 @@ class TopicSize(NamedTuple):
     last_timestamp: int
 
 
-def estimate_topic_size(instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]) -> TopicSize:
+def estimate_topic_size(
+    instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]
+) -> TopicSize:
     """Look at some messages of each queue, and return the size of all.
 
     Args:

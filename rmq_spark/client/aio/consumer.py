@@ -19,10 +19,10 @@ from time import monotonic
 from types import NoneType
 from typing import Final, TypeVar
 
-from rmq_spark.client import observing
+from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
-from rmq_spark.client.aio.member import AsyncWrapper, run_in_thread
+from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_range, check_time_ms
 from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, SharedThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
@@ -64,7 +64,9 @@ class LoopConsumer(SeekableConsumerImpl):
         self._run_listener = run_listener
         self.handout: Handout | None = None
         self._handout_queue: AssignedQueue | None = None
-        super().__init__(group, instance, settings, None if run_listener is None else _loop_listener)
+        super().__init__(
+            group, instance, settings, None if run_listener is None else _loop_listener
+        )
 
     def _call_listener(
         self,
@@ -103,7 +105,7 @@ class LoopConsumer(SeekableConsumerImpl):
         """Return the next message of those of one pull; None if there is none, or none any more."""
         if self.handout is None or (message := self.handout.next()) is None:
             return None
-        observing.observe_message(self.group, message)
+        observer.observe_message(self.group, message)
         return message
 
     def next_message(self) -> MessageExt | None:
@@ -221,7 +223,11 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     def _get_bridge(self) -> LoopBridge:
         bridge = super()._get_bridge()
         if self._bridge is None:
-            self._bridge, self._loop, self._arrival_event = bridge, bridge.loop, WakeEvent(bridge.loop)
+            self._bridge, self._loop, self._arrival_event = (
+                bridge,
+                bridge.loop,
+                WakeEvent(bridge.loop),
+            )
         return bridge
 
     def _create(self) -> LoopConsumer:
@@ -375,7 +381,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             and monotonic() < self._yield_at
             and (message := handout.next()) is not None
         ):
-            observing.observe_message(self.group, message)
+            observer.observe_message(self.group, message)
             return message
         consumer = self._get_started()
         if not self._is_closing:

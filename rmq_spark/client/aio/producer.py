@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq_spark.client import observing
+from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, LoopPromise
-from rmq_spark.client.aio.member import AsyncWrapper, run_in_thread
+from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_time_ms
 from rmq_spark.client.bodies.serializers import Serializer
 from rmq_spark.client.errors import TooManyPending
@@ -38,7 +38,7 @@ from rmq_spark.client.transport.frame_writer import CallSoon
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.producer.tables.arrow_sends import BulkResult
+    from rmq_spark.client.producer.tables.arrow_sender import BulkResult
 
 
 # ---- WaiterQueue: coroutines of one loop that wait for room, of whom only the first may look for
@@ -241,7 +241,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             SendFailed: All tries failed. The message may have been stored all the same.
             ClientError: The only try of a message with a given queue or a sharding key failed.
         """
-        sending = observing.observe_send((message,))
+        sending = observer.observe_send((message,))
         if sending is None:
             return await self._start_send(message, queue, timeout_ms)
         with sending:
@@ -285,7 +285,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             futures = [producer.send_async(Message("orders", body)) for body in bodies]
             results = await asyncio.gather(*futures)
         """
-        sending = observing.observe_send((message,))
+        sending = observer.observe_send((message,))
         if sending is None:
             return asyncio.ensure_future(self._start_send(message, queue, timeout_ms))
         try:
@@ -366,7 +366,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
         soon = bridge.loop.call_soon
         with waiter:
             while not (
-                waiter.is_first and producer.send_nonblocking(prepared, fixed, timeout_ms, promise, soon)
+                waiter.is_first
+                and producer.send_nonblocking(prepared, fixed, timeout_ms, promise, soon)
             ):
                 now = bridge.loop.time()
                 deadline = now + timeout_ms / 1000 if deadline is None else deadline
@@ -446,7 +447,9 @@ class Producer(AsyncWrapper["LoopProducer"]):
         return f"the producer {self.group!r}"
 
 
-async def _observe_result(sending: observing.SendObservation, send_result: Awaitable[SendResult]) -> SendResult:
+async def _observe_result(
+    sending: observer.SendObservation, send_result: Awaitable[SendResult]
+) -> SendResult:
     with sending:
         result = await send_result
         sending.on_results((result,))

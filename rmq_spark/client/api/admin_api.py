@@ -7,7 +7,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import ConsumerNotOnline
-from rmq_spark.client.transport.typed_requests import TypedRequests, response_body, check_response, build_request, response_header
+from rmq_spark.client.transport.typed_requests import (
+    TypedRequests,
+    build_request,
+    check_response,
+    response_body,
+    response_header,
+)
 from rmq_spark.wire.bodies.client_info import (
     Connection,
     ConsumeMessageDirectlyResult,
@@ -16,6 +22,7 @@ from rmq_spark.wire.bodies.client_info import (
     ProducerConnection,
     ProducerTableInfo,
 )
+from rmq_spark.wire.bodies.cluster_lists import GroupList, KVTable
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
@@ -23,7 +30,6 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rmq_spark.wire.bodies.lists import GroupList, KVTable
 from rmq_spark.wire.bodies.staged_batches import (
     AbortBatchRequestBody,
     CommitBatchRequestBody,
@@ -42,7 +48,7 @@ from rmq_spark.wire.bodies.stats import (
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader
+from rmq_spark.wire.headers.consumer_groups import ConsumerGroupRequestHeader
 from rmq_spark.wire.headers.operators import (
     CloneGroupOffsetRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
@@ -74,7 +80,9 @@ if TYPE_CHECKING:
 RELAY_TIMEOUT_MS: Final = 15_000
 """Milliseconds to wait where the broker asks a consumer, for which it waits ten seconds itself."""
 
-_FOUND_OR_NOT_FOUND: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
+_FOUND_OR_NOT_FOUND: Final = frozenset(
+    {ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value}
+)
 
 
 class AdminApi:
@@ -153,7 +161,9 @@ class AdminApi:
     def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
         """Return the offsets that the queues of a topic hold on a broker."""
         header = TopicRequestHeader(topic)
-        return self.requests.body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        return self.requests.body(
+            TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header
+        )
 
     def groups_of_topic(self, address: str, topic: str) -> frozenset[str]:
         """Return the names of the groups that consume a topic, or have consumed it."""
@@ -272,7 +282,9 @@ class AdminApi:
     def broker_stats(self, address: str, stats_name: str, stats_key: str) -> BrokerStatsData:
         """Return one counter of a broker; refused (1) if nothing has been counted."""
         header = ViewBrokerStatsDataRequestHeader(stats_name, stats_key)
-        return self.requests.body(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return self.requests.body(
+            BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header
+        )
 
 
 # ---- StagingApi: requests about staged batches, which rocketpoll's brokers know, a method
@@ -333,7 +345,9 @@ class StagingApi:
     ) -> None:
         """Forget what these attempts have staged, unless the batch is committed."""
         code, body = RequestCode.ABORT_BATCH, AbortBatchRequestBody(attempts=tuple(attempts))
-        check_response(address, code, self._request(address, build_request(code, batch, body), timeout_ms))
+        check_response(
+            address, code, self._request(address, build_request(code, batch, body), timeout_ms)
+        )
 
     def last_batch(self, address: str, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""

@@ -16,9 +16,15 @@ from rmq_spark.client.api.responses import pull_result, send_result
 from rmq_spark.client.results import AppendResult, PullResult, SendResult
 from rmq_spark.client.subscriptions import ALL
 from rmq_spark.client.transport.connection_pool import Agreement
-from rmq_spark.client.transport.pending_requests import ResponseFuture, PendingRequest
+from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
 from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, RemotingClient
-from rmq_spark.client.transport.typed_requests import TypedRequests, response_body, check_response, build_request, response_header
+from rmq_spark.client.transport.typed_requests import (
+    TypedRequests,
+    build_request,
+    check_response,
+    response_body,
+    response_header,
+)
 from rmq_spark.wire.bodies.clients import (
     TAG_EXPRESSION,
     CheckClientRequestBody,
@@ -33,12 +39,13 @@ from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
-from rmq_spark.wire.headers.offsets import (
+from rmq_spark.wire.headers.consumer_groups import (
+    ConsumerGroupRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
+    UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -234,9 +241,9 @@ class BrokerApi:
         """Pull messages of a queue, and return a future of the result; see `pull`.
 
         With ``is_chunk``, megabytes are pulled at once; the broker's `agreement` must have
-        PULL_CHUNK. With ``proven_connection``, the request goes over that connection or fails, and the
-        answer may say where the messages are in the files of the log; the broker must have proven
-        there that these are its own.
+        PULL_CHUNK. With ``proven_connection``, the request goes over that connection or fails, and
+        the answer may say where the messages are in the files of the log; the broker must have
+        proven there that these are its own.
         """
         code = RequestCode.PULL_CHUNK if is_chunk else RequestCode.PULL_MESSAGE
         if proven_connection is not None:

@@ -18,7 +18,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.typed_requests import TypedRequests
-from rmq_spark.wire.bodies.lists import ClusterInfo, KVTable, TopicList
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, KVTable, TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.namesrv import (
     BrokerNameRequestHeader,
@@ -92,7 +92,9 @@ class NameServerApi:
         """Delete a topic from the routes of all name servers."""
         header = DeleteTopicFromNamesrvRequestHeader(topic, cluster)
         self._ask_all(
-            lambda address: self._requests.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+            lambda address: self._requests.call(
+                address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header
+            )
         )
 
     def kv_config(self, namespace: str, key: str) -> str | None:
@@ -113,7 +115,9 @@ class NameServerApi:
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         try:
             return dict(
-                self._ask_with_retry(lambda address: self._requests.body(KVTable, address, code, header)).table
+                self._ask_with_retry(
+                    lambda address: self._requests.body(KVTable, address, code, header)
+                ).table
             )
         except NotFound:
             return {}
@@ -121,12 +125,16 @@ class NameServerApi:
     def put_kv_config(self, namespace: str, key: str, value: str) -> None:
         """Change a setting on all name servers."""
         header = PutKVConfigRequestHeader(namespace, key, value)
-        self._ask_all(lambda address: self._requests.call(address, RequestCode.PUT_KV_CONFIG, header))
+        self._ask_all(
+            lambda address: self._requests.call(address, RequestCode.PUT_KV_CONFIG, header)
+        )
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
         """Delete a setting from all name servers."""
         header = KVConfigRequestHeader(namespace, key)
-        self._ask_all(lambda address: self._requests.call(address, RequestCode.DELETE_KV_CONFIG, header))
+        self._ask_all(
+            lambda address: self._requests.call(address, RequestCode.DELETE_KV_CONFIG, header)
+        )
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Forbid writing to all topics of a broker; return the number of topics changed."""

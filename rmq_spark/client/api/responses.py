@@ -46,7 +46,10 @@ def send_result(
 
 
 def pull_result(
-    address: str, request_code: int, response: RemotingCommand, accepted: Collection[int] = _PULL_STATUSES
+    address: str,
+    request_code: int,
+    response: RemotingCommand,
+    accepted: Collection[int] = _PULL_STATUSES,
 ) -> PullResult:
     """Return the result that an answer to a pull stands for, or raise the refusal."""
     check_response(address, request_code, response, accepted)
@@ -58,11 +61,11 @@ def pull_result(
     if status is PullStatus.FOUND and request_code in _CHUNK_REQUESTS:
         try:
             if request_code == RequestCode.PULL_PLACES:
-                from rmq_spark.wire.chunk.placed import decode_located  # noqa: PLC0415  # brings numpy
+                from rmq_spark.wire.chunk.record_locations import decode_located  # noqa: PLC0415  # brings numpy
 
                 places, sizes, records = decode_located(records)
             else:
-                from rmq_spark.wire.chunk.sized import decode_sized_chunk  # noqa: PLC0415  # not to send
+                from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # not to send
 
                 sizes, records = decode_sized_chunk(records)
         except WireError as error:

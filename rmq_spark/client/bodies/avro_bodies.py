@@ -23,7 +23,10 @@ _PROBE: Final = "RocketpollProbe"
 
 def explain_schema_error(library: Any, schema: Any) -> str:
     """Return what is wrong with a schema that fastavro cannot read, with the path of the field."""
-    path, reason = _find_schema_error(library, schema, "", "", {}) or ("", "fastavro cannot read it")
+    path, reason = _find_schema_error(library, schema, "", "", {}) or (
+        "",
+        "fastavro cannot read it",
+    )
     return f"its {path}: {reason}" if path else reason
 
 
@@ -92,7 +95,9 @@ def _join_path(path: str, name: str) -> str:
 # ---- values
 
 
-def explain_value_error(library: Any, value: Any, schema: Any, known: Mapping[str, Any]) -> str | None:
+def explain_value_error(
+    library: Any, value: Any, schema: Any, known: Mapping[str, Any]
+) -> str | None:
     """Return which part of a value a schema does not hold, and what it needs; None without one.
 
     Args:
@@ -123,7 +128,11 @@ def _find_value_error(
         return _find_record_error(library, value, schema, path, known)
     if kind in ("array", "map"):
         return _find_element_error(library, value, schema, path, known)
-    return None if _is_encodable(library, value, schema) else (path, _describe_type(schema), excerpt(value))
+    return (
+        None
+        if _is_encodable(library, value, schema)
+        else (path, _describe_type(schema), excerpt(value))
+    )
 
 
 def _find_record_error(
@@ -135,7 +144,9 @@ def _find_record_error(
         name = field["name"]
         if name not in value and "default" in field:
             continue
-        found = _find_value_error(library, value.get(name), field["type"], _join_path(path, name), known)
+        found = _find_value_error(
+            library, value.get(name), field["type"], _join_path(path, name), known
+        )
         if found is not None:
             return found if name in value else (*found[:2], "nothing")
     return None
@@ -163,7 +174,9 @@ def _find_union_error(
 ) -> _Fault | None:
     if value is None and "null" in union:
         return None
-    faults = [_find_value_error(library, value, each, path, known) for each in union if each != "null"]
+    faults = [
+        _find_value_error(library, value, each, path, known) for each in union if each != "null"
+    ]
     if None in faults:
         return None
     if len(faults) == 1:

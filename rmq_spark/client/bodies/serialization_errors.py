@@ -36,7 +36,9 @@ def locate_error(value: Any, dumps: Callable[[Any], object], error: Exception) -
     return TypeError(f"its {path.removeprefix('.')}: {error}") if path else error
 
 
-def _refused_parts(value: Any, dumps: Callable[[Any], object]) -> Iterator[tuple[str, Any, Exception]]:
+def _refused_parts(
+    value: Any, dumps: Callable[[Any], object]
+) -> Iterator[tuple[str, Any, Exception]]:
     """Yield the parts of a value that are refused, each with the step to it, and the error."""
     for step, part in _parts(value):
         try:

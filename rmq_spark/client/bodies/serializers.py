@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from rmq_spark.client.arguments import check_kind, wrong_kind
-from rmq_spark.client.bodies.serialization_errors import ENCODING_ERRORS, fields_of, is_model, locate_error
+from rmq_spark.client.bodies.serialization_errors import (
+    ENCODING_ERRORS,
+    fields_of,
+    is_model,
+    locate_error,
+)
 from rmq_spark.errors import BodyError, excerpt
 
 if TYPE_CHECKING:

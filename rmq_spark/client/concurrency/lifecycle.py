@@ -18,7 +18,12 @@ import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread, condition_mutex
+from rmq_spark.client.concurrency.locks import (
+    SIGNAL_CHECK_SECONDS,
+    condition_mutex,
+    mutex,
+    start_thread,
+)
 
 # ---- Beginning: begins a client in a thread of its own, so that a signal cannot leave half of
 # it.
@@ -27,9 +32,7 @@ from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, star
 class SafeStart:
     """Work that is done once, whole, or taken back."""
 
-    def __init__(
-        self, name: str, work: Callable[[], None], undo: Callable[[], object]
-    ) -> None:
+    def __init__(self, name: str, work: Callable[[], None], undo: Callable[[], object]) -> None:
         self._name = name
         self._work = work
         self._rollback = undo

@@ -14,16 +14,25 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.scheduler import ThreadScheduler, Task, StoppableScheduler, stop_all
+from rmq_spark.client.concurrency.scheduler import (
+    StoppableScheduler,
+    Task,
+    ThreadScheduler,
+    stop_all,
+)
 
 
 class PerBrokerExecutor(ForkAware):
     """The lanes of one client, made as they are needed. Methods may be called from any thread."""
 
     def __init__(
-        self, name: str, threads_max: int = 1, *, create: Callable[[str], StoppableScheduler] | None = None
+        self,
+        name: str,
+        threads_max: int = 1,
+        *,
+        create: Callable[[str], StoppableScheduler] | None = None,
     ) -> None:
         """Make lanes of up to ``threads_max`` threads for each broker, or those of ``create``."""
         self._name = name

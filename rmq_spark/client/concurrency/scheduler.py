@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from rmq_spark.client.concurrency.fork_aware import ForkAware
-from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex, start_thread, condition_mutex
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
+from rmq_spark.client.concurrency.locks import condition_mutex, mutex, reentrant_mutex, start_thread
 from rmq_spark.client.errors import ClientError
 
 # ---- Periodic: a job that a thread of its own does again and again, or at once when it is told

@@ -16,7 +16,13 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
-from rmq_spark.client.concurrency.scheduler import Action, ThreadScheduler, Task, StoppableScheduler, stop_all
+from rmq_spark.client.concurrency.scheduler import (
+    Action,
+    StoppableScheduler,
+    Task,
+    ThreadScheduler,
+    stop_all,
+)
 
 _RETRY_THREADS_MAX: Final = 4
 _SERVICE_THREADS_MAX: Final = 3
@@ -57,7 +63,9 @@ class SharedThreads:
 
     def __init__(self, name: str) -> None:
         self._broker_executor = PerBrokerExecutor(name)
-        self._retry_executor = PerBrokerExecutor(f"{name} gives back", threads_max=_RETRY_THREADS_MAX)
+        self._retry_executor = PerBrokerExecutor(
+            f"{name} gives back", threads_max=_RETRY_THREADS_MAX
+        )
         self._service_scheduler = ThreadScheduler(f"{name} services", _SHARED_SERVICE_THREADS_MAX)
 
     def broker_executor(self, name: str) -> PerBrokerExecutor:
@@ -75,7 +83,10 @@ class SharedThreads:
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive."""
-        return sum(each.thread_count for each in (self._broker_executor, self._retry_executor, self._service_scheduler))
+        return sum(
+            each.thread_count
+            for each in (self._broker_executor, self._retry_executor, self._service_scheduler)
+        )
 
     def stop(self, wait_ms: int = 0) -> None:
         """Let the threads end; wait at most so long, in sum, for what is under way."""

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_group, check_topic, wrong_kind
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStart, SafeStop, run_steps
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
@@ -34,12 +34,16 @@ from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, TopicAssignment
 from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
-from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceStateMachine, ServiceState
+from rmq_spark.client.consumer.service_state import (
+    ConsumerInstance,
+    ServiceState,
+    ServiceStateMachine,
+)
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
-from rmq_spark.client.instance.instance import THREAD_JOIN_MS_MAX, SHUTDOWN_MS, ClientInstance
-from rmq_spark.client.instance.require_topics import require_topics
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, THREAD_JOIN_MS_MAX, ClientInstance
+from rmq_spark.client.instance.topic_lookup import require_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     ALL,
@@ -120,8 +124,12 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._service_scheduler = crew.service_scheduler(group)
         rebalance_ms = settings.rebalance_interval_ms
         self._is_heartbeat_due = False  # brokers have yet to hear of changed subscriptions
-        self._rebalance_task = RepeatedTask(self._service_scheduler, self._do_rebalance, rebalance_ms)
-        self._persist_task = RepeatedTask(self._service_scheduler, self._persist, settings.persist_interval_ms)
+        self._rebalance_task = RepeatedTask(
+            self._service_scheduler, self._do_rebalance, rebalance_ms
+        )
+        self._persist_task = RepeatedTask(
+            self._service_scheduler, self._persist, settings.persist_interval_ms
+        )
         self._started_ms = 0
         self._is_registered = self._has_joined = False
 
@@ -218,7 +226,9 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def _join_group(self) -> None:
         own = [s for s in self._subscriptions.values() if not s.topic.startswith(RETRY_PREFIX)]
-        require_topics(self._instance, (s.topic for s in own))  # a heartbeat creates the retry topic
+        require_topics(
+            self._instance, (s.topic for s in own)
+        )  # a heartbeat creates the retry topic
         for subscription in own:
             self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
@@ -233,7 +243,9 @@ class BaseConsumerImpl(ForkAware, ABC):
         A `start` that is under way, perhaps in the very thread that a signal has interrupted, gives
         up and raises `ClientShutDown`.
         """
-        if self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
+        if self._state_machine.compare_and_set(
+            ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY
+        ):
             if self._private_instance is not None:
                 self._private_instance.shutdown()  # so that `start` does not wait for brokers
             return
@@ -394,7 +406,9 @@ class BaseConsumerImpl(ForkAware, ABC):
             moved = {queue: error.next_begin_offset}
             reset = partial(self.reset_offsets, queue.topic, moved)
             # Of one that is leaving, the lane may end before.
-            self._broker_executor.for_broker(queue.broker_name).schedule(reset) if self.is_running else reset()
+            self._broker_executor.for_broker(queue.broker_name).schedule(
+                reset
+            ) if self.is_running else reset()
             return None
 
     def assigned_topics(self) -> Iterable[str]:

@@ -13,9 +13,9 @@ from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, TypeAlias
 
-from rmq_spark.client import observing
-from rmq_spark.client.arguments import check_kind, check_time_ms, check_topic, check_queues
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client import observer
+from rmq_spark.client.arguments import check_kind, check_queues, check_time_ms, check_topic
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
@@ -24,7 +24,7 @@ from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.offsets.commit import AutoCommit
 from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
-from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullTask, PullCallback
+from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback, PullTask
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
@@ -36,7 +36,7 @@ from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import ClientError, SubscriptionConflict
-from rmq_spark.client.instance.require_topics import require_topics
+from rmq_spark.client.instance.topic_lookup import require_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     ALL,
@@ -399,7 +399,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             task.start()
 
     def _join_group(self) -> None:
-        require_topics(self._instance, sorted({queue.topic for queue in self._assigned_queues.queues}))
+        require_topics(
+            self._instance, sorted({queue.topic for queue in self._assigned_queues.queues})
+        )
         self._check_filter(self._assigned_queues.queues, self._assign_selector)
         super()._join_group()
 
@@ -407,7 +409,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         super()._start()
         with self._tasks_lock:
             known = self._assigned_queues.all()
-            self._start_tasks(self._new_tasks([each for each in known if each.queue not in self._tasks]))
+            self._start_tasks(
+                self._new_tasks([each for each in known if each.queue not in self._tasks])
+            )
         self._topic_monitor.start()
 
     def _stop_consuming(self) -> None:
@@ -423,7 +427,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         """Leave the queues of a consumer that was started to the parent process."""
         super()._after_fork()
         is_mine = self.service_state is ServiceState.CREATE_JUST
-        self._assigned_queues = self._assigned_queues.copy_after_fork() if is_mine else AssignedQueues(monotonic_ms)
+        self._assigned_queues = (
+            self._assigned_queues.copy_after_fork() if is_mine else AssignedQueues(monotonic_ms)
+        )
         self._request_cache = ConsumeRequestCache()
         self._tasks = {}
         self._failed_topics = set()
@@ -440,7 +446,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         """Return whether the queue's broker is connected, so that it can be asked at once."""
         return self._brokers.is_ready(queue)
 
-    def pull(self, queue: MessageQueue, queue_offset: int, callback: PullCallback) -> AbandonFunction:
+    def pull(
+        self, queue: MessageQueue, queue_offset: int, callback: PullCallback
+    ) -> AbandonFunction:
         """Ask the queue's broker for messages at ``queue_offset``; ``callback`` gets its answer."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
@@ -498,14 +506,16 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)
         self._auto_commit.confirm_returned()
-        return self._poll_cache(self._lite_settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
+        return self._poll_cache(
+            self._lite_settings.poll_timeout_ms if timeout_ms is None else timeout_ms
+        )
 
     def _poll_cache(self, timeout_ms: int, messages_max: int | None = None) -> list[MessageExt]:
         try:  # Without the lock: another thread may have less time.
             if (request := self._request_cache.poll(timeout_ms, messages_max)) is None:
                 return []
             self._record_returned(request.assigned)
-            messages = observing.observe_poll(self.group, request.messages)
+            messages = observer.observe_poll(self.group, request.messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
         except BaseException:  # out of a signal handler, at any line
             self._requeue_undelivered()

@@ -14,22 +14,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_kind
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import Latch
 from rmq_spark.client.concurrency.locks import reentrant_mutex
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
-from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler, StoppableScheduler
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler, ThreadScheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.brokers.broker_client import PullSpec
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
-from rmq_spark.client.consumer.dispatch.consume_directly import call_listener_directly
 from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
@@ -54,7 +54,7 @@ from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.observing import observe_listener
+from rmq_spark.client.observer import observe_listener
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
@@ -62,6 +62,33 @@ from rmq_spark.wire.names import retry_topic
 
 if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ProcessQueueInfo
+
+
+# ---- Direct consumption: the listener is called with one message that an operator has sent.
+
+
+def call_listener_directly(
+    service: ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService,
+    message: MessageExt,
+    broker_name: str,
+) -> ConsumeMessageDirectlyResult:
+    """Call a service's listener with a message, and return what came of it, and in what time."""
+    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
+
+    began = time.monotonic()
+    queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)
+    request = PullRequest(queue, ProcessQueue(monotonic_ms), 0)
+    if isinstance(service, ConsumeMessageOrderlyService):
+        status, _ = service.call_listener(request, (message,))
+        succeeded = status is ConsumeOrderlyStatus.SUCCESS
+    else:
+        succeeded = service.call_listener(request, (message,))[0] > 0
+    return ConsumeMessageDirectlyResult(
+        order=service.is_orderly,
+        consume_result=ConsumeResult.CR_SUCCESS if succeeded else ConsumeResult.CR_LATER,
+        spent_time_mills=int((time.monotonic() - began) * 1000),
+    )
+
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +121,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._requests: dict[MessageQueue, PullRequest] = {}
         self._requests_lock = reentrant_mutex()
         self._is_paused = False
-        self._listener_scheduler = ThreadScheduler(f"{group} listener", self._push_settings.consume_thread_max)
+        self._listener_scheduler = ThreadScheduler(
+            f"{group} listener", self._push_settings.consume_thread_max
+        )
         self._pull_service = PullMessageService(
             self,
             self._broker_executor,
@@ -113,7 +142,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._service = self._new_service(listener, orderly_listener)
         self._needs_locks = self._service.is_orderly and self._is_clustering
         self._listener_latch = Latch(self._stop_now, self)
-        self._lock_task = RepeatedTask(self._service_scheduler, self._locks.lock_all, LOCK_INTERVAL_MS)
+        self._lock_task = RepeatedTask(
+            self._service_scheduler, self._locks.lock_all, LOCK_INTERVAL_MS
+        )
         self._expiry_task = RepeatedTask(
             self._service_scheduler, self._clean_expired, self._push_settings.consume_timeout_ms
         )
@@ -128,7 +159,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         if listener is not None and orderly_listener is None:
             check_listener("listener", listener, "messages", "context")
             return ConsumeMessageConcurrentlyService(
-                listener=observe_listener(self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS),
+                listener=observe_listener(
+                    self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                ),
                 threads=self._listener_scheduler,
                 broker_schedulers=self._retry_executor,
                 retries=self._new_redelivery(CONCURRENT_TIMES_MAX),
@@ -138,7 +171,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         if orderly_listener is not None and listener is None:
             check_listener("orderly_listener", orderly_listener, "messages", "context")
             return ConsumeMessageOrderlyService(
-                listener=observe_listener(self.group, orderly_listener, ConsumeOrderlyStatus.SUCCESS),
+                listener=observe_listener(
+                    self.group, orderly_listener, ConsumeOrderlyStatus.SUCCESS
+                ),
                 threads=self._listener_scheduler,
                 retries=self._new_redelivery(ORDERLY_TIMES_MAX),
                 acknowledge=self._acknowledge,
@@ -191,7 +226,9 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _stop_after_listeners(self) -> None:
         """End when all queues are given up; until then they stay locked, up to a stated time."""
-        self._service_scheduler.schedule(self._abandon_listeners, self._push_settings.consume_timeout_ms)
+        self._service_scheduler.schedule(
+            self._abandon_listeners, self._push_settings.consume_timeout_ms
+        )
         self._listener_latch.count_down(self)
 
     def _abandon_listeners(self) -> None:
@@ -269,7 +306,8 @@ class PushConsumerImpl(BaseConsumerImpl):
             leaving = [
                 request
                 for queue, request in self._requests.items()
-                if queue.topic == topic and (queue not in mine or _needs_restart(request.process_queue))
+                if queue.topic == topic
+                and (queue not in mine or _needs_restart(request.process_queue))
             ]
         settled = True
         for request in leaving:
@@ -322,7 +360,9 @@ class PushConsumerImpl(BaseConsumerImpl):
             request.process_queue.drop()
             return True
         request.process_queue.retire()
-        if not request.ownership.is_owned_by(self._locks):  # a listener that is at it is another member's
+        if not request.ownership.is_owned_by(
+            self._locks
+        ):  # a listener that is at it is another member's
             request.process_queue.drop()
             return True
         if not request.ownership.listener_lock.acquire(blocking=False):
@@ -414,7 +454,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         """Begin the queue of a ``request`` at an offset; what listeners still have moves none."""
         self._restart_queue(request, offset, request.fingerprint)
 
-    def _restart_queue(self, request: PullRequest, offset: int, fingerprint: QueueFingerprint) -> bool:
+    def _restart_queue(
+        self, request: PullRequest, offset: int, fingerprint: QueueFingerprint
+    ) -> bool:
         with self._requests_lock:
             if self._requests.get(request.queue) is not request or not self.is_running:
                 return False
@@ -448,7 +490,9 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _clean_expired(self) -> None:
         if isinstance(self._service, ConsumeMessageConcurrentlyService):
-            self._service.clean_expired(self._all_requests(), self._push_settings.consume_timeout_ms)
+            self._service.clean_expired(
+                self._all_requests(), self._push_settings.consume_timeout_ms
+            )
 
     # ---- what brokers ask
 

@@ -1,4 +1,5 @@
-"""SeekableMember: a `LitePullConsumerImpl` whose user says where each queue goes on, and when it rests.
+"""SeekableMember: a `LitePullConsumerImpl` whose user says where each queue goes on, and when it
+rests.
 
     commit      the offset of the group goes to its broker
     seek        messages come from elsewhere; what was pulled ahead is dropped
@@ -16,8 +17,8 @@ from rmq_spark.client.arguments import (
     check_number,
     check_offset,
     check_queue,
-    check_timestamp_ms,
     check_queues,
+    check_timestamp_ms,
 )
 from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullConsumerImpl
 from rmq_spark.client.consumer.offsets.commit import CommitRequest, store_offsets
@@ -59,9 +60,7 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
         return CommitRequest(dict(offsets), moves)
 
     def _store_commit(self, commit: CommitRequest) -> None:
-        with (
-            self._tasks_lock
-        ):  # a queue is moved before, or what the operator stores comes later
+        with self._tasks_lock:  # a queue is moved before, or what the operator stores comes later
             offsets = commit.current_offsets(self._assigned_queues.all())
             for queue, offset in offsets.items():  # remembered, should its broker fail
                 self._offset_store.update_offset(queue, offset, increase_only=False)
@@ -197,7 +196,9 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
 
         return self._change_position(queue, move)
 
-    def _change_position(self, queue: MessageQueue, change: Callable[[AssignedQueue], None]) -> bool:
+    def _change_position(
+        self, queue: MessageQueue, change: Callable[[AssignedQueue], None]
+    ) -> bool:
         with self._tasks_lock:
             assigned, task = self._assigned_queues.get(queue), self._tasks.get(queue)
             if assigned is None:

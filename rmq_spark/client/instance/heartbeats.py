@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.bodies.clients import HeartbeatData
@@ -95,7 +95,9 @@ class HeartbeatSender(ForkAware):
             if failures <= RETRIES_MAX:
                 # A member without queues asks this broker for nothing,
                 # and would not notice its return.
-                self._executor.for_broker(address).schedule(lambda: self._send_if_unaware(address), RETRY_MS)
+                self._executor.for_broker(address).schedule(
+                    lambda: self._send_if_unaware(address), RETRY_MS
+                )
 
     def unregister(
         self, addresses: Iterable[str], producers: Iterable[str], consumers: Iterable[str]

@@ -33,7 +33,7 @@ from rmq_spark.client.arguments import (
     check_period_ms,
     check_range,
 )
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.concurrency.locks import reentrant_mutex, start_thread
 from rmq_spark.client.concurrency.scheduler import PeriodicThread
@@ -43,8 +43,16 @@ from rmq_spark.client.instance.heartbeats import HeartbeatSender
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.transport.address_overrides import AddressOverrides
-from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS, RemotingConnection, parse_address
-from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, RemotingClient, Credentials
+from rmq_spark.client.transport.connection import (
+    CONNECT_TIMEOUT_MS,
+    RemotingConnection,
+    parse_address,
+)
+from rmq_spark.client.transport.remoting_client import (
+    REQUEST_TIMEOUT_MS,
+    Credentials,
+    RemotingClient,
+)
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -59,8 +67,8 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 
 
-# ---- ClientRequestProcessor: requests that brokers make of a client, passed to the member that each is
-# for.
+# ---- ClientRequestProcessor: requests that brokers make of a client, passed to the member that
+# each is for.
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +116,9 @@ class ClientRequestProcessor(ForkAware):
         }
         ForkAware.__init__(self)
 
-    def __call__(self, connection: RemotingConnection, request: RemotingCommand) -> RemotingCommand | None:
+    def __call__(
+        self, connection: RemotingConnection, request: RemotingCommand
+    ) -> RemotingCommand | None:
         """Take a request of a broker; return its answer, or None if that goes out later."""
         codec = exchange_of(request.code).request
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
@@ -318,7 +328,10 @@ class ClientInstance(ForkAware):
             name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
         )
         self.name_servers = NameServers(
-            addresses, self._request_name_server, request_timeout_ms, AddressOverrides(broker_addresses)
+            addresses,
+            self._request_name_server,
+            request_timeout_ms,
+            AddressOverrides(broker_addresses),
         )
         self.local_address = local_address(self.name_servers.addresses)
         self._given_client_id = client_id
@@ -378,7 +391,9 @@ class ClientInstance(ForkAware):
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive: for routes, heartbeats and connections."""
-        periodic = [each for each in (self._route_thread, self._heartbeat_thread) if each is not None]
+        periodic = [
+            each for each in (self._route_thread, self._heartbeat_thread) if each is not None
+        ]
         alive = sum(each.is_alive for each in periodic)
         return alive + self._heartbeat_sender.thread_count + self.connections.thread_count
 
@@ -395,8 +410,12 @@ class ClientInstance(ForkAware):
                     "or keep it in a with statement for those that come one after the other"
                 )
             if self._heartbeat_thread is None:
-                refreshing = PeriodicThread("routes", self._route_interval_ms, self.routes.refresh_all)
-                heartbeats = PeriodicThread("heartbeats", self._heartbeat_interval_ms, self.heartbeat)
+                refreshing = PeriodicThread(
+                    "routes", self._route_interval_ms, self.routes.refresh_all
+                )
+                heartbeats = PeriodicThread(
+                    "heartbeats", self._heartbeat_interval_ms, self.heartbeat
+                )
                 try:
                     refreshing.start()
                     heartbeats.start()
@@ -541,7 +560,9 @@ class ClientInstance(ForkAware):
         """
         data = self._heartbeat_data()
         if data.consumer_data_set or data.producer_data_set:
-            self._heartbeat_sender.send(self.routes.addresses(masters_only=not data.consumer_data_set))
+            self._heartbeat_sender.send(
+                self.routes.addresses(masters_only=not data.consumer_data_set)
+            )
 
     @property
     def broker_versions(self) -> Mapping[str, int]:
@@ -577,7 +598,9 @@ class ClientInstance(ForkAware):
             self.heartbeat_soon()
 
     def _unregister_groups(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
-        self._heartbeat_sender.unregister(self.connections.connected_addresses(), producers, consumers)
+        self._heartbeat_sender.unregister(
+            self.connections.connected_addresses(), producers, consumers
+        )
 
 
 def _check_extensions(found: Iterable[Extension]) -> None:

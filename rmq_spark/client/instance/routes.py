@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex, start_thread
-from rmq_spark.client.concurrency.parallel import parallel_map
+from rmq_spark.client.concurrency.parallel_map import parallel_map
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
@@ -82,7 +82,9 @@ class Routes(ForkAware):
         self._refresh_threads: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
-        self._former_topics: dict[str, set[str]] = {}  # by broker, the topics whose routes named it before
+        self._former_topics: dict[
+            str, set[str]
+        ] = {}  # by broker, the topics whose routes named it before
         ForkAware.__init__(self)
 
     @property
@@ -254,7 +256,11 @@ class Routes(ForkAware):
         that are left are not asked for.
         """
         return parallel_map(
-            topics, self.refresh, threads_max=ROUTE_THREADS_MAX, name="asks for routes", stop_on=(NoNameServer,)
+            topics,
+            self.refresh,
+            threads_max=ROUTE_THREADS_MAX,
+            name="asks for routes",
+            stop_on=(NoNameServer,),
         )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
@@ -268,7 +274,10 @@ class Routes(ForkAware):
             is_new = asking is None or not asking.is_alive()
             if asking is None or is_new:
                 asking = threading.Thread(
-                    target=self._refresh_in_thread, args=(topic,), name="rocketpoll-route", daemon=True
+                    target=self._refresh_in_thread,
+                    args=(topic,),
+                    name="rocketpoll-route",
+                    daemon=True,
                 )
                 try:
                     start_thread(asking)

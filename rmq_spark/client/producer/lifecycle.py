@@ -15,7 +15,7 @@ from rmq_spark.client.concurrency.locks import reentrant_mutex
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.instance.callbacks import RegisteredProducer
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
-from rmq_spark.client.producer.async_send import AsyncSender
+from rmq_spark.client.producer.async_sender import AsyncSender
 
 
 class ProducerLifecycle:

@@ -129,7 +129,9 @@ class PreparedMessage(NamedTuple):
         )
 
 
-def prepare_message(message: Message, rules: SendRules, ids: UniqueIdGenerator, now_ms: int) -> PreparedMessage:
+def prepare_message(
+    message: Message, rules: SendRules, ids: UniqueIdGenerator, now_ms: int
+) -> PreparedMessage:
     """Return a message made ready to be sent.
 
     Raises:
@@ -195,7 +197,9 @@ class BatchPart(NamedTuple):
         return RECORD_OVERHEAD_BYTES + len(self.message.topic) + len(self.message.body) + text_bytes
 
 
-def prepare_batch(messages: Iterable[Message], rules: SendRules, ids: UniqueIdGenerator) -> list[BatchPart]:
+def prepare_batch(
+    messages: Iterable[Message], rules: SendRules, ids: UniqueIdGenerator
+) -> list[BatchPart]:
     """Return messages made ready to be sent together.
 
     Raises:
@@ -212,7 +216,9 @@ def prepare_batch(messages: Iterable[Message], rules: SendRules, ids: UniqueIdGe
             raise MessageRejected("delay_level " + _BATCH_SUFFIX, "0", message.delay_level)
         if message.sharding_key != first.sharding_key:  # they are stored in one queue
             needed = f"{first.sharding_key!r} for all, or a batch for each"
-            raise MessageRejected("sharding_key " + _BATCH_SUFFIX, needed, repr(message.sharding_key))
+            raise MessageRejected(
+                "sharding_key " + _BATCH_SUFFIX, needed, repr(message.sharding_key)
+            )
         check_batch_topic(message.topic)
         message_id = ids.next()
         parts.append(BatchPart(message, message_id, message.properties_text(message_id)))
@@ -238,7 +244,9 @@ def split_batches(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequen
         yield parts[start:]
 
 
-def encode_prepared_batch(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> PreparedMessage:
+def encode_prepared_batch(
+    parts: Sequence[BatchPart], rules: SendRules, now_ms: int
+) -> PreparedMessage:
     """Return the request that sends these messages as one batch."""
     first = parts[0].message
     body = encode_batch(
@@ -246,7 +254,9 @@ def encode_prepared_batch(parts: Sequence[BatchPart], rules: SendRules, now_ms: 
         for part in parts
     )
     ids = [part.message_id for part in parts]
-    return wrap_encoded_batch(first.topic, body, ids, rules, now_ms, wait_store_ok=first.wait_store_ok)
+    return wrap_encoded_batch(
+        first.topic, body, ids, rules, now_ms, wait_store_ok=first.wait_store_ok
+    )
 
 
 def wrap_encoded_batch(

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq_spark.client import observing
+from rmq_spark.client import observer
 from rmq_spark.client.arguments import (
     check_flag,
     check_group,
@@ -29,12 +29,12 @@ from rmq_spark.client.arguments import (
     check_topic,
 )
 from rmq_spark.client.bodies.serializers import Serializer, resolve_serializer
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance.callbacks import RegisteredProducer
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.async_send import AsyncSender
+from rmq_spark.client.producer.async_sender import AsyncSender
 from rmq_spark.client.producer.lifecycle import ProducerLifecycle
 from rmq_spark.client.producer.prepared_message import (
     PreparedMessage,
@@ -42,13 +42,13 @@ from rmq_spark.client.producer.prepared_message import (
     check_bulk_settings,
     check_member,
 )
-from rmq_spark.client.producer.sync_send import SyncSender
+from rmq_spark.client.producer.sync_sender import SyncSender
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.producer.tables.arrow_sends import BulkResult
+    from rmq_spark.client.producer.tables.arrow_sender import BulkResult
 
 SEND_TIMEOUT_MS: Final = 3_000
 RETRY_TIMES: Final = 2
@@ -251,7 +251,7 @@ class Producer(ForkAware):
             SendFailed: All tries failed. The message may have been stored all the same.
             ClientError: The only try of a message with a given queue or a sharding key failed.
         """
-        sending = observing.observe_send((message,))
+        sending = observer.observe_send((message,))
         if sending is None:
             return self._send(message, queue, timeout_ms)
         with sending:
@@ -305,7 +305,7 @@ class Producer(ForkAware):
                 does not exist.
             TooManyPending: Too many sends wait for responses, and no room was made within the time.
         """
-        sending = observing.observe_send((message,))
+        sending = observer.observe_send((message,))
         if sending is None:
             return self._send_async(message, queue, timeout_ms)
         with sending:
@@ -336,7 +336,7 @@ class Producer(ForkAware):
             ConnectionClosed: The connection failed while the message was written.
             SendFailed: No broker that was tried can be reached.
         """
-        sending = observing.observe_send((message,))
+        sending = observer.observe_send((message,))
         if sending is None:
             self._send_one_way(message, queue)
             return
@@ -379,7 +379,7 @@ class Producer(ForkAware):
             "messages", messages, Iterable, "several messages", "[Message('orders', b'body')]"
         )
         messages = list(messages)
-        sending = observing.observe_send(messages)
+        sending = observer.observe_send(messages)
         if sending is None:
             return self._sync_sender.send_batch(messages, timeout_ms)
         with sending:
@@ -444,11 +444,11 @@ class Producer(ForkAware):
             PartlySent: A request failed after others had succeeded.
             SendFailed: The first request failed.
         """
-        from rmq_spark.client.producer.tables import arrow_sends  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.producer.tables import arrow_sender  # noqa: PLC0415  # brings pyarrow
 
         self._lifecycle.check_running()
         check_bulk_settings(settings)
-        return arrow_sends.send_batches(
+        return arrow_sender.send_batches(
             self._sender, self._sync_sender.retries, batches, topic, **settings
         )
 

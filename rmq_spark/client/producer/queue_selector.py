@@ -84,7 +84,9 @@ class QueueSelector:
         """Return whether a broker can be reached, and is not to be avoided as slow."""
         if self._is_silent(broker_name):
             return False
-        return not self._is_latency_fault_enabled or self._clock() >= self._available_at.get(broker_name, 0.0)
+        return not self._is_latency_fault_enabled or self._clock() >= self._available_at.get(
+            broker_name, 0.0
+        )
 
     def _is_available_sooner(self, queue: MessageQueue, other: MessageQueue) -> bool:
         available_at = self._available_at

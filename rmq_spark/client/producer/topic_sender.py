@@ -29,9 +29,9 @@ from rmq_spark.client.producer.prepared_message import (
     BatchPart,
     PreparedMessage,
     SendRules,
+    check_queue_of_topic,
     encode_prepared_batch,
     prepare_batch,
-    check_queue_of_topic,
     prepare_message,
     split_batches,
 )

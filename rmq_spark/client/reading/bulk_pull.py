@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.client.api.broker_api import HOLD_MARGIN_MS, BrokerApi
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     ClientError,
@@ -352,9 +352,15 @@ class BulkPull(ForkAware):
         self._full_count += 1
         if received_count < wanted:
             self._full_count = 0
-            self._growth_threshold = min(2 * self._growth_threshold, FULL_ANSWERS_MAX) if received_count == self._last_short_count else 1
+            self._growth_threshold = (
+                min(2 * self._growth_threshold, FULL_ANSWERS_MAX)
+                if received_count == self._last_short_count
+                else 1
+            )
             self._last_short_count = self._messages_per_pull = max(received_count, 1)
-        elif received_count == self._messages_per_pull and self._full_count >= self._growth_threshold:
+        elif (
+            received_count == self._messages_per_pull and self._full_count >= self._growth_threshold
+        ):
             self._full_count = 0
             more = min(received_count + received_count // 4 + 1, self._rules.chunk_messages)
             if result.sizes is not None:
@@ -378,7 +384,7 @@ class BulkPull(ForkAware):
         self._requested_end = pull.end
         answered: Future[PullResult] = Future()
         answered.set_result(again)
-        self._pending_pulls.append(held._replace(answer=answered))
+        self._pending_pulls.append(held._replace(response=answered))
 
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
         """Return the records before the end, where a filter has led beyond it."""

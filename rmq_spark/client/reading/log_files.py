@@ -39,8 +39,14 @@ from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.chunk.gather import Positions
-from rmq_spark.wire.extensions import NONCE_BYTES, PROOF_BYTES_MAX, Extension, LogLocation, proof_content
+from rmq_spark.wire.chunk.buffer_slices import Positions
+from rmq_spark.wire.extensions import (
+    NONCE_BYTES,
+    PROOF_BYTES_MAX,
+    Extension,
+    LogLocation,
+    proof_content,
+)
 from rmq_spark.wire.framing import FRAME_BYTES_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -74,7 +80,9 @@ class FileAccess(Protocol):
 class SystemDirectory:
     """A directory of the system's."""
 
-    def __init__(self, path: str, parent_descriptor: int | None = None, owner: int | None = None) -> None:
+    def __init__(
+        self, path: str, parent_descriptor: int | None = None, owner: int | None = None
+    ) -> None:
         """Open a directory; one ``parent_descriptor`` another must be no link, and this owner's."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         if parent_descriptor is not None:
@@ -235,7 +243,9 @@ class LocalLogFinder:
         is_requested: Whether somebody has asked for them, so that the log says why there are none.
     """
 
-    def __init__(self, files: FileAccess = SYSTEM_FILE_ACCESS, *, is_requested: bool = False) -> None:
+    def __init__(
+        self, files: FileAccess = SYSTEM_FILE_ACCESS, *, is_requested: bool = False
+    ) -> None:
         self._files = files
         self._is_requested = is_requested
 

@@ -22,7 +22,7 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.require_topics import suggest_similar_topics
+from rmq_spark.client.instance.topic_lookup import suggest_similar_topics
 from rmq_spark.client.reading.time_search import TimeSearch
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -79,7 +79,9 @@ def normalize_bound(name: str, bound: Bound) -> Bound:
     return timestamp_ms
 
 
-def resolve_read_ranges(instance: ClientInstance, topic: str, start: Bound, end: Bound) -> list[ReadRange]:
+def resolve_read_ranges(
+    instance: ClientInstance, topic: str, start: Bound, end: Bound
+) -> list[ReadRange]:
     """Ask the brokers of a topic where a read of it begins and ends in each queue, in order.
 
     Raises:
@@ -108,7 +110,9 @@ def resolve_read_ranges(instance: ClientInstance, topic: str, start: Bound, end:
     return spans
 
 
-def _select_queues(topic: str, queues: list[MessageQueue], start: Bound, end: Bound) -> list[MessageQueue]:
+def _select_queues(
+    topic: str, queues: list[MessageQueue], start: Bound, end: Bound
+) -> list[MessageQueue]:
     """Return the queues to read: all, unless a map names some."""
     named = [frozenset(bound) for bound in (start, end) if isinstance(bound, Mapping)]
     if not named:

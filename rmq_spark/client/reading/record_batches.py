@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
-from rmq_spark.wire.chunk.gather import to_arrow
-from rmq_spark.wire.chunk.inflate import plain_bodies
+from rmq_spark.wire.chunk.buffer_slices import to_arrow
+from rmq_spark.wire.chunk.plain_bodies import plain_bodies
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX, without_namespace
@@ -135,12 +135,16 @@ class RecordBatchConverter:
             part = {name: array.slice(first, len(bodies)) for name, array in arrays.items()}
             kept = None if is_wanted is None else is_wanted.slice(first, len(bodies))
             if wrong:
-                part[_BODY], kept = self._report_bad_bodies(chunk, origin, first, bodies, kept, wrong)
+                part[_BODY], kept = self._report_bad_bodies(
+                    chunk, origin, first, bodies, kept, wrong
+                )
             else:
                 part[_BODY] = bodies
             yield from self._build_batch(part, kept)
 
-    def convert_unreadable(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
+    def convert_unreadable(
+        self, queue: MessageQueue, queue_offset: int
+    ) -> Iterator[pa.RecordBatch]:
         """Return the row of a record of which only the place is known, if it is to have one."""
         if not self._bad_records.keeps_rows:
             return
@@ -191,7 +195,9 @@ class RecordBatchConverter:
     def _build_batch(
         self, arrays: dict[str, pa.Array], kept: pa.Array | None
     ) -> Iterator[pa.RecordBatch]:
-        columns = [_cast(arrays[name], self._schema.field(name).type) for name in self._schema.names]
+        columns = [
+            _cast(arrays[name], self._schema.field(name).type) for name in self._schema.names
+        ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if kept is not None and not pc.all(kept).as_py():
             batch = batch.filter(kept)

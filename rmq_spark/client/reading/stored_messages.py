@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.message import WrongQueueRecord, MessageExt, decode_pulled, unreadable_message
+from rmq_spark.client.damaged_records import (
+    decode_damaged_record,
+    read_queue_offset,
+    record_size_at,
+)
+from rmq_spark.client.message import MessageExt, WrongQueueRecord, decode_pulled, unreadable_message
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
 from rmq_spark.client.reading.read_bounds import READER_GROUP, ReadRange
-from rmq_spark.client.stored_records import decode_damaged_record, record_size_at, read_queue_offset
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.message_queue import MessageQueue

@@ -25,7 +25,9 @@ class TimeSearch:
         if self._probe_start is not None:
             return self._probe_offset
         while self.low < self._high:
-            middle = self._hint_offsets.pop(0) if self._hint_offsets else (self.low + self._high) // 2
+            middle = (
+                self._hint_offsets.pop(0) if self._hint_offsets else (self.low + self._high) // 2
+            )
             if self.low <= middle < self._high:
                 self._probe_start = self._probe_offset = middle
                 return middle

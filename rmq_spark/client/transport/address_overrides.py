@@ -17,7 +17,7 @@ from rmq_spark.client.errors import ConnectionFailed, MessageRejected
 from rmq_spark.client.transport.connection import parse_address
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.lists import ClusterInfo
+    from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
     from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 
 _NAME: Final = "broker_addresses"
@@ -57,7 +57,10 @@ class AddressOverrides:
         """Return all brokers with the addresses to use."""
         if not self._overrides:
             return cluster_info
-        brokers = {name: self._apply_to_broker(broker) for name, broker in cluster_info.broker_addr_table.items()}
+        brokers = {
+            name: self._apply_to_broker(broker)
+            for name, broker in cluster_info.broker_addr_table.items()
+        }
         return replace(cluster_info, broker_addr_table=brokers)
 
     def _apply_to_broker(self, broker: BrokerData) -> BrokerData:

@@ -32,7 +32,12 @@ from rmq_spark.client.errors import (
     RequestTimeout,
 )
 from rmq_spark.client.transport.frame_writer import TICK_SECONDS, FrameWriter
-from rmq_spark.client.transport.pending_requests import ResponseFuture, PendingRequest, PendingRequests, fail_each
+from rmq_spark.client.transport.pending_requests import (
+    PendingRequest,
+    PendingRequests,
+    ResponseFuture,
+    fail_each,
+)
 from rmq_spark.client.transport.response_reader import ResponseReader
 from rmq_spark.client.transport.sockets import SOCKETS, enable_keepalive
 from rmq_spark.errors import RocketPollError
@@ -242,11 +247,15 @@ class RemotingConnection:
         If ``interpret`` raises an error, the future fails with it. Callbacks of the future run in
         the thread that reads: they must not wait for this connection.
         """
-        answer: ResponseFuture[Any] = ResponseFuture(self, command.code, timeout_ms, self.clock(), interpret)
+        answer: ResponseFuture[Any] = ResponseFuture(
+            self, command.code, timeout_ms, self.clock(), interpret
+        )
         self.submit(answer, command, may_batch=may_batch)
         return answer
 
-    def submit(self, pending: PendingRequest, command: RemotingCommand, *, may_batch: bool = False) -> None:
+    def submit(
+        self, pending: PendingRequest, command: RemotingCommand, *, may_batch: bool = False
+    ) -> None:
         """Send a request; the thread that reads tells the waiter the response.
 
         ``may_batch`` leaves writing to a thread, which sends all that has gathered at once: many
@@ -335,7 +344,9 @@ class RemotingConnection:
             except Exception as error:  # noqa: BLE001  # as above
                 self._fail(error)
             finally:
-                if self._reading_thread_id == me:  # whatever a signal's handler has raised, and wherever
+                if (
+                    self._reading_thread_id == me
+                ):  # whatever a signal's handler has raised, and wherever
                     self._reading_thread_id = None
                     with self._turn_lock:
                         self._turn.notify_all()

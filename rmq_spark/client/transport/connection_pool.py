@@ -18,7 +18,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex, start_thread
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionFailed
 from rmq_spark.client.transport.connection import RemotingConnection
@@ -137,7 +137,9 @@ class ConnectionPool(ForkAware):
 
     # ---- dialling
 
-    def get_or_connect(self, address: str, *, is_broker: bool = True, seconds: float | None = None) -> NegotiatedConnection:
+    def get_or_connect(
+        self, address: str, *, is_broker: bool = True, seconds: float | None = None
+    ) -> NegotiatedConnection:
         """Return the line to an address, dialling if need be; with a broker it is agreed.
 
         Raises:
@@ -151,7 +153,9 @@ class ConnectionPool(ForkAware):
             line = self._get_usable(address, is_broker=is_broker)
         if line is not None:
             return line
-        seconds = self._wait_seconds_max if seconds is None else min(seconds, self._wait_seconds_max)
+        seconds = (
+            self._wait_seconds_max if seconds is None else min(seconds, self._wait_seconds_max)
+        )
         try:
             return self._start_dial(address, is_broker=is_broker).result(seconds)
         except FutureTimeout as error:
@@ -198,7 +202,9 @@ class ConnectionPool(ForkAware):
         try:
             if self._is_shut_down:
                 raise ClientShutDown  # noqa: TRY301  # it is told below
-            line: NegotiatedConnection | Exception = NegotiatedConnection(self._connect(address, self._discard))
+            line: NegotiatedConnection | Exception = NegotiatedConnection(
+                self._connect(address, self._discard)
+            )
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         if isinstance(line, NegotiatedConnection):
@@ -220,7 +226,9 @@ class ConnectionPool(ForkAware):
         began = time.monotonic()
         try:
             connection = self.get_or_connect(address, is_broker=False).connection
-            line: NegotiatedConnection | Exception = NegotiatedConnection(connection, self._negotiate(connection))
+            line: NegotiatedConnection | Exception = NegotiatedConnection(
+                connection, self._negotiate(connection)
+            )
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         ended = time.monotonic()
@@ -236,7 +244,10 @@ class ConnectionPool(ForkAware):
             self._on_ready(address)
 
     def _finish_dial(
-        self, key: tuple[str, bool], future: Future[NegotiatedConnection], result: NegotiatedConnection | Exception
+        self,
+        key: tuple[str, bool],
+        future: Future[NegotiatedConnection],
+        result: NegotiatedConnection | Exception,
     ) -> None:
         with self._lock:
             if self._pending_dials.get(key) is future:
@@ -287,7 +298,9 @@ class ConnectionPool(ForkAware):
             line.connection.after_fork()
 
 
-def _resolve(future: Future[NegotiatedConnection], result: NegotiatedConnection | Exception) -> None:
+def _resolve(
+    future: Future[NegotiatedConnection], result: NegotiatedConnection | Exception
+) -> None:
     """Resolve a future with the result of dialling, unless it is resolved already."""
     with suppress(InvalidStateError):
         if isinstance(result, NegotiatedConnection):

@@ -64,7 +64,8 @@ class FrameWriter:
         close_connection: Callable[[ClientError], None],
         close_reason: Callable[[str], str],
     ) -> None:
-        """Make a writer; ``check_open`` raises if nothing can be written any more, ``close_connection`` closes.
+        """Make a writer; ``check_open`` raises if nothing can be written any more,
+        ``close_connection`` closes.
 
         ``close_reason`` says more of why the peer may have gone.
         """
@@ -118,9 +119,9 @@ class FrameWriter:
     def enqueue(self, command: RemotingCommand, call_soon: CallSoon | None = None) -> None:
         """Have a request written soon, with those that gather until then.
 
-        By ``call_soon`` this thread writes what the socket takes at once, and the writer's own thread
-        what is left: no switch of threads is needed. That thread looks whether it comes to that in
-        time.
+        By ``call_soon`` this thread writes what the socket takes at once, and the writer's own
+        thread what is left: no switch of threads is needed. That thread looks whether it comes to
+        that in time.
         """
         pieces = _encode_frame(command)
         with self._mutex:
@@ -177,7 +178,9 @@ class FrameWriter:
         except ClientError:
             raise  # the connection has ended
         except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._close_connection(ConnectionClosed(self._address, "interrupted in the middle of a request"))
+            self._close_connection(
+                ConnectionClosed(self._address, "interrupted in the middle of a request")
+            )
             raise
 
     def _is_writable(self) -> bool:
@@ -263,7 +266,9 @@ class FrameWriter:
                 pieces = self._next_slice()
                 deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
                 if not self._write_all(deadline, _coalesce(pieces)):
-                    self._close_connection(ConnectionClosed(self._address, "it takes no more requests"))
+                    self._close_connection(
+                        ConnectionClosed(self._address, "it takes no more requests")
+                    )
             self._notify_released()
 
     def _next_slice(self) -> list[Buffer]:
@@ -304,7 +309,9 @@ class FrameWriter:
         except ClientError:
             raise  # the connection has ended
         except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._close_connection(ConnectionClosed(self._address, "interrupted in the middle of a request"))
+            self._close_connection(
+                ConnectionClosed(self._address, "interrupted in the middle of a request")
+            )
             raise
         return True
 
@@ -321,7 +328,9 @@ class FrameWriter:
         except TimeoutError:
             return  # a tick is over; the deadline decides
         except OSError as error:
-            closed = ConnectionClosed(self._address, self._close_reason(error.strerror or str(error)))
+            closed = ConnectionClosed(
+                self._address, self._close_reason(error.strerror or str(error))
+            )
             self._close_connection(closed)
             self._check_open()  # the reading thread may know better why
             raise closed from error

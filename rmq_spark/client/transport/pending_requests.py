@@ -18,7 +18,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
-from rmq_spark.client.concurrency.locks import mutex, wait_slice, condition_mutex
+from rmq_spark.client.concurrency.locks import condition_mutex, mutex, wait_slice
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
@@ -76,7 +76,9 @@ class ForkSafeFuture(Future[_Answer]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._condition = condition_mutex()  # a signal's exception must not stop who tells the result
+        self._condition = (
+            condition_mutex()
+        )  # a signal's exception must not stop who tells the result
         self._process_id = os.getpid()
 
     def result(self, timeout: float | None = None) -> _Answer:
@@ -191,7 +193,9 @@ class PendingRequests:
         if isinstance(self.close_error, ClientShutDown):
             raise self.close_error
         if self.close_error is not None:
-            raise ConnectionClosed(self._address, str(getattr(self.close_error, "why", self.close_error)))
+            raise ConnectionClosed(
+                self._address, str(getattr(self.close_error, "why", self.close_error))
+            )
 
     def next_opaque(self) -> int:
         """Return an opaque for a request that is not answered."""
@@ -259,7 +263,9 @@ class PendingRequests:
         with self._lock:
             if pending.opaque not in self._pending:
                 return False
-            self._ignore_late_response(pending)  # first: if there is no memory for that, it waits on
+            self._ignore_late_response(
+                pending
+            )  # first: if there is no memory for that, it waits on
             del self._pending[pending.opaque]
         try:
             pending.on_error(error)

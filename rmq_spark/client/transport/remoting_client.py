@@ -1,4 +1,5 @@
-"""Connections: requests on their way to an address, over the one connection that `report_lines` has to it.
+"""Connections: requests on their way to an address, over the one connection that `report_lines`
+has to it.
 
 Requests are signed, where the client has credentials, and go in the best header that the peer
 reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection,
@@ -16,12 +17,16 @@ from rmq_spark.client.arguments import check_kind, wrong_kind
 from rmq_spark.client.errors import ConnectionClosed, MessageRejected
 from rmq_spark.client.transport.connection import (
     CONNECT_TIMEOUT_MS,
-    RemotingConnection,
     OnRequest,
+    RemotingConnection,
     identity,
 )
-from rmq_spark.client.transport.connection_pool import Agreement, NegotiatedConnection, ConnectionPool
-from rmq_spark.client.transport.pending_requests import ResponseFuture, PendingRequest
+from rmq_spark.client.transport.connection_pool import (
+    Agreement,
+    ConnectionPool,
+    NegotiatedConnection,
+)
+from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
 from rmq_spark.client.transport.typed_requests import build_request, response_header
 from rmq_spark.errors import Verbatim
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
@@ -125,7 +130,9 @@ class RemotingClient:
         self.reads_itself = reads_itself
         self._connect_timeout_ms = connect_timeout_ms
         self._negotiation_timeout_ms = negotiation_timeout_ms
-        seconds_max = (connect_timeout_ms + negotiation_timeout_ms) / 1000 + _NEGOTIATION_MARGIN_SECONDS
+        seconds_max = (
+            connect_timeout_ms + negotiation_timeout_ms
+        ) / 1000 + _NEGOTIATION_MARGIN_SECONDS
         self._pool = ConnectionPool(
             self._connect, self._negotiate, on_ready, on_closed, wait_seconds_max=seconds_max
         )
@@ -275,7 +282,9 @@ class RemotingClient:
 
     # ---- connecting, agreeing, signing
 
-    def _connect(self, address: str, on_closed: Callable[[RemotingConnection], None]) -> RemotingConnection:
+    def _connect(
+        self, address: str, on_closed: Callable[[RemotingConnection], None]
+    ) -> RemotingConnection:
         return RemotingConnection.connect(
             address,
             self._on_request,
@@ -322,7 +331,9 @@ class RemotingClient:
         answer = connection.request(question, self._negotiation_timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             return None
-        header: ExtensionsHeader = response_header(connection.address, RequestCode.EXTENSIONS, answer)
+        header: ExtensionsHeader = response_header(
+            connection.address, RequestCode.EXTENSIONS, answer
+        )
         return header
 
     def _sign(self, connection: RemotingConnection, command: RemotingCommand) -> RemotingCommand:

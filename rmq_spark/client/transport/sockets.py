@@ -14,7 +14,7 @@ import weakref
 from contextlib import suppress
 from typing import Final
 
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.fork_locks import fork_lock
 
 

@@ -97,7 +97,9 @@ class TypedRequests:
     ) -> RemotingCommand:
         """Make a request and return the answer."""
         command = build_request(code, header, body)
-        answer = self.request(address, command, self.timeout_ms if timeout_ms is None else timeout_ms)
+        answer = self.request(
+            address, command, self.timeout_ms if timeout_ms is None else timeout_ms
+        )
         return check_response(address, code, answer, accepted)
 
     def header(self, address: str, code: int, header: Any = None, body: object = b"") -> Any:

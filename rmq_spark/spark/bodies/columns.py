@@ -16,10 +16,10 @@ from rmq_spark.spark.schemas.columns import (
     DDL_TYPES,
     DEFAULT_COLUMNS,
     check_columns,
-    resolve_columns,
     columns_of,
     ddl_of,
     duplicate_column_faults,
+    resolve_columns,
 )
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.bodies.columns import is_body_column
 from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.schemas.values import BodyFault, decode_one_by_one
+from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -158,13 +158,17 @@ class TypedBatchConverter:
                 topic, broker_name = origin.topic, origin.broker_name
             yield from self._columns.decode_batch(batch, topic, broker_name)
 
-    def convert_unreadable(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
+    def convert_unreadable(
+        self, queue: MessageQueue, queue_offset: int
+    ) -> Iterator[pa.RecordBatch]:
         """Return the row of a record of which only the place is known, if it is to have one."""
         for batch in self._batches.convert_unreadable(queue, queue_offset):
             yield from self._columns.decode_batch(batch, queue.topic, queue.broker_name)
 
 
-def body_columns_for(schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler) -> BodyColumns | None:
+def body_columns_for(
+    schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler
+) -> BodyColumns | None:
     """Return what makes the columns of bodies in a schema; None if there are none."""
     is_typed = any(is_body_column(name, body) for name in schema.names)
     return BodyColumns(schema, body, bad_records) if is_typed else None
@@ -241,9 +245,7 @@ class BodyColumns:
             [self._decode(bodies.slice(at, _SLICE_ROWS_MAX), first + at, faults) for at in pieces]
         )
 
-    def _decode_valid(
-        self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]
-    ) -> pa.Array:
+    def _decode_valid(self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]) -> pa.Array:
         """Return values of bodies of which some are null, as they could not be read."""
         rows = pc.indices_nonzero(pc.is_valid(bodies))
         own: dict[int, BodyFault] = {}

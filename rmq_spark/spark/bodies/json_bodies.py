@@ -35,8 +35,14 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from rmq_spark.errors import excerpt, sanitize
+from rmq_spark.spark.schemas.arrow_conversion import (
+    BodyFault,
+    FieldPath,
+    decode_one_by_one,
+    parsed_type,
+    to_exact_type,
+)
 from rmq_spark.spark.schemas.columns import duplicates
-from rmq_spark.spark.schemas.values import BodyFault, FieldPath, decode_one_by_one, to_exact_type, parsed_type
 
 _NOT_JSON: Final = re.compile(rb"[\[:,\-]\s*-?(?:Inf|NaN)")
 _DECIMAL_DIGITS: Final = 38

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.nearest import nearest_name
+from rmq_spark.similar_names import nearest_name
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import ReadOptions, Selection, selects
 from rmq_spark.spark.options.start_positions import ANY, Positions
@@ -72,7 +72,8 @@ class UnknownBrokers:
                 absent |= {
                     name: option
                     for name, option in named.items()
-                    if name not in routed and _accepts_routed_queues(self._options.selection, topic, name)
+                    if name not in routed
+                    and _accepts_routed_queues(self._options.selection, topic, name)
                 }
         return absent
 
@@ -140,7 +141,9 @@ class QueueDiscovery:
             str, frozenset[str]
         ] = {}  # of each topic that was routed when it was last looked for
         self._discovered_at: float | None = None
-        self._unchecked_topics = set(options.selection.assigned)  # topics with numbers that may be wrong
+        self._unchecked_topics = set(
+            options.selection.assigned
+        )  # topics with numbers that may be wrong
         self._unknown_brokers = UnknownBrokers(options, instance)
         self._unknown_assigned: dict[
             str, OptionError
@@ -149,7 +152,11 @@ class QueueDiscovery:
     def queues(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
         """Return all queues that may be read, looked for again when it is time, or ``is_forced``."""
         at = self._discovered_at
-        if not is_forced and at is not None and self._clock() - at < self._options.discovery_ms / 1000:
+        if (
+            not is_forced
+            and at is not None
+            and self._clock() - at < self._options.discovery_ms / 1000
+        ):
             return self._known
         try:
             found = self._discover(self._options.selection)
@@ -201,12 +208,16 @@ class QueueDiscovery:
         Each comes with the error for it, should it have been waited for in vain; each is logged
         once. A broker without the topic is none: whoever reads the position refuses it.
         """
-        absent = self._unknown_brokers.find_unrouted(given, self._brokers_by_topic, self._unknown_topics)
+        absent = self._unknown_brokers.find_unrouted(
+            given, self._brokers_by_topic, self._unknown_topics
+        )
         if not absent:
             return {}
         known = self._unknown_brokers.known_brokers()
         if not known.isdisjoint(absent):
-            self.queues(is_forced=True)  # one that has come between two questions is in the route by now
+            self.queues(
+                is_forced=True
+            )  # one that has come between two questions is in the route by now
         return {
             name: self._unknown_brokers.report(absent[name], name, known)
             for name in sorted(absent.keys() - known)
@@ -291,7 +302,9 @@ class QueueDiscovery:
         for name in {queue.broker_name for queue in came}:
             self._unknown_assigned.pop(name)
 
-    def _missing_assigned(self, selection: Selection, found: Iterable[MessageQueue]) -> list[MessageQueue]:
+    def _missing_assigned(
+        self, selection: Selection, found: Iterable[MessageQueue]
+    ) -> list[MessageQueue]:
         """Return the assigned queues that are missing, as no name server knows their brokers.
 
         Raises:

@@ -246,7 +246,9 @@ class BrokerFanOut:
         for name in sorted(ways, key=lambda each: (each in late, each)):
             try:
                 if name in late:
-                    self._await_connection(name, ways[name], late[name], is_required=name in required_brokers)
+                    self._await_connection(
+                        name, ways[name], late[name], is_required=name in required_brokers
+                    )
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are to be reached all the same
                 faults[name] = error
             else:
@@ -282,7 +284,9 @@ class BrokerFanOut:
             ).start()
         return dial
 
-    def _await_connection(self, name: str, address: str, future: Future[None], *, is_required: bool) -> None:
+    def _await_connection(
+        self, name: str, address: str, future: Future[None], *, is_required: bool
+    ) -> None:
         """Wait until a broker is connected, but not for one that is away and not needed."""
         before = self._unavailable.get(name)
         if before is not None and not is_required and not future.done():

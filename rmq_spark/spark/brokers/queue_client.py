@@ -17,7 +17,8 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for_futures
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -25,11 +26,10 @@ from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.time_search import TimeSearch
-from rmq_spark.client.results import PullResult
-from rmq_spark.client.transport.typed_requests import check_response, build_request, response_header
+from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.client.transport.typed_requests import build_request, check_response, response_header
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
-from rmq_spark.spark.brokers.fan_out import BrokerFanOut
-from rmq_spark.spark.brokers.held_pulls import HeldPulls
+from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, BrokerFanOut
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
@@ -37,7 +37,7 @@ from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.offsets import (
+from rmq_spark.wire.headers.consumer_groups import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -46,6 +46,82 @@ from rmq_spark.wire.headers.offsets import (
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
+
+# ---- Holds: pulls at the ends of queues that brokers hold, so that waiting for news costs
+# nothing.
+
+_UNAVAILABLE_PAUSE_SECONDS: Final = 0.2
+_REPULL_SECONDS: Final = 0.1
+"""Seconds after which a pull counts as held; brokers that return empty sooner do not hold."""
+
+PullFunction = Callable[[MessageQueue, int, int], "Future[PullResult]"]
+"""A function that pulls a queue at an offset, and lets the broker hold the pull for some ms.
+
+It waits for nobody: a broker that is not connected is one that is away."""
+
+
+class _HeldPull(NamedTuple):
+    """A pull at a queue's end that its broker may be holding."""
+
+    queue_offset: int
+    sent_at: float
+    response: Future[PullResult]
+
+
+class HeldPulls:
+    """The held pulls by which a query waits for new messages; for use by one thread."""
+
+    def __init__(self, pull: PullFunction, clock: Callable[[], float], suspend_ms: int) -> None:
+        """Take a clock that gives seconds, and how long brokers are to hold a pull."""
+        self._pull = pull
+        self._clock = clock
+        self._suspend_ms = suspend_ms
+        self._pulls: dict[MessageQueue, _HeldPull] = {}
+
+    def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
+        """Return True as soon as a queue has a message at its end, or False when the time is over.
+
+        Pulls that are held by then stay held, and the next wait goes on with them.
+        """
+        deadline = self._clock() + timeout_ms / 1000
+        self._pulls = {queue: held for queue, held in self._pulls.items() if queue in ends}
+        while (left := deadline - self._clock()) > 0:
+            for queue, offset in ends.items():
+                self._ensure_pull(queue, offset, left)
+            if len(self._pulls) < len(ends):  # a broker is away, or has just come back
+                left = min(left, _UNAVAILABLE_PAUSE_SECONDS)
+            answers = [held.response for held in self._pulls.values()]
+            if not answers:
+                time.sleep(left)
+                continue
+            wait_for_futures(answers, left, FIRST_COMPLETED)
+            if any(_has_messages(held.response) for held in self._pulls.values()):
+                return True
+        return False
+
+    def _ensure_pull(self, queue: MessageQueue, offset: int, seconds: float) -> None:
+        """Have a pull waiting at this offset."""
+        held = self._pulls.get(queue)
+        now = self._clock()
+        if held is not None and held.queue_offset == offset:
+            if not held.response.done():
+                return
+            early = held.sent_at + _REPULL_SECONDS - now
+            if early > 0:
+                time.sleep(min(early, seconds))
+        self._pulls.pop(queue, None)
+        try:
+            answer = self._pull(queue, offset, self._suspend_ms)
+        except TRANSIENT_ERRORS:
+            return
+        self._pulls[queue] = _HeldPull(offset, now, answer)
+
+
+def _has_messages(response: Future[PullResult]) -> bool:
+    if not response.done() or response.exception() is not None:
+        return False
+    return response.result().pull_status is not PullStatus.NO_NEW_MSG
+
 
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
@@ -204,7 +280,9 @@ class QueueClient:
             def interpret(answer: RemotingCommand) -> int:
                 if answer.code in refusal_codes:
                     return -1
-                found: int = response_header(address, code, check_response(address, code, answer)).offset
+                found: int = response_header(
+                    address, code, check_response(address, code, answer)
+                ).offset
                 return found
 
             command = build_request(code, header(queue))
@@ -221,7 +299,9 @@ class QueueClient:
 
     # ---- single messages
 
-    def fingerprints(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, MessageFingerprint]:
+    def fingerprints(
+        self, positions: Iterable[MessagePosition]
+    ) -> dict[MessagePosition, MessageFingerprint]:
         """Return the messages at these places; none for a place where there is none any more."""
         found = {}
         for place, result in self._pull_each(
@@ -258,7 +338,9 @@ class QueueClient:
             asked = further
         return found
 
-    def offsets_for_times(self, queries: Mapping[MessageQueue, TimestampQuery]) -> dict[MessageQueue, int]:
+    def offsets_for_times(
+        self, queries: Mapping[MessageQueue, TimestampQuery]
+    ) -> dict[MessageQueue, int]:
         """Return the offset of the first message stored at or after a time, or the range's end.
 
         Brokers' answers differ between releases where times are equal or beyond the last, so that
@@ -283,10 +365,14 @@ class QueueClient:
                 if message is not None:
                     probes[place].record_result(message.queue_offset, message.store_timestamp)
                 else:
-                    probes[place].record_result(0 if result is None else result.next_begin_offset, None)
+                    probes[place].record_result(
+                        0 if result is None else result.next_begin_offset, None
+                    )
         return {queue: search.low for queue, search in searches.items()}
 
-    def _pull_each(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, PullResult | None]:
+    def _pull_each(
+        self, positions: Iterable[MessagePosition]
+    ) -> dict[MessagePosition, PullResult | None]:
         """Pull one message from each place on; None where the queue is gone."""
         return self._fan_out.query_all(
             {place: place.queue for place in positions},
@@ -344,7 +430,9 @@ class QueueClient:
         """Give brokers a little time to get ready."""
         time.sleep(_PAUSE_SECONDS)
 
-    def _suspendable_pull(self, queue: MessageQueue, offset: int, suspend_ms: int) -> Future[PullResult]:
+    def _suspendable_pull(
+        self, queue: MessageQueue, offset: int, suspend_ms: int
+    ) -> Future[PullResult]:
         return self._pull(self._fan_out.connected_address(queue), queue, offset, suspend_ms)
 
     def _pull(
@@ -370,5 +458,7 @@ class QueueClient:
         return self._instance.api.pull_async(address, header, timeout_ms)
 
 
-_ALL_ERROR_CODES: Final = frozenset(code.value for code in ResponseCode if code != ResponseCode.SUCCESS)
+_ALL_ERROR_CODES: Final = frozenset(
+    code.value for code in ResponseCode if code != ResponseCode.SUCCESS
+)
 _NOT_FOUND_CODES: Final = frozenset({ResponseCode.QUERY_NOT_FOUND.value})

@@ -81,9 +81,13 @@ def origin_of_write(name: str) -> str:
     return f"write:{name}"
 
 
-def effective_manifest(batch: ManifestId, manifests: Iterable[CommitManifest]) -> CommitManifest | None:
+def effective_manifest(
+    batch: ManifestId, manifests: Iterable[CommitManifest]
+) -> CommitManifest | None:
     """Return the manifest of a batch that counts, which is the first; None if it has none."""
-    return next((each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None)
+    return next(
+        (each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None
+    )
 
 
 def log_changed_rows(batch: ManifestId, target: str) -> None:
@@ -107,7 +111,8 @@ def is_from_other_driver(
         return False
     lies_elsewhere = bool(origin and first.origin) and first.origin != origin
     return lies_elsewhere or any(
-        each.id.driver_id == batch.driver_id and each.id.batch_id < batch.batch_id for each in manifests
+        each.id.driver_id == batch.driver_id and each.id.batch_id < batch.batch_id
+        for each in manifests
     )
 
 
@@ -144,7 +149,9 @@ class CommitOrder:
         Raises:
             WriteError: With the remedy; or nobody tells what counts already.
         """
-        own = self.latest_manifests(batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST_MANIFESTS)
+        own = self.latest_manifests(
+            batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST_MANIFESTS
+        )
         if own:
             self._reject_earlier(batch, max(each.id.batch_id for each in own))
         elif origin:
@@ -163,7 +170,9 @@ class CommitOrder:
         if not is_visible:
             self._reject_changed_rows(manifest, own)
 
-    def latest_manifests(self, batch: ManifestId, manifests_max: int = _LATEST_MANIFESTS) -> list[CommitManifest]:
+    def latest_manifests(
+        self, batch: ManifestId, manifests_max: int = _LATEST_MANIFESTS
+    ) -> list[CommitManifest]:
         """Return the latest manifests of a batch's query, oldest first; none where nobody tells."""
         found = self._find_manifests(batch, batch.query_key, manifests_max)
         return [each for each in found if each.id.query_id == batch.query_id]
@@ -195,7 +204,9 @@ class CommitOrder:
                 "another one, and what it reads again counts again"
             )
 
-    def _reject_changed_rows(self, manifest: CommitManifest, manifests: Sequence[CommitManifest]) -> None:
+    def _reject_changed_rows(
+        self, manifest: CommitManifest, manifests: Sequence[CommitManifest]
+    ) -> None:
         first = effective_manifest(manifest.id, manifests)
         if first is None or _has_same_rows(first, manifest):
             return
@@ -228,7 +239,9 @@ class CommitOrder:
             "written stays, and what the query reads again counts again"
         )
 
-    def _find_manifests(self, batch: ManifestId, key: str, manifests_max: int) -> list[CommitManifest]:
+    def _find_manifests(
+        self, batch: ManifestId, key: str, manifests_max: int
+    ) -> list[CommitManifest]:
         """Return the newest manifests with a key, oldest first; wait for a broker that is away."""
         while True:
             try:

@@ -6,10 +6,10 @@
                       are the first of their query's batch (`CommitState`)
     orders            their spans ──> pieces for tasks
 
-Places are planned by `MicroBatchPlanner` over the commits topic, as for any topic: what brokers have
-lost, checkpoints, groups and waiting are its business. Here it becomes rows: limits count those. A
-manifest that was stored never changes, and the state at its beginning is in a batch's offsets: so a
-batch that is run again has the same rows, to the last.
+Places are planned by `MicroBatchPlanner` over the commits topic, as for any topic: what brokers
+have lost, checkpoints, groups and waiting are its business. Here it becomes rows: limits count
+those. A manifest that was stored never changes, and the state at its beginning is in a batch's
+offsets: so a batch that is run again has the same rows, to the last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import ManifestError
-from rmq_spark.client.manifest import CommitState, CommittedSpan, CommitManifest, decode_manifest
+from rmq_spark.client.manifest import CommitManifest, CommitState, CommittedSpan, decode_manifest
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import (
     CheckpointError,
@@ -34,7 +34,7 @@ from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, commits_options
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
 from rmq_spark.spark.plan.next_batch import BatchPace
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue
@@ -121,8 +121,13 @@ class CommittedBatchPlanner:
             return start
         cut = _within_limits(counting, limits)
         if len(cut) < len(counting):
-            first = min(end.initial_offsets.get(queue, _next_offset(place, queue)) for queue in end.positions)
-            end = self._commits_planner.latest_offset(place, BatchLimits(rows_max=cut[-1][0] + 1 - first))
+            first = min(
+                end.initial_offsets.get(queue, _next_offset(place, queue))
+                for queue in end.positions
+            )
+            end = self._commits_planner.latest_offset(
+                place, BatchLimits(rows_max=cut[-1][0] + 1 - first)
+            )
             found = [(at, each) for at, each in found if at <= cut[-1][0]]
             behind, counting = _select_effective(state, found)
         self._pace.record_batch()
@@ -138,8 +143,13 @@ class CommittedBatchPlanner:
             (place, state), (place_end, _) = _split_state(start), _split_state(end)
             if end.committed is not None and end.committed.before is not None:
                 state = end.committed.before
-            found = self._manifests.read_manifests(self._commits_planner.plan_ranges(place, place_end))
-            self._planned = end, tuple(manifest for _, manifest in _select_effective(state, found)[1])
+            found = self._manifests.read_manifests(
+                self._commits_planner.plan_ranges(place, place_end)
+            )
+            self._planned = (
+                end,
+                tuple(manifest for _, manifest in _select_effective(state, found)[1]),
+            )
         return span_groups_of(self._options, self._planned[1])
 
     def commit_progress(self, start: SourceOffset) -> None:
@@ -195,7 +205,9 @@ class ManifestReader:
                 return queue_offset
             if manifest is None:
                 continue
-            spans = [_with_renamed_broker(span, self._options.broker_names) for span in manifest.spans]
+            spans = [
+                _with_renamed_broker(span, self._options.broker_names) for span in manifest.spans
+            ]
             starts = self._queues.starts({span.queue for span in spans})
             if all(span.queue_offset >= starts[span.queue] for span in spans):
                 return queue_offset
@@ -255,7 +267,9 @@ def plan_batch_read(
         first = min(reader.first_complete(piece.queue, piece.start), piece.end)
         left = piece._replace(start=first)
         state = reader.state_at(piece.queue, first)
-        found += [manifest for _, manifest in _select_effective(state, reader.read_manifests([left]))[1]]
+        found += [
+            manifest for _, manifest in _select_effective(state, reader.read_manifests([left]))[1]
+        ]
     return span_groups_of(options, found)
 
 
@@ -291,7 +305,9 @@ def _select_effective(
     return behind, [(at, manifest) for at, manifest in manifests if at in counting]
 
 
-def _within_limits(effective: list[tuple[int, CommitManifest]], limits: BatchLimits) -> list[tuple[int, CommitManifest]]:
+def _within_limits(
+    effective: list[tuple[int, CommitManifest]], limits: BatchLimits
+) -> list[tuple[int, CommitManifest]]:
     """Return the manifests that are within the limits; the first one always is."""
     rows = size = taken = 0
     for _, manifest in effective:
@@ -325,8 +341,12 @@ def _with_renamed_broker(span: CommittedSpan, names: Mapping[str, str]) -> Commi
     )
 
 
-def _report_bad_manifest(options: ReadOptions, queue: MessageQueue, at: int, error: ManifestError) -> None:
-    problem = f"the message at offset {at} of {describe_queue(queue)} is no manifest that counts: {error}"
+def _report_bad_manifest(
+    options: ReadOptions, queue: MessageQueue, at: int, error: ManifestError
+) -> None:
+    problem = (
+        f"the message at offset {at} of {describe_queue(queue)} is no manifest that counts: {error}"
+    )
     if error.version:
         raise CheckpointError(problem) from error
     report_losses([problem], is_failure=options.fail_on_data_loss)

@@ -21,7 +21,7 @@ from rmq_spark.client.manifest import CommittedSpan, add_crc
 from rmq_spark.spark.errors import describe_queue, report_losses
 from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue
 

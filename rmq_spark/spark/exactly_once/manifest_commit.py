@@ -26,8 +26,8 @@ from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
     MANIFEST_BYTES_MAX,
-    CommittedSpan,
     CommitManifest,
+    CommittedSpan,
     ManifestId,
     commits_topic_name,
 )
@@ -88,12 +88,17 @@ def latest_manifests(options: WriteOptions, batch: ManifestId, topic: str) -> li
 def has_commits_topic(options: WriteOptions, topic: str) -> bool:
     """Return whether a topic's commits topic is there, or nobody can tell now."""
     try:
-        return _find_commits_queues(producer_of(options).instance, commits_topic_name(topic)) is not None
+        return (
+            _find_commits_queues(producer_of(options).instance, commits_topic_name(topic))
+            is not None
+        )
     except ClientError:
         return True
 
 
-def _create_topic(options: WriteOptions, instance: ClientInstance, topic: str, commits: str) -> None:
+def _create_topic(
+    options: WriteOptions, instance: ClientInstance, topic: str, commits: str
+) -> None:
     if _find_commits_queues(instance, commits) is not None:
         return
     queues = instance.routes.sendable_queues(topic, DEFAULT_TOPIC, 1)

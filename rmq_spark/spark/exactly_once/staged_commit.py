@@ -24,7 +24,7 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_topic
 from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic_name
-from rmq_spark.client.producer.tables.arrow_sends import CHUNK_TIMEOUT_MS
+from rmq_spark.client.producer.tables.arrow_sender import CHUNK_TIMEOUT_MS
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.commit_order import (
     CONCURRENT_DRIVERS_ADVICE,
@@ -35,18 +35,18 @@ from rmq_spark.spark.exactly_once.commit_order import (
 )
 from rmq_spark.spark.exactly_once.manifest_commit import (
     commit,
+    create_commits_topic,
     has_commits_topic,
     latest_manifests,
-    create_commits_topic,
 )
 from rmq_spark.spark.exactly_once.staging import (
     APPLICATION_OWNER_PREFIX,
     BATCH_WRITES_OWNER,
     STAGING_REMEDIES,
-    check_supports_staging,
-    check_order,
-    require_single_broker,
     abort_attempts,
+    check_order,
+    check_supports_staging,
+    require_single_broker,
 )
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.write.rows import StagedReport
@@ -130,7 +130,9 @@ def check_stageable(options: WriteOptions) -> str | None:
     producer = producer_of(options)
     queues = producer.publish_queues(options.topic)
     try:
-        return check_supports_staging(producer, require_single_broker(queue.broker_name for queue in queues))
+        return check_supports_staging(
+            producer, require_single_broker(queue.broker_name for queue in queues)
+        )
     except WriteError as error:
         raise OptionError("visibleTo", str(error)) from error
 
@@ -146,7 +148,9 @@ def next_batch_header(options: WriteOptions) -> BatchRequestHeader:
     address = check_stageable(options)
     if options.transaction is not None:
         application, version = options.transaction
-        return BatchRequestHeader(str(options.sink_name), version, f"{APPLICATION_OWNER_PREFIX}{application}")
+        return BatchRequestHeader(
+            str(options.sink_name), version, f"{APPLICATION_OWNER_PREFIX}{application}"
+        )
     sink = f"{options.sink_name}.writes"
     chance = uuid.uuid4().int >> (128 - _RANDOM_BITS)
     number = (int(time.time() * 1000) << _RANDOM_BITS) + chance
@@ -168,7 +172,9 @@ def _commit_batch(
     topic = str(reports[0].topic)
     producer = producer_of(options)
     where = f"it is not known whether {manifest_id} counts"
-    tries = SendRetries(options.access, producer, where, time.monotonic, time.sleep, STAGING_REMEDIES)
+    tries = SendRetries(
+        options.access, producer, where, time.monotonic, time.sleep, STAGING_REMEDIES
+    )
     api, routes = producer.instance.api, producer.instance.routes
     attempts = [report.attempt for report in reports if report.attempt is not None]
     timeout_ms = max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms)

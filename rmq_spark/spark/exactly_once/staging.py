@@ -27,16 +27,22 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ClientError, SystemBusy
 from rmq_spark.client.manifest import ManifestId
 from rmq_spark.client.producer.producer import Producer, topic_sender
-from rmq_spark.client.producer.tables.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS
-from rmq_spark.client.producer.tables.staged_sends import StagedSender
+from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS
+from rmq_spark.client.producer.tables.staged_sender import StagedSender
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.exactly_once.manifest_commit import has_commits_topic, latest_manifests
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
 from rmq_spark.spark.write.routing import RowRouter
-from rmq_spark.spark.write.rows import ROW, RowPreparer, TaskReport, StagedReport, WriteTask
-from rmq_spark.spark.write.sender import REMEDIES, SendRetries, body_bytes_of, coalesce_batches, producer_of
+from rmq_spark.spark.write.rows import ROW, RowPreparer, StagedReport, TaskReport, WriteTask
+from rmq_spark.spark.write.sender import (
+    REMEDIES,
+    SendRetries,
+    body_bytes_of,
+    coalesce_batches,
+    producer_of,
+)
 from rmq_spark.spark.write.spans import RowSums, sums_of
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.extensions import Extension
@@ -78,7 +84,12 @@ def renamed_sink_error(
 
 
 def _renamed_error(
-    options: WriteOptions, manifest_id: ManifestId, topic: str, committed_by: str, name: str, text: str
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    topic: str,
+    committed_by: str,
+    name: str,
+    text: str,
 ) -> WriteError:
     return WriteError(
         f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} knows nothing of "
@@ -129,7 +140,9 @@ def stage_rows(
         WriteError: The broker refuses, could not be reached for too long, or knows the sink as
             another's. Nothing that was staged stays.
     """
-    rows = RowPreparer(sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids)
+    rows = RowPreparer(
+        sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids
+    )
     tries = SendRetries(
         options.access,
         producer_of(options),
@@ -239,7 +252,9 @@ class _TaskStaging:
                 address = check_supports_staging(self._producer, broker_name)
                 last = api.staging.last_batch(address, self._batch.sink)
                 if self._has_gap(last):
-                    refused = renamed_sink_error(self._options, api, address, self._manifest_id, topic)
+                    refused = renamed_sink_error(
+                        self._options, api, address, self._manifest_id, topic
+                    )
                     last = api.staging.last_batch(address, self._batch.sink)  # by now it may be
                     if refused is not None and self._has_gap(last):
                         raise refused

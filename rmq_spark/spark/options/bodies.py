@@ -63,7 +63,7 @@ def read_body(options: OptionReader) -> BodyOptions:
             f"it is for bodyFormat json and avro, found {kind.value}: set bodyFormat, or leave "
             "this out",
         )
-    from rmq_spark.spark.schemas.schema_text import schema_faults, parse_schema  # noqa: PLC0415  # brings pyspark
+    from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults  # noqa: PLC0415  # brings pyspark
 
     avro_schema: str | None = None
     try:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from rmq_spark.client.arguments import check_group, check_topic, check_send_topic
+from rmq_spark.client.arguments import check_group, check_send_topic, check_topic
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.manifest import manifest_bytes_needed, commits_topic_name
+from rmq_spark.client.manifest import commits_topic_name, manifest_bytes_needed
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.spark.errors import OptionError
@@ -26,10 +26,10 @@ from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions, read_body
 from rmq_spark.spark.options.parser import NO_CATALOG_TABLE, OptionReader
 from rmq_spark.spark.options.start_positions import (
     EARLIEST,
-    OffsetPosition,
-    TimePosition,
     CountPosition,
+    OffsetPosition,
     Positions,
+    TimePosition,
     parse_positions,
     parse_times,
 )
@@ -42,9 +42,9 @@ from rmq_spark.wire.names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TOPIC_CHARACTERS_MAX,
-    wrap_namespace,
     topic_fault,
     without_namespace,
+    wrap_namespace,
 )
 
 # ---- Checks of the options of exactly once, on both sides: what contradicts them.
@@ -67,7 +67,9 @@ _CONFLICTS: Final[Mapping[str, str]] = {
 }
 
 
-def check_committed(options: OptionReader, topics: tuple[str, ...], *positions: Positions | None) -> None:
+def check_committed(
+    options: OptionReader, topics: tuple[str, ...], *positions: Positions | None
+) -> None:
     """Refuse what contradicts ``isolation=committed``."""
     for name, why in _CONFLICTS.items():
         if name in options.names:
@@ -636,9 +638,9 @@ def commits_options(options: ReadOptions) -> ReadOptions:
         checks_crc=True,
         columns=(),
         body=BINARY_BODIES,
-        pieces_min=None,
-        tasks_max=None,
-        piece_rows_max=None,
+        partitions_min=None,
+        partitions_max=None,
+        partition_rows_max=None,
     )
 
 

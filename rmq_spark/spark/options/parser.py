@@ -88,7 +88,9 @@ class OptionReader:
         """
         found = self._texts.get(name)
         if found is not None and not found.strip():
-            raise OptionError(self.written_name(name), "it is empty: leave it out, or give it a value")
+            raise OptionError(
+                self.written_name(name), "it is empty: leave it out, or give it a value"
+            )
         return found
 
     def get(self, name: str, parse: Any, default: Any = None) -> Any:
@@ -100,7 +102,9 @@ class OptionReader:
         """Return one of these words; the first, if it was not given."""
         text = self.text(name)
         return (
-            default if text is None else values.choice(self.written_name(name), text, default, *others)
+            default
+            if text is None
+            else values.choice(self.written_name(name), text, default, *others)
         )
 
     def number(self, name: str, least: int = 1) -> int | None:
@@ -143,7 +147,9 @@ def _unknown_option(name: str) -> str:
         return f"there is no such option; {hint}"
     close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
     hint = (
-        f"did you mean {_option_name(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
+        f"did you mean {_option_name(close[0])}?"
+        if close
+        else f"there are {', '.join(sorted(OPTIONS))}"
     )
     return f"there is no such option; {hint}"
 

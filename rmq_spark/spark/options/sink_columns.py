@@ -1,9 +1,9 @@
 """The columns of the sink: their names and types, and whether those of a data frame will do.
 
-Checked on the driver, before a row is looked at. What the source has beyond them (`IGNORED_COLUMNS`)
-the broker sets for each message, so that a topic can be written as it was read; any other column
-is refused, since nobody can tell a wish from a misspelling. It looks at names and types, never at
-rows.
+Checked on the driver, before a row is looked at. What the source has beyond them
+(`IGNORED_COLUMNS`) the broker sets for each message, so that a topic can be written as it was
+read; any other column is refused, since nobody can tell a wish from a misspelling. It looks at
+names and types, never at rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.nearest import nearest_name
+from rmq_spark.similar_names import nearest_name
 from rmq_spark.spark.errors import SchemaError
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat, BodyOptions
 from rmq_spark.spark.schemas.columns import BROKER_NAME

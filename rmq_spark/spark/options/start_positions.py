@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options.values import duration, json_object, check_epoch_ms, time_in_ms
+from rmq_spark.spark.options.values import check_epoch_ms, duration, json_object, time_in_ms
 from rmq_spark.wire.names import wrap_namespace
 
 EARLIEST: Final = -2

@@ -19,8 +19,8 @@ from typing import Final
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import BrokersGone, describe_queue, report_losses
 from rmq_spark.spark.options.options import ReadOptions
+from rmq_spark.spark.plan.position_resolver import PositionResolver
 from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
-from rmq_spark.spark.plan.resolve_positions import PositionResolver
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -33,7 +33,9 @@ _SHOWN_MAX: Final = 5
 class LatestOffsets:
     """The ends of the queues of one query, and their losses; for use by one thread."""
 
-    def __init__(self, options: ReadOptions, queues: QueueClient, store_times: StoreTimeLookup) -> None:
+    def __init__(
+        self, options: ReadOptions, queues: QueueClient, store_times: StoreTimeLookup
+    ) -> None:
         self._options = options
         self._queues = queues
         self._store_times = store_times
@@ -61,7 +63,9 @@ class LatestOffsets:
             # name server knows now.
             by_name = self._queues.unrouted_queues()
             found = [queue for queue in found if queue not in by_name]
-            self._target = self._queues.ends(found, required=() if self._options.skips_unavailable else None)
+            self._target = self._queues.ends(
+                found, required=() if self._options.skips_unavailable else None
+            )
         else:
             self._target = self._ending_offsets(found)
 
@@ -98,7 +102,9 @@ class LatestOffsets:
             for queue in ends
             if queue not in base.positions or base.positions[queue].stored_ms is None
         }
-        self._newest = self._store_times.positions_at({**of_those_away, **ends}, self._newest, base, excluding=unproved)
+        self._newest = self._store_times.positions_at(
+            {**of_those_away, **ends}, self._newest, base, excluding=unproved
+        )
         self._clamp_withdrawn(base, ends)
         if self._target is not None:
             # Spark asks for the target before it asks where to begin: that may already lie behind
@@ -137,7 +143,9 @@ class LatestOffsets:
     def _query_ends(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
         """Ask all brokers for the ends of queues; those that are gone are noted in the start."""
         readable = self._queues.discover()
-        known = [queue for queue in start.positions if queue.broker_name not in start.missing_brokers]
+        known = [
+            queue for queue in start.positions if queue.broker_name not in start.missing_brokers
+        ]
         new = {
             queue
             for queue in self._queues.unrouted_queues()
@@ -180,7 +188,9 @@ class LatestOffsets:
                 unread = (
                     "what came after that is not known" if last is None else f"and ended at {last}"
                 )
-                losses.append(f"{describe_queue(queue)} is gone: it was read to offset {reached}, {unread}")
+                losses.append(
+                    f"{describe_queue(queue)} is gone: it was read to offset {reached}, {unread}"
+                )
         self._report(losses)
         self._queues.forget(deleted)
         known = start.positions.keys() & frozenset(deleted)
@@ -207,6 +217,9 @@ class LatestOffsets:
 
 
 def _describe_progress(offset: SourceOffset, queues: Sequence[MessageQueue]) -> str:
-    shown = [f"{describe_queue(queue)} to offset {offset.positions[queue].next_offset}" for queue in queues]
+    shown = [
+        f"{describe_queue(queue)} to offset {offset.positions[queue].next_offset}"
+        for queue in queues
+    ]
     more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
     return ", ".join(shown[:_SHOWN_MAX]) + more

@@ -28,10 +28,10 @@ from rmq_spark.spark.options.options import BatchLimits, ReadOptions, selects
 from rmq_spark.spark.options.start_positions import LATEST
 from rmq_spark.spark.plan.latest_offsets import LatestOffsets
 from rmq_spark.spark.plan.next_batch import NextBatch
-from rmq_spark.spark.plan.partitions import PartitionPlanner
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import PartitionPlanner
+from rmq_spark.spark.plan.position_resolver import PositionResolver
 from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
-from rmq_spark.spark.plan.rate_limit import OffsetRange
-from rmq_spark.spark.plan.resolve_positions import PositionResolver
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -58,7 +58,9 @@ class GroupProgress:
         if self._group is None:
             return
         offsets = {queue: position.next_offset for queue, position in offset.positions.items()}
-        news = {queue: each for queue, each in offsets.items() if self._committed.get(queue) != each}
+        news = {
+            queue: each for queue, each in offsets.items() if self._committed.get(queue) != each
+        }
         if not news or (news == self._pending and self._clock() < self._retry_at):
             return
         told = self._queues.commit(self._group, news)
@@ -121,14 +123,18 @@ NO_LIMITS: Final = BatchLimits()
 class MicroBatchPlanner:
     """The planner of the batches of one query; for use by one thread."""
 
-    def __init__(self, options: ReadOptions, queues: QueueClient, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, options: ReadOptions, queues: QueueClient, clock: Callable[[], float]
+    ) -> None:
         """Take a clock that gives seconds."""
         self._options = options
         self._queues = queues
         self._store_times = StoreTimeLookup(queues)
         self._latest_offsets = LatestOffsets(options, queues, self._store_times)
         self._idle_wait = IdleWaitPolicy(options.suspend_ms, clock)
-        self._next_batch = NextBatch(options, queues, self._store_times, self._latest_offsets, clock)
+        self._next_batch = NextBatch(
+            options, queues, self._store_times, self._latest_offsets, clock
+        )
         self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
@@ -152,7 +158,9 @@ class MicroBatchPlanner:
     def start_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
         """Return the start of a new query that begins at this offset of a queue."""
         offsets = {each: at.next_offset for each, at in self.initial_offset().positions.items()}
-        self._initial = self._last_planned = self._store_times.positions_at({**offsets, queue: queue_offset})
+        self._initial = self._last_planned = self._store_times.positions_at(
+            {**offsets, queue: queue_offset}
+        )
         return self._initial
 
     def prepare_available_now(self) -> None:
@@ -171,7 +179,9 @@ class MicroBatchPlanner:
 
     def fetch_ends(self, offset: SourceOffset) -> SourceOffset:
         """Return where the queues end now that an offset knows."""
-        there = [queue for queue in offset.positions if queue.broker_name not in offset.missing_brokers]
+        there = [
+            queue for queue in offset.positions if queue.broker_name not in offset.missing_brokers
+        ]
         return self._store_times.positions_at(self._queues.ends(there), offset)
 
     def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
@@ -192,7 +202,9 @@ class MicroBatchPlanner:
         self._check_topics(start)
         base, self._ends = self._latest_offsets.fetch(start)
         self._idle_wait.record_query()
-        end = self._next_batch.choose_end(base, self._ends, limits, is_first=is_first, is_known=is_known)
+        end = self._next_batch.choose_end(
+            base, self._ends, limits, is_first=is_first, is_known=is_known
+        )
         self._empty_at = base if end is None else None
         self._last_planned = base if end is None else end
         return self._last_planned
@@ -218,7 +230,9 @@ class MicroBatchPlanner:
 
     def _resolve_start(self) -> SourceOffset:
         found = self._queues.wait_for_named_brokers(self._options.starting)
-        begin = PositionResolver(self._options, self._queues, found).starting_offsets(default=LATEST)
+        begin = PositionResolver(self._options, self._queues, found).starting_offsets(
+            default=LATEST
+        )
         return self._store_times.positions_at(begin)
 
     def _check_ending(self) -> None:

@@ -24,8 +24,8 @@ from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient
 from rmq_spark.spark.errors import report_losses
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions
 from rmq_spark.spark.plan.latest_offsets import LatestOffsets
+from rmq_spark.spark.plan.offset_ranges import Backlog, rows_within_bytes, share_rows
 from rmq_spark.spark.plan.queue_identity import QueueIdentity, StoreTimeLookup, bounds_of
-from rmq_spark.spark.plan.rate_limit import Backlog, rows_within_bytes, share_rows
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -119,7 +119,9 @@ class NextBatch:
             return None
         began = self._initial_offsets(start, ends, changed if is_known else list(ends))
         ends = {  # what broke off goes on before the place up to which it counted
-            queue: self._latest_offsets.clamp_to_target(queue, began[queue], end) if queue in began else end
+            queue: self._latest_offsets.clamp_to_target(queue, began[queue], end)
+            if queue in began
+            else end
             for queue, end in ends.items()
         }
         first = {
@@ -139,10 +141,14 @@ class NextBatch:
         end = {queue: offset + taken.get(queue, 0) for queue, offset in first.items()}
         if end == at and not began:
             return None
-        found = self._store_times.positions_at(end, self._latest_offsets.newest, start, excluding=began)
+        found = self._store_times.positions_at(
+            end, self._latest_offsets.newest, start, excluding=began
+        )
         behind = self._ends_past_gaps(found, first, ends)
         if behind:
-            found = self._store_times.positions_at({**end, **behind}, self._latest_offsets.newest, start, excluding=began)
+            found = self._store_times.positions_at(
+                {**end, **behind}, self._latest_offsets.newest, start, excluding=began
+            )
         if self._is_recreated(found, start, began):
             _, ends = self._latest_offsets.fetch(start)
             return self.choose_end(start, ends, limits, is_first=is_first, is_known=is_known)
@@ -151,7 +157,9 @@ class NextBatch:
             # Where the first batch begins is in no log of Spark's: after a crash it asks for it
             # once more.
             began = {**at, **began}
-        return replace(found, began=MappingProxyType(began), gone=start.missing_brokers)
+        return replace(
+            found, initial_offsets=MappingProxyType(began), missing_brokers=start.missing_brokers
+        )
 
     def _ends_past_gaps(
         self,
@@ -181,7 +189,10 @@ class NextBatch:
         Of those, a time would be that of the new queue beside an offset of the old one. Only queues
         that are the old ones behind that question have told of the old ones.
         """
-        known = (start, self._latest_offsets.newest)  # the newest was known when the start was checked
+        known = (
+            start,
+            self._latest_offsets.newest,
+        )  # the newest was known when the start was checked
         asked = {
             queue: start.positions[queue]
             for queue, position in end.positions.items()
@@ -224,7 +235,10 @@ class NextBatch:
         report_losses(losses, is_failure=self._options.fail_on_data_loss)
         self._latest_offsets.refresh_store_times(breaks)
         for queue, each in breaks.items():
-            if each.resume_offset < known[queue].next_offset or start.positions[queue].stored_ms is None:
+            if (
+                each.resume_offset < known[queue].next_offset
+                or start.positions[queue].stored_ms is None
+            ):
                 began[queue] = each.resume_offset
             else:
                 self._known_ends[queue] = known[queue].next_offset
@@ -252,7 +266,9 @@ class NextBatch:
         rows = limits.rows_max
         if limits.bytes_max is not None and backlogs:
             seen = self._store_times.sizes
-            self._store_times.measure({queue: first[queue] for queue in backlogs if queue not in seen})
+            self._store_times.measure(
+                {queue: first[queue] for queue in backlogs if queue not in seen}
+            )
             sizes = {queue: seen.get(queue, _RECORD_BYTES) for queue in backlogs}
             within = rows_within_bytes(backlogs, sizes, limits.bytes_max)
             rows = within if rows is None else min(rows, within)

@@ -26,7 +26,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, TimestampQuery, MessageFingerprint
+from rmq_spark.spark.brokers.queue_client import (
+    MessageFingerprint,
+    MessagePosition,
+    QueueClient,
+    TimestampQuery,
+)
 from rmq_spark.spark.errors import describe_lost_offsets, describe_queue
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
@@ -72,7 +77,9 @@ class QueueIdentity:
         self._queues = queues
 
     def discontinuities(
-        self, positions: Mapping[MessageQueue, QueuePosition], bounds: Mapping[MessageQueue, OffsetBounds]
+        self,
+        positions: Mapping[MessageQueue, QueuePosition],
+        bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> dict[MessageQueue, Discontinuity]:
         """Return the queues at which a query cannot simply go on, in order.
 
@@ -85,7 +92,9 @@ class QueueIdentity:
         for queue, (first, last) in bounds.items():
             position = positions[queue]
             if position.next_offset < first:
-                found[queue] = Discontinuity(describe_lost_offsets(queue, position.next_offset, first), first)
+                found[queue] = Discontinuity(
+                    describe_lost_offsets(queue, position.next_offset, first), first
+                )
             elif position.next_offset > last:
                 losses[queue] = _describe_shrunk(queue, last, position.next_offset)
             else:
@@ -103,7 +112,9 @@ class QueueIdentity:
                 where = "nothing tells which were read, as its clock had been ahead: all are read"
             elif since[queue] == positions[queue].stored_ms:
                 where = f"those stored then or later begin at offset {go_on[queue]}: all are read"
-            found[queue] = Discontinuity(f"{loss}; of the messages that it has, {where}", go_on[queue])
+            found[queue] = Discontinuity(
+                f"{loss}; of the messages that it has, {where}", go_on[queue]
+            )
         return dict(sorted(found.items()))
 
     def surviving_ranges(
@@ -133,7 +144,10 @@ class QueueIdentity:
         }
         changed.update({queue: each.since_ms for queue, each in ended.items()})
         losses = {
-            **{place.queue: _describe_missing(place, stored_ms) for place, stored_ms in empty.items()},
+            **{
+                place.queue: _describe_missing(place, stored_ms)
+                for place, stored_ms in empty.items()
+            },
             **{queue: each.loss for queue, each in {**strangers, **ended}.items()},
         }
         for queue, (first, last) in ranges.items():
@@ -143,11 +157,14 @@ class QueueIdentity:
             elif last > high:
                 losses[queue] = _describe_shrunk(queue, high, last)
                 changed.setdefault(queue, _unread_since_ms(end.positions[queue]))
-        since = self._resume_offsets({queue: each.since_ms for queue, each in strangers.items()}, bounds)
+        since = self._resume_offsets(
+            {queue: each.since_ms for queue, each in strangers.items()}, bounds
+        )
         until = self._resume_offsets(changed, bounds)
         left = {
             queue: BatchRange(
-                since.get(queue, max(first, bounds[queue].first_offset)), min(last, until.get(queue, last))
+                since.get(queue, max(first, bounds[queue].first_offset)),
+                min(last, until.get(queue, last)),
             )
             for queue, (first, last) in ranges.items()
         }
@@ -206,10 +223,14 @@ class QueueIdentity:
         A queue that may not be read just now shows neither, and tells nothing.
         """
         asked = {
-            place: TimestampQuery(stored_ms + 1, bounds[place.queue].first_offset, place.queue_offset)
+            place: TimestampQuery(
+                stored_ms + 1, bounds[place.queue].first_offset, place.queue_offset
+            )
             for place, stored_ms in positions.items()
             if place.queue in bounds
-            and bounds[place.queue].first_offset < place.queue_offset < bounds[place.queue].next_offset
+            and bounds[place.queue].first_offset
+            < place.queue_offset
+            < bounds[place.queue].next_offset
         }
         begins = self._queues.offsets_for_times({place.queue: asked[place] for place in asked})
         later = {
@@ -230,7 +251,9 @@ class QueueIdentity:
         }
 
     def _resume_offsets(
-        self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, OffsetBounds]
+        self,
+        since_ms: Mapping[MessageQueue, int | None],
+        bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> dict[MessageQueue, int]:
         """Return the first offsets stored at these times or later; a queue's end without a time."""
         found = {queue: bounds[queue].next_offset for queue in since_ms}
@@ -325,7 +348,9 @@ class StoreTimeLookup:
             positions[queue] = QueuePosition(positions[queue].next_offset, stored_ms, mark)
         return SourceOffset(positions)
 
-    def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, MessageFingerprint]:
+    def measure(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, MessageFingerprint]:
         """Return what is known of these messages; their sizes count in the mean of each queue."""
         found = {}
         for (queue, _), message in self._queues.fingerprints(

@@ -17,10 +17,10 @@
 the same name that has grown beyond the offset: the broker's own clock is compared with itself.
 ``marks`` tell messages apart for which that clock stood still; offsets of earlier releases have
 none.
-``initial_offsets`` is there for queues that are new, or that had to be begun again, and for all queues of a
-query's first batch: so a batch that is run again takes the same messages. Brokers that are ``missing_brokers``
-are not waited for; their queues keep their places, in case that they come back. ``offsets`` can be
-given as startingOffsets as it is.
+``initial_offsets`` is there for queues that are new, or that had to be begun again, and for all
+queues of a query's first batch: so a batch that is run again takes the same messages. Brokers that
+are ``missing_brokers`` are not waited for; their queues keep their places, in case that they come
+back. ``offsets`` can be given as startingOffsets as it is.
 
 Names are in order and keys are strings: Spark compares offsets as text. Nothing here asks anybody.
 """
@@ -79,7 +79,9 @@ class SourceOffset:
     """The position of a query in each of its queues, as Spark keeps it in the checkpoint."""
 
     positions: Mapping[MessageQueue, QueuePosition]
-    initial_offsets: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
+    initial_offsets: Mapping[MessageQueue, int] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     missing_brokers: tuple[str, ...] = ()
     committed: CommitStates | None = None
 
@@ -95,14 +97,17 @@ class SourceOffset:
 
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
         """Return the end of an empty batch from here, without waiting for these brokers."""
-        return SourceOffset(self.positions, missing_brokers=tuple(sorted({*self.missing_brokers, *names})))
+        return SourceOffset(
+            self.positions, missing_brokers=tuple(sorted({*self.missing_brokers, *names}))
+        )
 
     def with_brokers(self, names: Container[str]) -> SourceOffset:
         """Return a copy that waits for these brokers again."""
         if not any(name in names for name in self.missing_brokers):
             return self
         return SourceOffset(
-            self.positions, missing_brokers=tuple(name for name in self.missing_brokers if name not in names)
+            self.positions,
+            missing_brokers=tuple(name for name in self.missing_brokers if name not in names),
         )
 
     def without_queues(self, queues: Container[MessageQueue]) -> SourceOffset:
@@ -161,7 +166,9 @@ class SourceOffset:
             CheckpointError: The JSON is not of this source, or is of a newer release.
         """
         if not isinstance(document, dict) or not isinstance(document.get("v"), int):
-            raise CheckpointError(_FOREIGN_OFFSET.format(why="it has no version", found=_shorten(document)))
+            raise CheckpointError(
+                _FOREIGN_OFFSET.format(why="it has no version", found=_shorten(document))
+            )
         if document["v"] > VERSION:
             raise CheckpointError(_NEWER_VERSION.format(found=document["v"], known=VERSION))
         offsets = _parse_tree(document, "offsets")
@@ -195,7 +202,9 @@ def _parse_commit_states(document: Mapping[str, Any]) -> CommitStates:
         before = CommitState.from_json(found["before"]) if "before" in found else None
         return CommitStates(CommitState.from_json(found.get("behind")), before)
     except (ManifestError, TypeError, ValueError) as error:
-        raise CheckpointError(_FOREIGN_OFFSET.format(why=str(error), found=_shorten(document))) from error
+        raise CheckpointError(
+            _FOREIGN_OFFSET.format(why=str(error), found=_shorten(document))
+        ) from error
 
 
 def _with_renamed_brokers(

@@ -18,7 +18,7 @@ from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.options.start_positions import TimePosition, RelativeTimePosition, Positions
+from rmq_spark.spark.options.start_positions import Positions, RelativeTimePosition, TimePosition
 from rmq_spark.spark.read.partition_reader import addresses_of, outages_of, retry_timer_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -73,7 +73,9 @@ def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLooku
     begin_ms = _time_bound_ms(options.starting, now_ms, 0)
     # Without an end there is none: a broker's clock may be ahead of the one here.
     end_ms = _time_bound_ms(options.ending, now_ms, FOREVER_MS) - 1
-    brokers = sorted({(queue.topic, queue.broker_name) for queue in queues.discover(is_forced=True)})
+    brokers = sorted(
+        {(queue.topic, queue.broker_name) for queue in queues.discover(is_forced=True)}
+    )
     return [KeyLookup(*each, options.key or "", begin_ms, end_ms) for each in brokers]
 
 

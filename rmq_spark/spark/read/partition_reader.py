@@ -21,7 +21,7 @@ from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, RetryTimer, is_unk
 from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +113,9 @@ def read_range(
     is_done = False
     while not is_done and at < offset_range.end:
         try:
-            for records, next_offset in pull_chunks(addresses, options, offset_range._replace(start=at)):
+            for records, next_offset in pull_chunks(
+                addresses, options, offset_range._replace(start=at)
+            ):
                 observer.on_records(records)
                 yield from batches.convert(records, queue)
                 at = next_offset
@@ -141,7 +143,8 @@ def read_range(
             if not is_unknown_queue(error):
                 raise
             _report_loss(
-                options, f"{describe_queue(queue)} is gone, and was to be read from {at} to {offset_range.end - 1}"
+                options,
+                f"{describe_queue(queue)} is gone, and was to be read from {at} to {offset_range.end - 1}",
             )
             return
 

@@ -3,8 +3,8 @@
     pulls ──> gathered to megabytes ──> all readable?
           ──> still the queue of the plan? ──> no offset missing?
 
-A record that cannot be read ends a chunk: those before it come first (`UnreadableRecord`). A topic that
-was made again since the piece was planned is found out before a row of the new one is given
+A record that cannot be read ends a chunk: those before it come first (`UnreadableRecord`). A topic
+that was made again since the piece was planned is found out before a row of the new one is given
 (`MadeAgain`). How long brokers that are away are waited for is not decided here.
 """
 
@@ -16,13 +16,17 @@ from typing import Any, Final
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.log_files import LocalLogFinder
 from rmq_spark.client.reading.readable_chunks import readable_chunks
-from rmq_spark.client.reading.taken_back import first_not_rolled_back, missing_ranges, without_rolled_back
+from rmq_spark.client.reading.rolled_back_offsets import (
+    first_not_rolled_back,
+    missing_ranges,
+    without_rolled_back,
+)
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.brokers.addresses import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, mark_of
 from rmq_spark.spark.errors import describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -81,12 +85,16 @@ def pull_chunks(
         _report_lost(addresses, options, queue, [(at, end)])
 
 
-def _bulk_pull(addresses: BrokerAddresses, options: ReadOptions, offset_range: OffsetRange) -> BulkPull:
+def _bulk_pull(
+    addresses: BrokerAddresses, options: ReadOptions, offset_range: OffsetRange
+) -> BulkPull:
     rules = PullRules(
         subscription=options.expression,
         expression_type=options.expression_type,
         timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
-        local_files=LocalLogFinder(is_requested=options.warns_without_files) if options.reads_files else None,
+        local_files=LocalLogFinder(is_requested=options.warns_without_files)
+        if options.reads_files
+        else None,
     )
     address = addresses.resolve(offset_range.queue)
     api = addresses.instance.api
@@ -106,7 +114,10 @@ def _bulk_pull(addresses: BrokerAddresses, options: ReadOptions, offset_range: O
 
 
 def _check_identity(
-    addresses: BrokerAddresses, options: ReadOptions, offset_range: OffsetRange, records: RecordChunk
+    addresses: BrokerAddresses,
+    options: ReadOptions,
+    offset_range: OffsetRange,
+    records: RecordChunk,
 ) -> None:
     """Check whether the topic was made again since the piece was planned.
 
@@ -114,13 +125,18 @@ def _check_identity(
     can be younger only if the broker's clock was set back; in another, they can be as old only if
     it stands still: then the broker is asked for the last message.
     """
-    planned_ms, last = offset_range.last_stored_ms, MessagePosition(offset_range.queue, offset_range.end - 1)
+    planned_ms, last = (
+        offset_range.last_stored_ms,
+        MessagePosition(offset_range.queue, offset_range.end - 1),
+    )
     if planned_ms is None or not len(records):
         return
     found: tuple[int, int] | None = _stored_ms(records, -1), _mark(records, -1)
     if records.head["queue_offset"][-1] != last.queue_offset:
         youngest_ms = max(_stored_ms(records, 0), _stored_ms(records, -1))
-        if youngest_ms < planned_ms or (youngest_ms == planned_ms and offset_range.last_mark is None):
+        if youngest_ms < planned_ms or (
+            youngest_ms == planned_ms and offset_range.last_mark is None
+        ):
             return
         stored = QueueClient(options, addresses.instance).fingerprints([last]).get(last)
         found = None if stored is None else (stored.timestamp_ms, stored.mark)

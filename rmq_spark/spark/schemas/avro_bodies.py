@@ -18,10 +18,17 @@ import pyarrow as pa
 from rmq_spark.client.bodies.avro_bodies import explain_schema_error
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.errors import SetUpError
+from rmq_spark.spark.schemas.arrow_conversion import BodyFault, FieldPath, decode_one_by_one
 from rmq_spark.spark.schemas.avro_schema import without_uuids
-from rmq_spark.spark.schemas.values import BodyFault, FieldPath, decode_one_by_one
 
-_DECODE_ERRORS: Final = (ValueError, TypeError, LookupError, EOFError, OverflowError, ArithmeticError)
+_DECODE_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    OverflowError,
+    ArithmeticError,
+)
 
 
 class AvroBodies:
@@ -70,7 +77,9 @@ class AvroBodies:
             ) from error
 
 
-def _find_misfit(value: Any, kind: pa.DataType, path: FieldPath) -> tuple[FieldPath, pa.DataType, Any] | None:
+def _find_misfit(
+    value: Any, kind: pa.DataType, path: FieldPath
+) -> tuple[FieldPath, pa.DataType, Any] | None:
     """Return path, type and value of the first part that no column holds; None if all are held."""
     parts: Iterable[tuple[FieldPath, Any, pa.DataType]]
     if value is None:

@@ -135,7 +135,9 @@ def _to_spark(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
             raise ValueError(f"{path} is a union of {len(others)} types, and a column has one")
         return _to_spark(others[0], path, seen)
     if isinstance(schema, str):
-        return _PRIMITIVE_TYPES.get(schema) or _to_spark(_named_schema(schema, path, seen), path, seen)
+        return _PRIMITIVE_TYPES.get(schema) or _to_spark(
+            _named_schema(schema, path, seen), path, seen
+        )
     kind = _required_member(schema, "type", path)
     if isinstance(kind, (dict, list)):
         return _to_spark(kind, path, seen)

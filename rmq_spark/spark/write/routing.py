@@ -135,7 +135,9 @@ class RowRouter:
             ids * len(known) + names, return_index=True, return_inverse=True
         )
         chosen = [
-            self._resolve_queue(rows.column(ROW)[at].as_py(), int(ids[at]), known[names[at]], queues)
+            self._resolve_queue(
+                rows.column(ROW)[at].as_py(), int(ids[at]), known[names[at]], queues
+            )
             for at in first.tolist()
         ]
         return np.array(chosen, np.int64)[pair_of_row]
@@ -169,7 +171,9 @@ class RowRouter:
             yield 0, rows
 
 
-def _split_by_code(rows: pa.RecordBatch, codes: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _split_by_code(
+    rows: pa.RecordBatch, codes: npt.NDArray[Any]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each code, in their order."""
     if not len(codes):
         return

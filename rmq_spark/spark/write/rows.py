@@ -34,7 +34,7 @@ from rmq_spark.wire.properties import (
 
 if TYPE_CHECKING:
     from rmq_spark.client.manifest import CommittedSpan
-    from rmq_spark.client.producer.tables.arrow_sends import SentSpan
+    from rmq_spark.client.producer.tables.arrow_sender import SentSpan
     from rmq_spark.spark.write.spans import RowSums
     from rmq_spark.wire.bodies.staged_batches import StagedAttempt
     from rmq_spark.wire.headers.staging import BatchRequestHeader

@@ -6,10 +6,10 @@
                                                                   └── brokers away: wait,
                                                                       send what is left
 
-A producer tries again what may do better elsewhere; `SendRetries` waits for brokers that are away or
-busy. What was stored before counts: only what is not known to be stored is
-sent again, so that rows may be there twice (with one id) and are never left out. What a broker
-refuses for good ends the task.
+A producer tries again what may do better elsewhere; `SendRetries` waits for brokers that are away
+or busy. What was stored before counts: only what is not known to be stored is sent again, so that
+rows may be there twice (with one id) and are never left out. What a broker refuses for good ends
+the task.
 
 Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python
 worker. It may kill that at any time: nothing has to be undone, as brokers forget a producer when
@@ -43,7 +43,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
+from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.brokers.addresses import instance_for
@@ -70,7 +70,9 @@ PAUSE_SECONDS_MAX: Final = 5.0
 Remedies: TypeAlias = "Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]"
 """Errors and what a user can do about them; of several that fit, the first counts."""
 
-_CREATE_TOPIC: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
+_CREATE_TOPIC: Final = (
+    "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
+)
 REMEDIES: Final[Remedies] = (
     (
         MessageIllegal,
@@ -143,7 +145,9 @@ class SendRetries:
         """Note a success: the next failure counts as a first one."""
         self._retry_timer.reset()
 
-    def wait_or_raise(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
+    def wait_or_raise(
+        self, error: RocketPollError, topic: str, first_row: int | None = None
+    ) -> None:
         """Pause before the rows of a topic from ``first_row`` on are sent again.
 
         Raises:
@@ -254,7 +258,9 @@ def send_rows(
             stored before.
     """
     producer = producer_of(options)
-    rows = RowPreparer(sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids)
+    rows = RowPreparer(
+        sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids
+    )
     where = f"partition {task.partition}"
     sending = _TaskSender(options, producer, where, clock or time.monotonic, sleep or time.sleep)
     parcels = RowRouter(

@@ -11,7 +11,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmq_spark.client.producer.tables.arrow_sends import SentSpan
+    from rmq_spark.client.producer.tables.arrow_sender import SentSpan
 
 SPAN_ROWS_MAX: Final = 50_000
 SPAN_BYTES_MAX: Final = 4 * 1024 * 1024

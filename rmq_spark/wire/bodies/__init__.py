@@ -6,7 +6,7 @@ each class's first line, unless it is only a part of others. Bodies that are no 
 `message_batch`, `record`.
 """
 
-from rmq_spark.wire.bodies.mapping import decode_body, encode_body
-from rmq_spark.wire.bodies.steps import decode_body_in_steps, encode_body_in_steps
+from rmq_spark.wire.bodies.body_codec import decode_body, encode_body
+from rmq_spark.wire.bodies.incremental_codec import decode_body_in_steps, encode_body_in_steps
 
 __all__ = ["decode_body", "decode_body_in_steps", "encode_body", "encode_body_in_steps"]

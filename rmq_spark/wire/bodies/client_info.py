@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rmq_spark.wire.bodies.body_codec import json_name
 from rmq_spark.wire.bodies.clients import (
     ConsumeFromWhere,
     ConsumeType,
     MessageModel,
     SubscriptionData,
 )
-from rmq_spark.wire.bodies.mapping import json_name
 from rmq_spark.wire.message_queue import MessageQueue
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from rmq_spark.wire.bodies.mapping import json_name
+from rmq_spark.wire.bodies.body_codec import json_name
 from rmq_spark.wire.message_queue import MessageQueue
 
 

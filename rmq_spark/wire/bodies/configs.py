@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmq_spark.wire.bodies.mapping import ConfigEnum
+from rmq_spark.wire.bodies.body_codec import ConfigEnum
 
 
 class TopicFilterType(ConfigEnum):

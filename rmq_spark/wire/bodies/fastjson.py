@@ -21,8 +21,7 @@ from typing import Any
 import orjson
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies.object_map import ObjectMap
-from rmq_spark.wire.bodies.references import REFERENCE_KEY, resolve_references
+from rmq_spark.wire.bodies.references import REFERENCE_KEY, ObjectMap, resolve_references
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.json_nesting import LEVELS_MAX, check_nesting
 
@@ -196,9 +195,7 @@ class _JsonParser:
         try:
             text: str = orjson.loads(self._lexeme)
         except orjson.JSONDecodeError as error:
-            raise self._error(
-                "JSON's escapes in a text", self._at - len(self._lexeme)
-            ) from error
+            raise self._error("JSON's escapes in a text", self._at - len(self._lexeme)) from error
         return text
 
     def _number(self) -> int | float:

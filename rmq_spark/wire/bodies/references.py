@@ -11,10 +11,20 @@ A key is therefore found only where there is one to find. Java itself reads null
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies.object_map import ObjectMap
+
+# ---- ObjectMap: what Java writes where a map's keys are objects, and Python has no dict for.
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMap:
+    """Pairs of keys and values in order; keys are JSON values, mostly dicts."""
+
+    pairs: tuple[tuple[Any, Any], ...]
+
 
 REFERENCE_KEY = "$ref"
 NODES_MAX = 200_000  # a shared object counts in each of its places: reading it takes time in each

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, struct_dtype
-from rmq_spark.wire.chunk.given import (
+from rmq_spark.wire.chunk.buffer_slices import BUFFER_BYTES_MAX, lengths_of, struct_dtype
+from rmq_spark.wire.chunk.input_columns import (
     InputColumns,
     concatenate_rows,
+    property_strings,
     to_binary,
     value_lengths,
-    property_strings,
 )
 from rmq_spark.wire.chunk.properties import encode_named
 from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD

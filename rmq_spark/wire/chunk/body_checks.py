@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of, to_arrow
 from rmq_spark.wire.chunk.crc import Crcs
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import Bytes, Positions, to_arrow, offsets_of
 
 _ROWS_MIN: Final = 16
 """The fewest bodies of a sum; of fewer, a call of zlib for each takes less time."""
@@ -86,7 +86,9 @@ def _suspect_rows(chunk: RecordChunk) -> Iterator[Positions]:
             yield rows[alike][found]
 
 
-def _mismatched_groups(bodies: pa.BinaryArray, lengths: Positions, crcs: Crcs) -> Iterator[Positions]:
+def _mismatched_groups(
+    bodies: pa.BinaryArray, lengths: Positions, crcs: Crcs
+) -> Iterator[Positions]:
     """Yield the numbers of the bodies whose sum does not have the CRC that follows from theirs."""
     width = max(int(lengths.max(initial=0)), 1)
     is_shorter = bool((lengths < width).any())

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.crc import Crcs, crcs_of_slices, combine_crcs
+from rmq_spark.wire.chunk.buffer_slices import BUFFER_BYTES_MAX, Positions, take_structures
+from rmq_spark.wire.chunk.crc import Crcs, combine_crcs, crcs_of_slices
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Positions, take_structures
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
 
@@ -93,7 +93,9 @@ class ChecksumWriter:
 def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
     """Return, per record, whether it ends with the checksum of the bytes before it."""
     found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _CHECKSUM)
-    intact: npt.NDArray[np.bool_] = found == _encode_checksums(_content_crcs(chunk.data, chunk.ends))
+    intact: npt.NDArray[np.bool_] = found == _encode_checksums(
+        _content_crcs(chunk.data, chunk.ends)
+    )
     return intact
 
 

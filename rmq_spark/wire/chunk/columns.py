@@ -15,9 +15,15 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.buffer_slices import (
+    Positions,
+    Widths,
+    take_bytes,
+    take_structures,
+    to_arrow,
+)
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import Positions, Widths, to_arrow, take_bytes, take_structures
-from rmq_spark.wire.chunk.inflate import plain_bodies
+from rmq_spark.wire.chunk.plain_bodies import plain_bodies
 from rmq_spark.wire.chunk.properties import MAP_TYPE
 from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.message_id import encode_offset_message_id

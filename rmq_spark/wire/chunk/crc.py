@@ -22,7 +22,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from rmq_spark.wire.chunk.gather import Bytes, Positions, take_structures
+from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, take_structures
 
 Crcs: TypeAlias = npt.NDArray[np.uint32]
 
@@ -79,7 +79,10 @@ def crcs_of_strings(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
 
 def crcs_of_rows(strings: Bytes) -> Crcs:
     """Return the CRCs of strings of one length, at least one byte, which are rows of an array."""
-    if len(strings) > _SAMPLE_ROWS and len(_differing_columns(strings[:_SAMPLE_ROWS])) <= _DIFFERING_MAX:
+    if (
+        len(strings) > _SAMPLE_ROWS
+        and len(_differing_columns(strings[:_SAMPLE_ROWS])) <= _DIFFERING_MAX
+    ):
         places = _differing_columns(strings)
         if len(places) <= _DIFFERING_MAX:
             return _crcs_by_difference(strings, places)

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
-from rmq_spark.wire.chunk.gather import (
+from rmq_spark.wire.chunk.buffer_slices import (
     BUFFER_BYTES_MAX,
     Positions,
     Structures,
@@ -30,6 +29,7 @@ from rmq_spark.wire.chunk.gather import (
     take_bytes,
     take_structures,
 )
+from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.properties import PropertyColumns
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer

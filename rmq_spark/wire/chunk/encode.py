@@ -17,14 +17,19 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.buffer_slices import (
+    BUFFER_BYTES_MAX,
+    lengths_of,
+    offsets_of,
+    struct_dtype,
+)
 from rmq_spark.wire.chunk.crc import crcs_of_strings
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, struct_dtype
-from rmq_spark.wire.chunk.given import (
+from rmq_spark.wire.chunk.input_columns import (
     InputColumns,
     concatenate_rows,
+    property_strings,
     to_binary,
     value_lengths,
-    property_strings,
 )
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -108,7 +113,9 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 def _stored_bodies(input_columns: InputColumns) -> pa.BinaryArray:
     """Return the bodies as the log holds them."""
     bodies = input_columns.array("body")
-    sys_flags = np.broadcast_to(np.asarray(input_columns.numbers("sysFlag"), np.int32), input_columns.rows)
+    sys_flags = np.broadcast_to(
+        np.asarray(input_columns.numbers("sysFlag"), np.int32), input_columns.rows
+    )
     compressed = np.flatnonzero(sys_flags & _COMPRESSED.value)
     if not len(compressed):
         return bodies
@@ -186,7 +193,9 @@ def _hosts(input_columns: InputColumns, name: str) -> tuple[Any, npt.NDArray[np.
 
 
 def _check_v6_bits(
-    input_columns: InputColumns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
+    input_columns: InputColumns,
+    born_is_v6: npt.NDArray[np.bool_],
+    store_is_v6: npt.NDArray[np.bool_],
 ) -> None:
     """Refuse flags that contradict the hosts, which would make the record unreadable."""
     needed = (

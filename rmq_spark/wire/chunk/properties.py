@@ -10,6 +10,7 @@ The rules are those of `rmq_spark.wire.properties`, whose functions do the same 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,278 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.gather import Positions, as_text, offsets_of, take_bytes
-from rmq_spark.wire.chunk.property_pieces import LONG_BYTES, ValueRanges, PropertyPieces
-from rmq_spark.wire.chunk.property_scan import PropertyScan
+from rmq_spark.wire.chunk.buffer_slices import (
+    Bytes,
+    Positions,
+    Structures,
+    as_text,
+    offsets_of,
+    take_bytes,
+    take_structures,
+    to_arrow,
+)
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+# ---- Values by name in many property strings at once, by the order in which their pieces stand.
+
+LONG_BYTES: Final = 256
+"""The longest string, in bytes, whose pieces are found here."""
+
+_WINDOW: Final = 64
+"""Bytes looked at in one turn: their separators are the bits of one number."""
+
+_WORD: Final = np.dtype("<u8")
+_ONE: Final = np.uint64(1)
+_SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
+_LOW_BIT_MASKS: Final = np.array([(1 << bits) - 1 for bits in range(_WINDOW + 1)], _WORD)
+"""Numbers whose lowest bits are set, by how many."""
+
+_EXPONENT_SHIFT: Final = np.uint64(52)
+_EXPONENT_BIAS: Final = 1023
+
+Words = npt.NDArray[np.uint64]
+
+
+class ValueRanges(NamedTuple):
+    """Places of the values of one name; an empty one where ``is_present`` is false."""
+
+    starts: Positions
+    lengths: Positions
+    is_present: npt.NDArray[np.bool_]
+
+
+class _Pieces(NamedTuple):
+    """A piece of each of these rows (None: of all), and its first eight bytes as a number."""
+
+    rows: Positions | None
+    starts: Positions
+    ends: Positions
+    words: Words
+
+
+class PropertyPieces:
+    """The pieces between the separators of many strings, each no longer than `LONG_BYTES`."""
+
+    def __init__(self, data: Bytes, starts: Positions, lengths: Positions) -> None:
+        """Take the bytes in which the strings lie, in order and apart from each other."""
+        missing = max(_WINDOW - len(data), 0)
+        self._data = np.concatenate([data, np.zeros(missing, np.uint8)]) if missing else data
+        self._starts = starts
+        self._lengths = lengths
+
+    def find(self, name: bytes) -> ValueRanges:
+        r"""Return where the values are of a name that is given with the \x01 behind it."""
+        starts = ends = self._starts
+        head = name[: _WORD.itemsize]
+        wanted = np.uint64(int.from_bytes(head, "little"))
+        mask = _LOW_BIT_MASKS[8 * len(head)]
+        for pieces in self._pieces:
+            is_it = (pieces.words & mask) == wanted
+            if not is_it.any():
+                continue
+            values = pieces.starts + len(name)
+            is_it &= values < pieces.ends
+            for at in range(len(head), len(name)):
+                is_it[is_it] = self._data[pieces.starts[is_it] + at] == name[at]
+            if pieces.rows is None and is_it.all():
+                starts, ends = values, pieces.ends
+                continue
+            rows = np.flatnonzero(is_it) if pieces.rows is None else pieces.rows[is_it]
+            starts, ends = starts.copy(), ends.copy()
+            starts[rows], ends[rows] = values[is_it], pieces.ends[is_it]
+        lengths = ends - starts
+        return ValueRanges(starts, lengths, lengths > 0)
+
+    @cached_property
+    def _pieces(self) -> list[_Pieces]:
+        """The pieces, so that those of one row are in their order."""
+        found: list[_Pieces] = []
+        begins = self._starts.copy()  # where the next piece of each row does
+        ends = self._starts + self._lengths
+        for window in range(0, int(self._lengths.max(initial=0)), _WINDOW):
+            rows = _selected_rows(self._lengths > window)
+            at = self._starts[rows] + window
+            bits = self._separators(at, self._lengths[rows] - window)
+            while bits.any():
+                separated = _selected_rows(bits != 0)
+                rows, at, bits = _narrow_rows(rows, separated), at[separated], bits[separated]
+                stops = at + _lowest_bit(bits)
+                found.append(self._create_pieces(rows, begins[rows].copy(), stops))
+                begins[rows] = stops + 1
+                bits = bits & (bits - _ONE)
+        is_unended = begins < ends
+        if is_unended.any():
+            rows = _selected_rows(is_unended)
+            found.append(self._create_pieces(rows, begins[rows], ends[rows]))
+        return found
+
+    def _create_pieces(
+        self, rows: Positions | slice, starts: Positions, ends: Positions
+    ) -> _Pieces:
+        return _Pieces(None if isinstance(rows, slice) else rows, starts, ends, self._words(starts))
+
+    def _separators(self, starts: Positions, lengths: Positions) -> Words:
+        """Return the separators of a window as bits, the first byte's lowest."""
+        windows, late, back = self._take_within(starts, f"V{_WINDOW}")
+        is_one = windows.view(np.uint8) == _SEPARATOR
+        bits = np.packbits(is_one, bitorder="little").view(_WORD)
+        bits[late:] >>= back.astype(_WORD)
+        return bits & _LOW_BIT_MASKS[np.minimum(lengths, _WINDOW)]
+
+    def _words(self, starts: Positions) -> Words:
+        """Return the first eight bytes at these places, with zeros behind the last byte."""
+        words, late, back = self._take_within(starts, _WORD)
+        words[late:] >>= (8 * back).astype(_WORD)
+        return words
+
+    def _take_within(
+        self, starts: Positions, dtype: np.dtype[Any] | str
+    ) -> tuple[Structures, int, Positions]:
+        """Return what starts at these places, within the data.
+
+        From a number on, they are moved back from the end, by as many bytes as are told beside it.
+        """
+        last = len(self._data) - np.dtype(dtype).itemsize
+        late = int(np.searchsorted(starts, last, "right"))
+        back = starts[late:] - last
+        within = np.minimum(starts, last) if len(back) else starts
+        return take_structures(self._data, within, dtype), late, back
+
+
+def _selected_rows(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
+    """Return the rows of which this is true; where it is of all, what takes them uncopied."""
+    return slice(None) if is_one.all() else np.flatnonzero(is_one)
+
+
+def _narrow_rows(rows: Positions | slice, selected: Positions | slice) -> Positions | slice:
+    return selected if isinstance(rows, slice) else rows[selected]
+
+
+def _lowest_bit(bits: Words) -> Positions:
+    """Return the place of the lowest bit, which a float of it has as its exponent.
+
+    One for all numbers if they are the same.
+    """
+    if (bits == bits[0]).all():  # strings of one make
+        bits = bits[:1]
+    lowest = bits & (~bits + _ONE)
+    exponents = lowest.astype(np.float64).view(_WORD) >> _EXPONENT_SHIFT
+    places: Positions = exponents.astype(np.int64) - _EXPONENT_BIAS
+    return places
+
+
+# ---- The property strings of many messages scanned for all separators: values by name, and whole
+# maps.
+
+_NAME_END = ord(NAME_VALUE_SEPARATOR)
+_PIECE_END = ord(PROPERTY_SEPARATOR)
+_WORD_32 = np.dtype("<u4")
+
+
+class PropertyScan:
+    """The properties in many strings, which are scanned for separators only once."""
+
+    def __init__(self, buffer: pa.Buffer, starts: Positions, lengths: Positions) -> None:
+        """Scan strings; ``starts`` must not be 0, as the byte before each is read as well."""
+        self._rows = len(starts)
+        # The byte before a string counts as a separator: then each piece starts behind one.
+        strings = take_bytes(buffer, starts - 1, lengths + 1)
+        ends = offsets_of(strings)
+        self._row_starts = ends[:-1]
+        self._buffer = strings.buffers()[2] or pa.py_buffer(b"")
+        self._text: Bytes = np.frombuffer(self._buffer, np.uint8)[: ends[-1]]
+
+    @cached_property
+    def _separators(self) -> Positions:
+        separates = self._text == _PIECE_END
+        separates[self._row_starts] = True
+        return np.flatnonzero(separates)
+
+    @cached_property
+    def _piece_starts(self) -> Positions:
+        return self._separators + 1
+
+    @cached_property
+    def _piece_ends(self) -> Positions:
+        return np.append(self._separators[1:], len(self._text))
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        return self._text.tobytes()
+
+    @cached_property
+    def _first_words(self) -> npt.NDArray[np.uint32]:
+        """The first four bytes of each piece and what follows it, with zeros after the text."""
+        last = len(self._text) - _WORD_32.itemsize
+        if last < 0:
+            return np.zeros(len(self._piece_starts), _WORD_32)
+        words = take_structures(self._text, np.minimum(self._piece_starts, last), _WORD_32)
+        late = int(np.searchsorted(self._piece_starts, last, "right"))
+        words[late:] = words[late:] >> (8 * (self._piece_starts[late:] - last)).astype(_WORD_32)
+        return words
+
+    def values(self, name: str) -> pa.StringArray:
+        """Return the property's value in each message, null where it has none."""
+        if not name or NAME_VALUE_SEPARATOR in name:
+            return pa.nulls(self._rows, pa.string())
+        pattern = (name + NAME_VALUE_SEPARATOR).encode()
+        if pattern not in self._bytes:  # which says so at the speed of memory
+            return pa.nulls(self._rows, pa.string())
+        word = int.from_bytes(pattern[: _WORD_32.itemsize], "little")
+        words = self._first_words
+        if len(pattern) < _WORD_32.itemsize:
+            words = words & np.uint32((1 << 8 * len(pattern)) - 1)
+        pieces = np.flatnonzero(words == word)
+        value_starts = self._piece_starts[pieces] + len(pattern)
+        pieces = pieces[value_starts < self._piece_ends[pieces]]
+        for at in range(_WORD_32.itemsize, len(pattern)):
+            pieces = pieces[self._text[self._piece_starts[pieces] + at] == pattern[at]]
+        rows = self._row_of(pieces)
+        last_of_row = np.append(rows[1:] != rows[:-1], True) if len(rows) else np.zeros(0, bool)
+        pieces, rows = pieces[last_of_row], rows[last_of_row]
+        starts = self._piece_starts[pieces] + len(pattern)
+        found_values = as_text(take_bytes(self._buffer, starts, self._piece_ends[pieces] - starts))
+        if len(rows) == self._rows:
+            return found_values
+        value_of_row = np.zeros(self._rows, np.int64)
+        value_of_row[rows] = np.arange(len(rows))
+        has_none = np.ones(self._rows, bool)
+        has_none[rows] = False
+        return found_values.take(pa.array(value_of_row, mask=has_none))
+
+    def maps(self) -> pa.MapArray:
+        """Return all properties of each message."""
+        name_ends = np.flatnonzero(self._text == _NAME_END)
+        first = np.searchsorted(name_ends, self._piece_starts)
+        splits = np.append(name_ends, len(self._text))[first]
+        is_property = (splits > self._piece_starts) & (splits < self._piece_ends - 1)
+        pieces = np.flatnonzero(is_property)
+        splits = splits[pieces]
+        starts = self._piece_starts[pieces]
+        names = as_text(take_bytes(self._buffer, starts, splits - starts))
+        rows = self._row_of(pieces)
+        kept = _last_of_each_name(rows, names)
+        if len(kept) < len(pieces):
+            rows, pieces, splits = rows[kept], pieces[kept], splits[kept]
+            names = names.take(to_arrow(kept))
+        values = as_text(
+            take_bytes(self._buffer, splits + 1, self._piece_ends[pieces] - splits - 1)
+        )
+        offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=self._rows))))
+        return pa.MapArray.from_arrays(to_arrow(offsets.astype(np.int32)), names, values)
+
+    def _row_of(self, pieces: Positions) -> Positions:
+        return np.searchsorted(self._row_starts, self._piece_starts[pieces], "left") - 1
+
+
+def _last_of_each_name(rows: Positions, names: pa.StringArray) -> Positions:
+    """Return the last position of each name in each row, in order."""
+    codes = names.dictionary_encode()
+    count = max(len(codes.dictionary), 1)
+    row_and_name = rows * count + codes.indices.to_numpy(zero_copy_only=False)
+    _, from_the_end = np.unique(row_and_name[::-1], return_index=True)
+    return np.sort(len(row_and_name) - 1 - from_the_end)
+
 
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.extensions import ExtensionsHeader
-from rmq_spark.wire.headers import groups, offsets, pull, routes, send, staging
+from rmq_spark.wire.headers import consumer_groups, pull, routes, send, staging
 from rmq_spark.wire.headers.codec import HeaderCodec
 
 
@@ -27,8 +27,8 @@ _send_response = HeaderCodec(send.SendMessageResponseHeader, send.SENT_KEYS)
 _send_v2 = HeaderCodec(send.SendMessageRequestHeader, send.V2_KEYS)
 _pull = HeaderCodec(pull.PullMessageRequestHeader, _BNAME)
 _pull_response = HeaderCodec(pull.PullMessageResponseHeader)
-_offset = HeaderCodec(offsets.OffsetResponseHeader)
-_group = HeaderCodec(groups.ConsumerGroupRequestHeader)
+_offset = HeaderCodec(consumer_groups.OffsetResponseHeader)
+_group = HeaderCodec(consumer_groups.ConsumerGroupRequestHeader)
 _extensions = HeaderCodec(ExtensionsHeader)
 _batch = HeaderCodec(staging.BatchRequestHeader)
 
@@ -51,27 +51,29 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
     RequestCode.LITE_PULL_MESSAGE: Exchange(_pull, _pull_response),
     # offsets
     RequestCode.QUERY_CONSUMER_OFFSET: Exchange(
-        HeaderCodec(offsets.QueryConsumerOffsetRequestHeader, _BNAME), _offset
+        HeaderCodec(consumer_groups.QueryConsumerOffsetRequestHeader, _BNAME), _offset
     ),
     RequestCode.UPDATE_CONSUMER_OFFSET: Exchange(
-        HeaderCodec(offsets.UpdateConsumerOffsetRequestHeader, _BNAME)
+        HeaderCodec(consumer_groups.UpdateConsumerOffsetRequestHeader, _BNAME)
     ),
     RequestCode.GET_MAX_OFFSET: Exchange(
-        HeaderCodec(offsets.GetMaxOffsetRequestHeader, _BNAME), _offset
+        HeaderCodec(consumer_groups.GetMaxOffsetRequestHeader, _BNAME), _offset
     ),
     RequestCode.GET_MIN_OFFSET: Exchange(
-        HeaderCodec(offsets.GetMinOffsetRequestHeader, _BNAME), _offset
+        HeaderCodec(consumer_groups.GetMinOffsetRequestHeader, _BNAME), _offset
     ),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Exchange(
-        HeaderCodec(offsets.SearchOffsetRequestHeader, _BNAME), _offset
+        HeaderCodec(consumer_groups.SearchOffsetRequestHeader, _BNAME), _offset
     ),
     RequestCode.GET_EARLIEST_MSG_STORETIME: Exchange(
-        HeaderCodec(offsets.GetEarliestMsgStoretimeRequestHeader, _BNAME),
-        HeaderCodec(offsets.GetEarliestMsgStoretimeResponseHeader),
+        HeaderCodec(consumer_groups.GetEarliestMsgStoretimeRequestHeader, _BNAME),
+        HeaderCodec(consumer_groups.GetEarliestMsgStoretimeResponseHeader),
     ),
     # groups
     RequestCode.UNREGISTER_CLIENT: Exchange(
-        HeaderCodec(groups.UnregisterClientRequestHeader, groups.UNREGISTER_CLIENT_KEYS)
+        HeaderCodec(
+            consumer_groups.UnregisterClientRequestHeader, consumer_groups.UNREGISTER_CLIENT_KEYS
+        )
     ),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Exchange(_group),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Exchange(_group),

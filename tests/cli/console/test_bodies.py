@@ -9,7 +9,7 @@ from html import unescape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.cli.console.bodies import SHOWN_BYTES_MAX, preview_body, render_body
+from rmq_spark.cli.console.markup.bodies import SHOWN_BYTES_MAX, preview_body, render_body
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rmq_spark.cli.console.charts import chart, sparkline
 from rmq_spark.cli.console.history import Point
+from rmq_spark.cli.console.markup.charts import chart, sparkline
 
 
 @pytest.mark.parametrize("values", [[0, 0], [1, 5, 3], [-1, 2], [1e18, 1], [0.001, 0.002]], ids=str)
@@ -38,9 +38,9 @@ def test_a_part_is_drawn_on_a_scale_that_ends_at_the_whole():
     points = [Point(0, 0.2), Point(5, 0.2)]
     heights = {
         full: float(
-            re.search(r'class="line" d="M0.0,([\d.]+)', chart("x", points, str, scale_max=full).markup)[
-                1
-            ]
+            re.search(
+                r'class="line" d="M0.0,([\d.]+)', chart("x", points, str, scale_max=full).markup
+            )[1]
         )
         for full in (None, 1.0)
     }

@@ -69,7 +69,7 @@ def test_a_group_says_whether_its_listener_fails_or_hangs(
 
     later_s = {"fails": 27, "hangs": 60}[kind_of_listener]
     clock = SimpleNamespace(time=lambda: time.time() + later_s)
-    monkeypatch.setattr("rmq_spark.cli.console.groups_page.time", clock)
+    monkeypatch.setattr("rmq_spark.cli.console.pages.groups_page.time", clock)
     member = Clients(cluster).push(listen, group, topic, orderly=True)
     try:
         wait_until("its queue", lambda: cluster.queue(topic) in member.assignment())

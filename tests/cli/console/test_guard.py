@@ -12,7 +12,7 @@ from rmq_spark.cli.console.guard import (
     form_fields,
     is_loopback,
 )
-from rmq_spark.cli.console.http_port import Request
+from rmq_spark.cli.console.server import Request
 
 HOST = "127.0.0.1:5559"
 

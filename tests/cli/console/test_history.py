@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmq_spark.cli.console.history import (
-    WATCH_EXPIRY_SECONDS,
     POINTS_MAX,
+    WATCH_EXPIRY_SECONDS,
     WATCHES_MAX,
     History,
     Point,

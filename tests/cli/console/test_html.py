@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.cli.console.html import el, join, markup_of, path
+from rmq_spark.cli.console.markup.html import el, join, markup_of, path
 
 PRINTABLE = st.characters(exclude_categories=("C", "Zl", "Zp"))
 

@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import pytest
 
-from rmq_spark.cli.console.http_port import ConsoleServer, Response, redirect
+from rmq_spark.cli.console.server import ConsoleServer, Response, redirect
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -16,11 +16,11 @@ from console_stage import TOKEN, paths, served, staged
 from fake_servers import FakeServer, answering
 from name_servers import JoiningNameServer
 
-from rmq_spark.cli.console.parts import sign_in_path
+from rmq_spark.cli.console.markup.components import sign_in_path
 from rmq_spark.cli.main import main
 from rmq_spark.cli.shell import connection
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import EmbeddedBroker
 

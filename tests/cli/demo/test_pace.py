@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.cli.demo.pace import AdaptiveRate
+from rmq_spark.cli.demo.command import AdaptiveRate
 
 
 def test_whoever_keeps_up_is_sent_what_was_asked_for():

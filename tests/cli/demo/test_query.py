@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 
 
 @pytest.mark.wide

@@ -53,4 +53,6 @@ def test_the_summary_says_whether_all_was_read():
 
 
 def test_a_batch_in_one_line():
-    assert batch_line(batch(1.0), 3) == "batch 3: 1,000 rows in 0.50 s, latency p50 300 ms, p95 400 ms"
+    assert (
+        batch_line(batch(1.0), 3) == "batch 3: 1,000 rows in 0.50 s, latency p50 300 ms, p95 400 ms"
+    )

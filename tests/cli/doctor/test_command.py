@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 
 from rmq_spark.cli.main import main
-from rmq_spark.cli.spark.java import java_fault
+from rmq_spark.cli.spark.spark_runtime import java_fault
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from damaged_logs import changed_bytes
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
-from rmq_spark.client.manifest import CommittedSpan, CommitManifest, ManifestId
+from rmq_spark.client.manifest import CommitManifest, CommittedSpan, ManifestId
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import RecordError

@@ -7,8 +7,7 @@ from client_members import Consumer
 from name_servers import JoiningNameServer
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.group_offsets import LATEST_MS
-from rmq_spark.client.admin.reset_confirmation import ROUNDS_MAX, confirm_members
+from rmq_spark.client.admin.group_offsets import LATEST_MS, ROUNDS_MAX, confirm_members
 from rmq_spark.client.api.admin_api import AdminApi
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,

@@ -103,7 +103,9 @@ def test_a_time_that_no_calendar_has_is_a_number():
 
 
 def test_lag_is_shown_by_queue_and_in_all():
-    lags = LagTable([Lag(MessageQueue("orders", "broker-a", n), 10, n or None, 0) for n in range(2)])
+    lags = LagTable(
+        [Lag(MessageQueue("orders", "broker-a", n), 10, n or None, 0) for n in range(2)]
+    )
     assert repr(lags) == (
         "19 messages behind, in 2 queues\n"
         "queue              committed  end  behind\n"

@@ -9,7 +9,7 @@ import pytest
 from async_stories import BY_HAND, FIRST, PATIENCE_S, NoWaiting, steps, taken, told_in_a_loop, until
 from breadth import count
 
-from rmq_spark.client import observing
+from rmq_spark.client import observer
 from rmq_spark.client.aio import loop_bridge
 from rmq_spark.client.concurrency import deferred_wakeups as turns
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
@@ -86,7 +86,7 @@ async def test_iterating_and_polling_in_turn_give_each_message_once(
     broker, queue, group, monkeypatch
 ):
     watching = Watching()
-    monkeypatch.setattr(observing, "_observer", watching)
+    monkeypatch.setattr(observer, "_observer", watching)
     broker.send(queue.topic, *numbers(20))
     async with aio.Consumer(group, broker.address, BY_HAND) as consumer:
         await consumer.assign([queue])

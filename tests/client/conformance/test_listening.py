@@ -220,7 +220,9 @@ def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(
 
 
 def test_members_that_subscribe_to_different_topics_are_told(cluster, clients, monkeypatch, caplog):
-    monkeypatch.setattr("rmq_spark.client.consumer.rebalance.rebalance_service.CHECK_INTERVAL_MS", 0)
+    monkeypatch.setattr(
+        "rmq_spark.client.consumer.rebalance.rebalance_service.CHECK_INTERVAL_MS", 0
+    )
     group, topics = cluster.group(), [cluster.topic(queues=1), cluster.topic(queues=1)]
     for topic in topics:
         clients.push(Listener(), group, topic, rebalance_interval_ms=200)

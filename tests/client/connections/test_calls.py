@@ -1,11 +1,17 @@
 import pytest
 
 from rmq_spark.client.errors import NotFound, ProtocolError
-from rmq_spark.client.transport.typed_requests import TypedRequests, response_body, check_response, build_request, response_header
-from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.client.transport.typed_requests import (
+    TypedRequests,
+    build_request,
+    check_response,
+    response_body,
+    response_header,
+)
+from rmq_spark.wire.bodies.cluster_lists import TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader
+from rmq_spark.wire.headers.consumer_groups import GetMaxOffsetRequestHeader
 
 MAX_OFFSET = RequestCode.GET_MAX_OFFSET
 HEADER = GetMaxOffsetRequestHeader("T", 1)
@@ -31,7 +37,8 @@ def test_a_call_is_a_typed_header_out_and_a_typed_header_in():
 
 def test_a_body_may_be_a_body_class_or_bytes():
     assert (
-        build_request(34, None, TopicList(topic_list=frozenset({"T"}))).body == b'{"topicList":["T"]}'
+        build_request(34, None, TopicList(topic_list=frozenset({"T"}))).body
+        == b'{"topicList":["T"]}'
     )
     assert build_request(320, None, b"x").body == b"x"
 

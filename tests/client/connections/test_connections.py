@@ -15,7 +15,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport import connection_pool
 from rmq_spark.client.transport.connection import RemotingConnection
-from rmq_spark.client.transport.remoting_client import RemotingClient, Credentials
+from rmq_spark.client.transport.remoting_client import Credentials, RemotingClient
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension

@@ -7,7 +7,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.transport.address_overrides import NO_ADDRESS_OVERRIDES, AddressOverrides
-from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rocketpoll import EmbeddedBroker
 

@@ -7,7 +7,11 @@ from broker_kinds import wait_until
 
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed, RequestTimeout
 from rmq_spark.client.transport import connection_pool as lines_module
-from rmq_spark.client.transport.connection_pool import Agreement, NegotiatedConnection, ConnectionPool
+from rmq_spark.client.transport.connection_pool import (
+    Agreement,
+    ConnectionPool,
+    NegotiatedConnection,
+)
 
 A = "a:1"
 
@@ -74,7 +78,9 @@ def ready():
 
 @pytest.fixture
 def lines(wires, ready, ended):
-    lines = ConnectionPool(wires.connect, wires.agree, ready.append, ended.append, wait_seconds_max=10)
+    lines = ConnectionPool(
+        wires.connect, wires.agree, ready.append, ended.append, wait_seconds_max=10
+    )
     yield lines
     wires.go_on.set()
     lines.shutdown()

@@ -4,7 +4,11 @@ import ssl
 
 import pytest
 
-from rmq_spark.client.transport.tls.client import NO_TLS_AT_PEER, explain_tls_error, explain_handshake_error
+from rmq_spark.client.transport.tls.client import (
+    NO_TLS_AT_PEER,
+    explain_handshake_error,
+    explain_tls_error,
+)
 
 
 class Said(ssl.SSLError):

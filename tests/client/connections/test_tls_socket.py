@@ -25,7 +25,9 @@ def connect(request):
 
     def connect(address, **settings):
         tls = TlsClient(TRUSTING)
-        made.append(RemotingConnection.connect(address, reads_itself=request.param, tls=tls, **settings))
+        made.append(
+            RemotingConnection.connect(address, reads_itself=request.param, tls=tls, **settings)
+        )
         return made[-1]
 
     yield connect
@@ -231,7 +233,9 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
             say_goodbye(peer)
 
     with serving(story) as server:
-        connection = RemotingConnection.connect(server.address, reads_itself=True, tls=TlsClient(TRUSTING))
+        connection = RemotingConnection.connect(
+            server.address, reads_itself=True, tls=TlsClient(TRUSTING)
+        )
         connection.request(ASK, 10 * SECOND)
         server._threads[0].join(10)
         with pytest.raises(ConnectionClosed, match="the broker has closed it"):

@@ -3,7 +3,11 @@ from math import inf
 import pytest
 
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
-from rmq_spark.client.transport.pending_requests import UNSOLICITED_MAX, PendingRequest, PendingRequests
+from rmq_spark.client.transport.pending_requests import (
+    UNSOLICITED_MAX,
+    PendingRequest,
+    PendingRequests,
+)
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.command import RemotingCommand
 

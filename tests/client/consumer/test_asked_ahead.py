@@ -5,7 +5,11 @@ import threading
 import pytest
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer.offsets.initial_offset import OFFSET_THREADS_MAX, PREFETCH_MS_MAX, OffsetPrefetcher
+from rmq_spark.client.consumer.offsets.initial_offset import (
+    OFFSET_THREADS_MAX,
+    PREFETCH_MS_MAX,
+    OffsetPrefetcher,
+)
 from rmq_spark.client.errors import ConnectionClosed, SystemBusy
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue

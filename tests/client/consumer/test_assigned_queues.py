@@ -295,7 +295,10 @@ class HandedOutAsTaken(RuleBasedStateMachine):
         epoch, message = self.singly.pull_position()[0], self.waiting.pop(0)
         if self.confirms:
             self.singly.confirm_delivered()
-        assert self.singly.acquire(ConsumeRequest(self.singly, epoch, (message,))) is PollOutcome.ACQUIRED
+        assert (
+            self.singly.acquire(ConsumeRequest(self.singly, epoch, (message,)))
+            is PollOutcome.ACQUIRED
+        )
         self.singly.returned_offset = self.singly.delivered_offset
         found = self.handing.handout and self.handing.handout.next()
         if found is None:
@@ -322,7 +325,9 @@ class HandedOutAsTaken(RuleBasedStateMachine):
         left = self.handing.end_handout()
         assert left is None or list(left.messages) == self.waiting[: len(left.messages)]
 
-    @rule(how=st.sampled_from(["seek", "rewind_to_returned", "pull_anew"]), offset=st.integers(0, 9))
+    @rule(
+        how=st.sampled_from(["seek", "rewind_to_returned", "pull_anew"]), offset=st.integers(0, 9)
+    )
     def go_elsewhere(self, how, offset):
         for each in self.both:
             getattr(each, how)(*[offset] if how == "seek" else [])

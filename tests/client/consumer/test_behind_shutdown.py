@@ -157,7 +157,9 @@ def test_queues_at_which_no_listener_is_are_unlocked_with_one_request(
     wait_until("its queues", lambda: consumer.assignment() >= queues, PATIENCE_S)
     lanes, api = consumer._member._lanes, instance.api
     unlock, stop = api.unlock, lanes.stop
-    monkeypatch.setattr(lanes, "stop", lambda: lanes.run_for_each([cluster.broker_name], bool, 5_000))
+    monkeypatch.setattr(
+        lanes, "stop", lambda: lanes.run_for_each([cluster.broker_name], bool, 5_000)
+    )
     monkeypatch.setattr(
         api, "unlock", lambda *about: unlocked.append(set(about[-1])) or unlock(*about)
     )

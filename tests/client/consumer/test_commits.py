@@ -16,7 +16,11 @@ from rmq_spark.client.consumer.offsets.commit import CommitRequest, store_offset
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore
 from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, LastMessage, StartPosition
+from rmq_spark.client.consumer.queues.queue_identity import (
+    LastMessage,
+    QueueFingerprint,
+    StartPosition,
+)
 from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rocketpoll import (
     Admin,
@@ -254,12 +258,17 @@ def test_a_commit_that_was_asked_for_before_an_operator_moved_a_queue_is_for_the
         each.set_first_offset(0, StartPosition(7, QueueFingerprint()))
     both = [here, moved]
     commit = CommitRequest.from_returned(both)
-    given = CommitRequest({here.queue: 5, moved.queue: 6}, {each.queue: each.reset_count for each in both})
+    given = CommitRequest(
+        {here.queue: 5, moved.queue: 6}, {each.queue: each.reset_count for each in both}
+    )
     here.seek(2)  # as a user who commits beside that
     moved.reset(3)
     assert commit.current_offsets(both) == {here.queue: 7}
     assert given.current_offsets(both) == {here.queue: 5}
-    assert CommitRequest.from_returned(both).current_offsets(both) == {here.queue: 2, moved.queue: 3}
+    assert CommitRequest.from_returned(both).current_offsets(both) == {
+        here.queue: 2,
+        moved.queue: 3,
+    }
 
 
 QUEUE = MessageQueue("T", "broker-a", 0)

@@ -8,12 +8,12 @@ from received_messages import several
 from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
-from rmq_spark.client.consumer.dispatch.consume_directly import call_listener_directly
 from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
 )
+from rmq_spark.client.consumer.push_consumer_impl import call_listener_directly
 from rmq_spark.wire.bodies.client_info import ConsumeResult
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, PullSpec, DecodedPull
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, GroupBrokerClient, PullSpec
 from rmq_spark.client.errors import BrokerNotFound, ConnectionClosed, ProtocolError, RequestTimeout
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.results import PullResult, PullStatus

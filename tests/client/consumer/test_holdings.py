@@ -2,7 +2,11 @@ import gc
 import os
 import threading
 
-from rmq_spark.client.consumer.queues.queue_ownership import OWNERSHIPS, QueueOwnership, OwnershipRegistry
+from rmq_spark.client.consumer.queues.queue_ownership import (
+    OWNERSHIPS,
+    OwnershipRegistry,
+    QueueOwnership,
+)
 
 
 def test_a_queue_is_taken_over_when_no_listener_of_another_is_at_it():

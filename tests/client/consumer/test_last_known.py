@@ -7,8 +7,8 @@ from received_messages import received
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.queues.queue_identity import (
     UNVERIFIED_MS_MAX,
-    QueueFingerprint,
     LastMessage,
+    QueueFingerprint,
     StartPosition,
     unchanged_queues,
 )

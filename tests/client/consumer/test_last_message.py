@@ -23,7 +23,9 @@ def test_a_message_is_itself_and_says_where_and_when_it_was():
 
 @pytest.mark.parametrize("mark", BY_MARK)
 def test_one_mark_that_differs_may_be_damaged_on_its_way(mark):
-    assert not LastMessage.from_message(MESSAGE).differs_from(replace(MESSAGE, **{mark: BY_MARK[mark]}))
+    assert not LastMessage.from_message(MESSAGE).differs_from(
+        replace(MESSAGE, **{mark: BY_MARK[mark]})
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
+    call_listener,
     check_listener,
     clamp_listener_value,
-    call_listener,
 )
 
 CONTEXT = ConsumeConcurrentlyContext(QUEUE)
@@ -203,7 +203,13 @@ def test_whatever_it_raises_is_no_success_and_reaches_nobody_else(error, caplog)
 
 
 def test_a_number_that_makes_no_sense_is_the_nearest_that_does():
-    assert [clamp_listener_value("n", found, 9, -1, 3) for found in (-2, -1, 0, 3, 4)] == [-1, -1, 0, 3, 3]
+    assert [clamp_listener_value("n", found, 9, -1, 3) for found in (-2, -1, 0, 3, 4)] == [
+        -1,
+        -1,
+        0,
+        3,
+        3,
+    ]
 
 
 def test_a_number_that_cannot_be_shown_is_logged_and_something_else_stands(caplog):

@@ -539,7 +539,9 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
     queues = (cluster.queue(topic),)
-    consumer._member.apply_assignment(topic, TopicAssignment(queues, queues))  # of a rebalance that began before
+    consumer._member.apply_assignment(
+        topic, TopicAssignment(queues, queues)
+    )  # of a rebalance that began before
     assert consumer.assignment() == frozenset()
 
 

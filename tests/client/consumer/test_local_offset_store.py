@@ -138,7 +138,9 @@ def test_the_last_message_of_a_queue_is_kept_with_its_offset(path):
     store = opened(path)
     store.update_offset(QUEUE, 12, increase_only=False)
     store.set_last_message(QUEUE, LAST)
-    store.set_last_message(QUEUE, None)  # of a member that knows of none, as nothing has come to it yet
+    store.set_last_message(
+        QUEUE, None
+    )  # of a member that knows of none, as nothing has come to it yet
     store.persist_all([])
     again = opened(path)
     assert (again.last_message(QUEUE), again.last_message(OTHER)) == (LAST, None)

@@ -152,7 +152,10 @@ def test_of_a_queue_that_was_asked_about_with_others_and_is_not_begun_nothing_is
     member = Beginner()
     member.broker.offsets = {QUEUE: 4, OTHER: 4}
     member.offsets.prefetch([QUEUE, OTHER])
-    member.known = {OTHER: member.offsets.start_position(OTHER).fingerprint, QUEUE: QueueFingerprint()}
+    member.known = {
+        OTHER: member.offsets.start_position(OTHER).fingerprint,
+        QUEUE: QueueFingerprint(),
+    }
     member.broker.offsets = {}  # with the topic, which is made again
     if ends == "stays":
         member.offsets.persist_now((QUEUE,))

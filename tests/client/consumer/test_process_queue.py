@@ -251,7 +251,8 @@ class AgainstAModel(RuleBasedStateMachine):
         chosen = data.draw(st.lists(st.sampled_from(sorted(here)), unique=True, min_size=1))
         said = []
         assert (
-            self.queue.acknowledge([here[each] for each in chosen], said.append) is not self.dropped_total
+            self.queue.acknowledge([here[each] for each in chosen], said.append)
+            is not self.dropped_total
         )
         if not self.dropped_total:
             for each in chosen:

@@ -11,7 +11,11 @@ from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import UNVERIFIED_MS_MAX, QueueFingerprint, StartPosition
+from rmq_spark.client.consumer.queues.queue_identity import (
+    UNVERIFIED_MS_MAX,
+    QueueFingerprint,
+    StartPosition,
+)
 from rmq_spark.client.errors import ConnectionClosed, SystemBusy
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode

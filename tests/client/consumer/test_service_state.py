@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from rmq_spark.client.consumer.service_state import ServiceStateMachine, ServiceState
+from rmq_spark.client.consumer.service_state import ServiceState, ServiceStateMachine
 
 CREATED, STARTING, RUNNING, FAILED, OVER, OF_THE_PARENT = ServiceState
 

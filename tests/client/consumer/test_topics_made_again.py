@@ -267,7 +267,9 @@ def test_who_begins_at_a_stored_offset_and_has_had_nothing_begins_a_topic_that_i
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 def test_one_that_was_too_busy_to_notice_its_pause_looks_all_the_same(kind, monkeypatch):
     """Its thread for the broker comes to the queue again when it has been resumed."""
-    monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 600_000)
+    monkeypatch.setattr(
+        "rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 600_000
+    )
     new, is_free = [f"new {number}" for number in range(40)], threading.Event()
     with member_that_has_the_old_ones(kind) as (broker, member):
         [queue] = [each for each in member.consumer.assignment() if each.topic == "T"]

@@ -155,7 +155,9 @@ def test_so_many_at_a_time_and_no_more(requests, consumer, line):
     consumer.consumes = consumes
     fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
     request = RemotingCommand(309, ext_fields=fields, body=record())
-    assert [requests(line, request) for _ in range(CONCURRENT_REQUESTS_MAX)] == [None] * CONCURRENT_REQUESTS_MAX
+    assert [requests(line, request) for _ in range(CONCURRENT_REQUESTS_MAX)] == [
+        None
+    ] * CONCURRENT_REQUESTS_MAX
     assert requests(line, request).code == 2
     go_on.set()
     assert {line.answer().code for _ in range(CONCURRENT_REQUESTS_MAX)} == {0}

@@ -94,7 +94,9 @@ def test_what_the_caller_writes_later_changes_nothing():
     )
     body[:] = b"after!"
     assert ready.body == b"before"
-    assert [entry.body for entry in decode_batch(encode_prepared_batch(parts, RULES, 0).body)] == [b"before"]
+    assert [entry.body for entry in decode_batch(encode_prepared_batch(parts, RULES, 0).body)] == [
+        b"before"
+    ]
 
 
 def test_a_batch_holds_its_messages_each_with_an_id_of_its_own():

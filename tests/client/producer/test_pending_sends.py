@@ -3,7 +3,7 @@ import threading
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.producer.async_send import SendPermits
+from rmq_spark.client.producer.async_sender import SendPermits
 
 
 def test_so_many_fit_and_one_more_is_refused_when_its_time_is_over():

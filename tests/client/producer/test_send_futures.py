@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.producer import async_send
-from rmq_spark.client.producer.async_send import CallbackExecutor, SendFuture
+from rmq_spark.client.producer import async_sender
+from rmq_spark.client.producer.async_sender import CallbackExecutor, SendFuture
 
 
 @pytest.fixture
 def callbacks(monkeypatch):
-    monkeypatch.setattr(async_send, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(async_sender, "IDLE_SECONDS", 0.05)
     return CallbackExecutor("callbacks", 3)
 
 
@@ -71,7 +71,7 @@ def test_one_that_is_done_calls_at_once(callbacks):
 def test_the_thread_ends_when_there_is_nothing_to_do_and_none_is_lost_on_the_way(
     callbacks, monkeypatch
 ):
-    monkeypatch.setattr(async_send, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(async_sender, "IDLE_SECONDS", 0.0)
     called, lock = [], threading.Lock()
 
     def call(number):

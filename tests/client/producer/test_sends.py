@@ -10,9 +10,9 @@ from rmq_spark.client.errors import (
     SendFailed,
     TopicNotFound,
 )
-from rmq_spark.client.producer import sync_send as sends
+from rmq_spark.client.producer import sync_sender as sends
 from rmq_spark.client.producer.queue_selector import QueueSelector
-from rmq_spark.client.producer.sync_send import SyncSender
+from rmq_spark.client.producer.sync_sender import SyncSender
 from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -25,7 +25,13 @@ class Brokers:
     and take as much time as they are told to."""
 
     def __init__(self):
-        self.now, self.answers, self.asked, self.commit_progress, self.refreshed = 1_000.0, [], [], [], []
+        self.now, self.answers, self.asked, self.commit_progress, self.refreshed = (
+            1_000.0,
+            [],
+            [],
+            [],
+            [],
+        )
         self.record_wait = []
         self.refreshed_soon = 0
         self.away, self.told = {}, []

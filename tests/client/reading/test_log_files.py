@@ -18,7 +18,12 @@ from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.reading.log_files import LocalLogFinder, LogFiles, SystemFileAccess, machine_identity
+from rmq_spark.client.reading.log_files import (
+    LocalLogFinder,
+    LogFiles,
+    SystemFileAccess,
+    machine_identity,
+)
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire import record_layout as layout
@@ -55,7 +60,9 @@ class CountedDirectory:
         return self._directory.read_proof(name)
 
     def open_subdirectory(self, name, owner):
-        return CountedDirectory(self._files, self._directory.open_subdirectory(name, owner), self._path / name)
+        return CountedDirectory(
+            self._files, self._directory.open_subdirectory(name, owner), self._path / name
+        )
 
     def read(self, name, position, into):
         self._files.before(self._path / name)

@@ -18,12 +18,12 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.client.reading.taken_back import without_rolled_back
+from rmq_spark.client.reading.rolled_back_offsets import without_rolled_back
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
 from rmq_spark.spark.read.record_chunks import UnreadableRecord, pull_chunks
@@ -188,7 +188,9 @@ def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
     monkeypatch.setattr(arrow_reads, "BulkPull", lambda **_: [answer])
     with broker_on(tmp_path, queue_bytes) as broker:
         options = options_for(broker, "T")
-        chunks = pull_chunks(addresses_of(options.access), options, OffsetRange(QUEUE, 0, behind + 1))
+        chunks = pull_chunks(
+            addresses_of(options.access), options, OffsetRange(QUEUE, 0, behind + 1)
+        )
         assert next(chunks)[1] == behind
         with pytest.raises(UnreadableRecord) as raised:
             next(chunks)

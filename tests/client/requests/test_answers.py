@@ -4,7 +4,7 @@ import pytest
 from rmq_spark.client.api.responses import pull_result, send_result
 from rmq_spark.client.errors import BrokerRefused, MessageIllegal, ProtocolError
 from rmq_spark.client.results import PullStatus, SendStatus
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue

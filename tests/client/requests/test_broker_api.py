@@ -19,7 +19,7 @@ from rmq_spark.wire.bodies.clients import (
     SubscriptionData,
 )
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import (

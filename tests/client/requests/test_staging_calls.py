@@ -29,7 +29,9 @@ def address(running_broker, api):
 
 
 def test_a_batch_is_staged_committed_and_known(address, api):
-    body = encode_sized_records(pa.record_batch({"body": [b"x", b"y"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
+    body = encode_sized_records(
+        pa.record_batch({"body": [b"x", b"y"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6"
+    )
     assert api.staging.last_batch(address, "sink") is None
     assert api.staging.stage_chunk(address, HEADER, body).result() is False
     assert api.max_offset(address, QUEUE) == 0

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from rmq_spark.client.concurrency import parallel
-from rmq_spark.client.concurrency.parallel import parallel_map, raise_first
+from rmq_spark.client.concurrency import parallel_map as parallel
+from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
 
 PATIENCE_S = 20
 

@@ -17,7 +17,11 @@ def done_by(workers):
 
 def test_a_crew_of_ones_own_has_threads_by_the_name_of_its_user():
     crew = DedicatedThreads()
-    lanes, again, services = crew.broker_executor("a"), crew.retry_executor("a"), crew.service_scheduler("a")
+    lanes, again, services = (
+        crew.broker_executor("a"),
+        crew.retry_executor("a"),
+        crew.service_scheduler("a"),
+    )
     assert [done_by(each) for each in (lanes.for_broker("b"), again.for_broker("b"), services)] == [
         *("a b-1", "a gives back b-1", "a services-1")
     ]
@@ -29,7 +33,10 @@ def test_a_crew_of_ones_own_has_threads_by_the_name_of_its_user():
 def test_a_hundred_users_of_a_shared_crew_have_few_threads():
     crew = SharedThreads("all")
     for number in range(100):
-        lanes, services = crew.broker_executor(f"user {number}"), crew.service_scheduler(f"user {number}")
+        lanes, services = (
+            crew.broker_executor(f"user {number}"),
+            crew.service_scheduler(f"user {number}"),
+        )
         assert done_by(lanes.for_broker("a")) == "all a-1"
         assert done_by(services).startswith("all services-")
         assert lanes.thread_count == services.thread_count == 0
@@ -59,7 +66,11 @@ def test_one_user_that_stops_is_done_with_and_the_others_go_on():
     held = threading.Event()
     for lanes in (first, second):
         lanes.for_broker("a").schedule(lambda: held.wait(10))
-    for name, workers in (("a", first.for_broker("a")), ("b", second.for_broker("a")), ("c", services)):
+    for name, workers in (
+        ("a", first.for_broker("a")),
+        ("b", second.for_broker("a")),
+        ("c", services),
+    ):
         workers.schedule(lambda name=name: done.append(name), 100)
     first.stop()
     assert services.stop(0)

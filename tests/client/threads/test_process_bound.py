@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 
 
 class Bound(ForkAware):

@@ -188,7 +188,9 @@ def test_asking_while_it_is_done_means_once_more():
 
 def test_an_action_may_say_when_to_come_back():
     tasks, at = MovedTasks(), []
-    repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms) or (7 if len(at) < 3 else None), 100)
+    repeated = RepeatedTask(
+        tasks, lambda: at.append(tasks.now_ms) or (7 if len(at) < 3 else None), 100
+    )
     repeated.start(0)
     tasks.move(100)
     assert at == [0, 7, 14]

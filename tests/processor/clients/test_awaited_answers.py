@@ -13,8 +13,8 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.clients.pending_replies import (
-    REQUEST_BYTES,
     CLIENT_SHARE,
+    REQUEST_BYTES,
     PendingReplies,
 )
 from rocketpoll.broker.processor.request import RequestRejected
@@ -43,7 +43,9 @@ def test_whoever_asks_all_and_each_stay_within_their_bounds_but_for_one_each(mov
             opaque = len(sizes) + sum(sizes, start=refused) + 1
             question = RemotingCommand(1, opaque=opaque)
             try:
-                awaited.request(askers[number], asked, question, 10, lambda _: None, kept_bytes=kept)
+                awaited.request(
+                    askers[number], asked, question, 10, lambda _: None, kept_bytes=kept
+                )
             except RequestRejected as error:
                 assert error.code is ResponseCode.SYSTEM_BUSY
                 assert not fits

@@ -23,8 +23,8 @@ from rocketpoll.broker.processor.clients.client_relay import (
 )
 from rocketpoll.broker.processor.clients.pending_replies import (
     BYTES_MAX,
-    REQUEST_BYTES,
     CLIENT_SHARE,
+    REQUEST_BYTES,
     PendingReplies,
 )
 from rocketpoll.broker.state.members.consumers import ConsumerManager

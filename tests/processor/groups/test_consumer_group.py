@@ -6,11 +6,11 @@ from members import join, produce, room
 from rmq_spark.client.consumer.rebalance import strategies
 from rmq_spark.wire.bodies import client_info, clients
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
-from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.wire.bodies.cluster_lists import TopicList
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.headers import groups, operators
+from rmq_spark.wire.headers import consumer_groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.processor.groups.consumer_group import ConsumerGroupProcessor
 from rocketpoll.broker.processor.request import RequestRejected
@@ -54,12 +54,16 @@ def ask(processor, code, header=None, body=None):
 def test_the_members_of_a_group_are_listed_sorted(processor, consumers):
     for client_id in "daebfchg":
         join(consumers, "g", client_id, "T")
-    answer = ask(processor, Code.GET_CONSUMER_LIST_BY_GROUP, groups.ConsumerGroupRequestHeader("g"))
+    answer = ask(
+        processor, Code.GET_CONSUMER_LIST_BY_GROUP, consumer_groups.ConsumerGroupRequestHeader("g")
+    )
     assert body_in(GetConsumerListByGroupResponseBody, answer).consumer_id_list == tuple("abcdefgh")
 
 
 def test_a_group_without_members_has_no_list(processor):
-    request = CLIENT.ask(Code.GET_CONSUMER_LIST_BY_GROUP, groups.ConsumerGroupRequestHeader("g"))
+    request = CLIENT.ask(
+        Code.GET_CONSUMER_LIST_BY_GROUP, consumer_groups.ConsumerGroupRequestHeader("g")
+    )
     assert refused(processor.get_consumer_list_by_group, CLIENT, request) == (
         Answer.SYSTEM_ERROR,
         "no consumer for this group, g",
@@ -186,7 +190,9 @@ def test_a_lock_without_group_or_client_is_refused(processor, code):
 def test_the_connections_of_a_group_are_told_with_what_it_subscribes_to(processor, consumers):
     member = join(consumers, "g", "c", "T", "U", version=477, language=LanguageCode.GO)
     answer = ask(
-        processor, Code.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader("g")
+        processor,
+        Code.GET_CONSUMER_CONNECTION_LIST,
+        consumer_groups.ConsumerGroupRequestHeader("g"),
     )
     body = body_in(client_info.ConsumerConnection, answer)
     assert body.connection_set == (
@@ -201,7 +207,9 @@ def test_the_connections_of_a_group_are_told_with_what_it_subscribes_to(processo
 
 
 def test_a_group_that_is_offline_has_no_connections(processor):
-    request = CLIENT.ask(Code.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader("g"))
+    request = CLIENT.ask(
+        Code.GET_CONSUMER_CONNECTION_LIST, consumer_groups.ConsumerGroupRequestHeader("g")
+    )
     assert (
         refused(processor.get_consumer_connection_list, CLIENT, request)[0]
         == Answer.CONSUMER_NOT_ONLINE

@@ -14,7 +14,10 @@ from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.processor.groups.group_offsets import NO_CORRECTION_OFFSET, GroupOffsetsProcessor
+from rocketpoll.broker.processor.groups.group_offsets import (
+    NO_CORRECTION_OFFSET,
+    GroupOffsetsProcessor,
+)
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.store.queues.consume_queue import QueueBounds
 

@@ -169,7 +169,13 @@ class Story:
             for group in ("G", "H")
         }
         held = twin.controller.hold_service.held
-        return offsets, held, twin.record_get, processors.dispatch.refused, processors.stats.got_messages
+        return (
+            offsets,
+            held,
+            twin.record_get,
+            processors.dispatch.refused,
+            processors.stats.got_messages,
+        )
 
 
 def story_with(root, *disks, **changed):

@@ -14,15 +14,15 @@ from stores import small_config
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
-from rmq_spark.wire.chunk import placed
-from rmq_spark.wire.chunk.placed import decode_located
+from rmq_spark.wire.chunk import record_locations
+from rmq_spark.wire.chunk.record_locations import decode_located
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
 from rocketpoll.broker.processor.pulls.pull_message import PullMessageProcessor
 from rocketpoll.broker.processor.pulls.subscription_filters import SubscriptionFilters
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig, HoldLimits
-from rocketpoll.broker.state.members.clients import ClientChannelInfo
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
@@ -356,7 +356,7 @@ def test_how_much_a_large_pull_may_ask_of_it(parts):
 
 
 def test_places_are_told_to_those_who_have_agreed(monkeypatch, parts):
-    monkeypatch.setattr(placed, "RUN_BYTES_MIN", 1)
+    monkeypatch.setattr(record_locations, "RUN_BYTES_MIN", 1)
     room = Room(parts)
     parts.put(*"abc")
     asks = {"code": RequestCode.PULL_PLACES, "count": 100, "bytes_max": 1 << 20}

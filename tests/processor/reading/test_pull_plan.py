@@ -23,7 +23,9 @@ def header(request):
 def plan_of(request, topic_config=TOPIC):
     shape = build_template(header(request), request)
     group = SubscriptionGroupConfig(group_name="G")
-    return CachedPull(shape, header_of(request), request.without_content(), topic_config, group, None)
+    return CachedPull(
+        shape, header_of(request), request.without_content(), topic_config, group, None
+    )
 
 
 def put(table, client, request):

@@ -86,7 +86,9 @@ def many_kinds_of_long_subscriptions():
         yield lambda filters, n=number: filters.for_text("T", tags_of(n, 300), "TAG")
         yield lambda filters, n=number: filters.for_text("T", f"a > {n} " + "x" * 240_000, "SQL92")
         yield lambda filters, n=number: filters.for_text("T", f"a > {n}", f"{n}" + "x" * 240_000)
-        yield lambda filters, n=number: filters.for_text("%RETRY%G", f"{n}" + "x" * 240_000, "XPATH")
+        yield lambda filters, n=number: filters.for_text(
+            "%RETRY%G", f"{n}" + "x" * 240_000, "XPATH"
+        )
         yield lambda filters, n=number: filters.for_text("%RETRY%G", "*", f"{n}" + "x" * 240_000)
         yield lambda filters, n=number: filters.check(with_tags(n, "SQL92"))
         yield lambda filters, n=number: filters.for_subscription(with_tags(n, "SQL92"))

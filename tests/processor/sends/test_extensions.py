@@ -10,7 +10,7 @@ from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
 from stores import bodies, encoded, message, small_config
 
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -18,7 +18,10 @@ from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
-from rocketpoll.broker.processor.extensions.negotiation import SUPPORTED_EXTENSIONS, ExtensionsProcessor
+from rocketpoll.broker.processor.extensions.negotiation import (
+    SUPPORTED_EXTENSIONS,
+    ExtensionsProcessor,
+)
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats

@@ -11,9 +11,9 @@ from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import Frame, FrameReader
 from rocketpoll.broker.processor.sends.fast_path.send_header import (
     BORN_MARK,
+    build_template,
     header_prefix,
     unescape_all,
-    build_template,
 )
 
 

@@ -19,7 +19,7 @@ from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
-from rocketpoll.broker.store.records.encoding import draft_of
+from rocketpoll.broker.store.append.record_encoding import draft_of
 from rocketpoll.broker.store.results import PutMessageStatus
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

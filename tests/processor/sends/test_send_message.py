@@ -18,7 +18,7 @@ from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.sends import batch_puts, send_message
+from rocketpoll.broker.processor.sends import batch_messages, send_message
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor
@@ -296,7 +296,7 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     """There is room for two here; one always may be."""
     room = Room(parts)
     request = batch_request(*("x" * 20 for _ in range(2_000)))
-    monkeypatch.setattr(batch_puts, "SPLITTING_BYTES_MAX", 2 * len(request.body))
+    monkeypatch.setattr(batch_messages, "SPLITTING_BYTES_MAX", 2 * len(request.body))
 
     def begun():
         steps = room.processor.send_message(room.connection, request)
@@ -313,7 +313,7 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     finished(second)
     finished(third)
     assert len(room.connection.sent) == 2
-    monkeypatch.setattr(batch_puts, "SPLITTING_BYTES_MAX", 1)
+    monkeypatch.setattr(batch_messages, "SPLITTING_BYTES_MAX", 1)
     finished(begun())
     assert len(room.connection.sent) == 3
 
@@ -321,7 +321,7 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
 def test_a_batch_has_so_many_messages_at_most_or_nothing_of_it_is_stored(parts, monkeypatch):
     """One that is as long as it may be is refused here for its bytes alone."""
     room = Room(parts)
-    monkeypatch.setattr(batch_puts, "BATCH_MESSAGES_MAX", 512)
+    monkeypatch.setattr(batch_messages, "BATCH_MESSAGES_MAX", 512)
 
     def send(count):
         request = batch_request(*("x" * 100 for _ in range(count)))
@@ -367,7 +367,9 @@ def test_a_batch_of_messages_of_one_shape_is_answered_and_stored_like_any_other(
     """In one room numpy is not loaded yet."""
     came_to = []
     for is_loaded in (True, False):
-        monkeypatch.setattr(batch_puts, "is_numpy_loaded", lambda is_loaded=is_loaded: is_loaded)
+        monkeypatch.setattr(
+            batch_messages, "is_numpy_loaded", lambda is_loaded=is_loaded: is_loaded
+        )
         parts = open_parts(tmp_path / str(is_loaded))
         store, parts.store = parts.store, CountedEven(parts.store)
         room = Room(parts)

@@ -96,7 +96,9 @@ def test_messages_as_java_writes_them_need_no_closer_look(own):
 
 def test_a_message_of_a_batch_keeps_its_own_id():
     batch = REWRITER.rewrite("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
-    stored = REWRITER.join_in_batch(b"UNIQ_KEY\x01its own\x02", REWRITER.batch_properties(batch)).decode()
+    stored = REWRITER.join_in_batch(
+        b"UNIQ_KEY\x01its own\x02", REWRITER.batch_properties(batch)
+    ).decode()
     assert decode_properties(stored) == {
         **decode_properties(ADDED),
         "UNIQ_KEY": "its own",

@@ -2,8 +2,8 @@ import pytest
 from admin_room import AdminRoom
 
 from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfigSerializeWrapper
-from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 

@@ -16,7 +16,7 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.reading import record_batches
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.rate_limit import OffsetRange
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import compress_body
@@ -94,7 +94,9 @@ def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
     try:
         for _ in range(count):
             assert (
-                instance.connections.request(broker.address, build_send_request(header, body), 3_000).code
+                instance.connections.request(
+                    broker.address, build_send_request(header, body), 3_000
+                ).code
                 == 0
             )
     finally:
@@ -104,7 +106,9 @@ def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
 def rows_of(broker, columns, end, **options):
     """The rows of a topic's first queue."""
     options = read_options({"namesrvAddr": broker.address, "topic": "T", **options})
-    batches = read_range(options, arrow_schema_of(schema_of(columns)), OffsetRange(queue_of("T"), 0, end))
+    batches = read_range(
+        options, arrow_schema_of(schema_of(columns)), OffsetRange(queue_of("T"), 0, end)
+    )
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -153,7 +157,7 @@ READS_BOMBS = """
 import resource, sys
 from source_parts import queue_of, schema_of
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.rate_limit import Piece
+from rmq_spark.spark.plan.offset_ranges import Piece
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.spark.read.partition_reader import read_piece
 

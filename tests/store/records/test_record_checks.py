@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from stores import encoded, message
 
-from rocketpoll.broker.store.read.message_reader import first_unreadable, are_in_range
+from rocketpoll.broker.store.read.message_reader import are_in_range, first_unreadable
 
 
 @pytest.mark.parametrize("kind", [list, np.array])

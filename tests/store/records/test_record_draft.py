@@ -10,7 +10,7 @@ from stores import message
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.record_checksum import has_valid_checksum
-from rocketpoll.broker.store.records.encoding import RecordDraft, draft_of
+from rocketpoll.broker.store.append.record_encoding import RecordDraft, draft_of
 
 V6 = parse_host("[2001:db8::1]:5000")
 

@@ -10,7 +10,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import encode_record
-from rocketpoll.broker.store.records.fields import read_fields, pattern_of, property_of
+from rocketpoll.broker.store.records.fields import pattern_of, property_of, read_fields
 
 V6 = parse_host("[::1]:9876")
 pieces = st.sampled_from(

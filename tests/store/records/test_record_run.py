@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stored_messages import int64s, plain_messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store
 
-from rocketpoll.broker.store.records.encoding import (
+from rocketpoll.broker.store.append.record_encoding import (
     RecordRun,
     RecordTemplate,
     draft_of,

@@ -10,7 +10,7 @@ from stored_messages import int32s, int64s, plain_messages, properties
 from stores import message
 
 from rmq_spark.errors import RecordError
-from rocketpoll.broker.store.records.encoding import (
+from rocketpoll.broker.store.append.record_encoding import (
     RecordTemplate,
     UniformBatch,
     UniformParts,

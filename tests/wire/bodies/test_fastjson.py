@@ -7,7 +7,7 @@ from python_programs import last_line_of
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, dumps, loads
-from rmq_spark.wire.bodies.object_map import ObjectMap
+from rmq_spark.wire.bodies.references import ObjectMap
 
 json_values = st.recursive(
     st.none()

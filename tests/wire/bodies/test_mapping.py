@@ -12,7 +12,15 @@ from body_classes import CLASSES, values_of
 from hypothesis import given
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body, lists, routes, stats
+from rmq_spark.wire.bodies import (
+    clients,
+    cluster_lists,
+    configs,
+    decode_body,
+    encode_body,
+    routes,
+    stats,
+)
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -163,16 +171,20 @@ def test_numbers_as_keys_are_written_in_quotes():
 
 
 def test_sets_are_written_in_one_order():
-    body = lists.TopicList(topic_list=frozenset({"b", "c", "a"}))
+    body = cluster_lists.TopicList(topic_list=frozenset({"b", "c", "a"}))
     assert encode_body(body) == b'{"topicList":["a","b","c"]}'
 
 
 @pytest.mark.parametrize(
     ("body_class", "text", "message"),
     [
-        (lists.TopicList, b"[]", r"JSON body at \$: needed an object, found \[\]"),
-        (lists.TopicList, b'{"topicList":5}', r"\$.topicList: needed an array, found 5"),
-        (lists.TopicList, b'{"topicList":[{}]}', r"\$.topicList\[0\]: needed text, found {}"),
+        (cluster_lists.TopicList, b"[]", r"JSON body at \$: needed an object, found \[\]"),
+        (cluster_lists.TopicList, b'{"topicList":5}', r"\$.topicList: needed an array, found 5"),
+        (
+            cluster_lists.TopicList,
+            b'{"topicList":[{}]}',
+            r"\$.topicList\[0\]: needed text, found {}",
+        ),
         (routes.BrokerData, b'{"brokerName":"b"}', r"\$.brokerAddrs: needed a value, found None"),
         (
             routes.BrokerData,
@@ -215,13 +227,13 @@ def test_bodies_that_do_not_fit_say_where_and_what(body_class, text, message):
 
 
 def test_scalars_become_text_as_in_java():
-    body = decode_body(lists.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
+    body = decode_body(cluster_lists.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
     assert body.table == {"a": "true", "b": "false", "c": "1.5", "d": "7"}
 
 
 def test_nulls_in_maps_and_lists_are_as_good_as_absent():
-    assert decode_body(lists.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
-    assert decode_body(lists.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
+    assert decode_body(cluster_lists.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
+    assert decode_body(cluster_lists.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
 
 
 @pytest.mark.parametrize("number", [1e300, -1e300, 2.0**63])
@@ -252,7 +264,7 @@ def test_a_long_key_costs_its_items_nothing():
 
 def test_a_path_in_an_error_cuts_long_keys_and_shows_objects():
     with pytest.raises(BodyError, match=r"at \$\.table\.x{60}: needed text, found \[\]"):
-        decode_body(lists.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
+        decode_body(cluster_lists.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
     with pytest.raises(
         BodyError, match=r"at \$\.offsetTable\.\{'brokerName': 'b'.*: needed a 64-bit integer"
     ):

@@ -4,8 +4,7 @@ import pytest
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, loads
-from rmq_spark.wire.bodies.object_map import ObjectMap
-from rmq_spark.wire.bodies.references import NODES_MAX
+from rmq_spark.wire.bodies.references import NODES_MAX, ObjectMap
 
 
 def test_an_object_written_before_is_found_by_its_path():

@@ -14,11 +14,11 @@ from rmq_spark.wire.bodies import (
     decode_body_in_steps,
     encode_body,
     encode_body_in_steps,
-    steps,
+    incremental_codec,
 )
 from rmq_spark.wire.bodies.clients import HeartbeatData, SubscriptionData
+from rmq_spark.wire.bodies.cluster_lists import TopicList
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
-from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -36,7 +36,7 @@ def taken(work):
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
 def test_the_text_is_the_one_that_is_written_at_once(body_class, monkeypatch):
-    monkeypatch.setattr(steps, "VALUES_PER_STEP", 1)
+    monkeypatch.setattr(incremental_codec, "VALUES_PER_STEP", 1)
 
     @settings(max_examples=20)
     @given(values_of(body_class))
@@ -51,7 +51,7 @@ def test_the_body_is_the_one_that_is_read_at_once(body_class, monkeypatch):
     @settings(max_examples=30)
     @given(values_of(body_class), st.sampled_from([1, 2, 5]))
     def in_steps(body, values_per_step):
-        monkeypatch.setattr(steps, "VALUES_PER_STEP", values_per_step)
+        monkeypatch.setattr(incremental_codec, "VALUES_PER_STEP", values_per_step)
         text = encode_body(body)
         assert taken(decode_body_in_steps(body_class, text))[1] == decode_body(body_class, text)
 
@@ -82,12 +82,12 @@ def test_a_long_body_is_refused_for_what_a_short_one_is(text):
 
 def test_no_step_of_reading_reads_much(monkeypatch):
     read, most = [], []
-    reader_of = steps.reader_of
+    reader_of = incremental_codec.reader_of
 
     def counting_reader_of(hint):
         return lambda *each: read.append(each) or reader_of(hint)(*each)
 
-    monkeypatch.setattr(steps, "reader_of", counting_reader_of)
+    monkeypatch.setattr(incremental_codec, "reader_of", counting_reader_of)
     items = b",".join(b'{"topic":"T%d"}' % number for number in range(10_000))
     work = decode_body_in_steps(
         HeartbeatData,
@@ -97,7 +97,7 @@ def test_no_step_of_reading_reads_much(monkeypatch):
     for _ in work:
         most.append(len(read))
         read.clear()
-    assert max(most) <= steps.VALUES_PER_STEP
+    assert max(most) <= incremental_codec.VALUES_PER_STEP
     assert len(most) > 50
 
 
@@ -129,7 +129,7 @@ LARGE = {
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
 def test_a_large_body_has_many_steps_wherever_it_is_large(body):
     count, text = taken(encode_body_in_steps(body))
-    assert 10_000 / steps.VALUES_PER_STEP - 1 <= count <= 100
+    assert 10_000 / incremental_codec.VALUES_PER_STEP - 1 <= count <= 100
     assert text == encode_body(body)
 
 
@@ -151,5 +151,6 @@ def test_no_step_writes_more_than_it_may(sizes):
         except StopIteration:
             break
         assert (
-            sum(size for size in written if size <= steps.VALUES_PER_STEP) <= steps.VALUES_PER_STEP
+            sum(size for size in written if size <= incremental_codec.VALUES_PER_STEP)
+            <= incremental_codec.VALUES_PER_STEP
         )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.chunk.crc import crcs_of_slices, crcs_of_strings, combine_crcs
+from rmq_spark.wire.chunk.crc import combine_crcs, crcs_of_slices, crcs_of_strings
 
 
 def crcs(texts):

@@ -9,8 +9,8 @@ from strategies import fits_i16, properties, stored_messages
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns, encode_chunk
+from rmq_spark.wire.chunk.buffer_slices import BUFFER_BYTES_MAX, lengths_of
 from rmq_spark.wire.chunk.checksums import with_empty_checksums
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.properties import decode_properties, encode_properties

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.chunk import gather
-from rmq_spark.wire.chunk.gather import pack_slices, take_bytes
+from rmq_spark.wire.chunk import buffer_slices
+from rmq_spark.wire.chunk.buffer_slices import pack_slices, take_bytes
 
 DATA = bytes(range(256)) * 40
 
@@ -26,7 +26,7 @@ def way(request):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gather, "_CAN_MAKE_VIEWS", False)
+        patch.setattr(buffer_slices, "_CAN_MAKE_VIEWS", False)
         yield
 
 

@@ -3,12 +3,12 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.given import (
+from rmq_spark.wire.chunk.input_columns import (
     InputColumns,
     concatenate_rows,
+    property_strings,
     to_binary,
     value_lengths,
-    property_strings,
 )
 
 BODY = [b"a", b"b", b"c"]

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.placed import (
+from rmq_spark.wire.chunk.record_locations import (
     RUN_BYTES_MIN,
     decode_located,
-    encode_locations,
     encode_inline,
+    encode_locations,
     has_long_runs,
 )
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import properties, property_names, ragged_properties, some_text
 
-from rmq_spark.wire.chunk.properties import MAP_TYPE, PropertyColumns, lengths_of_maps
-from rmq_spark.wire.chunk.property_scan import PropertyScan
+from rmq_spark.wire.chunk.properties import MAP_TYPE, PropertyColumns, PropertyScan, lengths_of_maps
 from rmq_spark.wire.properties import decode_properties, encode_properties
 
 ragged_texts = ragged_properties | st.text("ab\x01\x02\u00e9", max_size=12)

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.chunk.properties import PropertyColumns
-from rmq_spark.wire.chunk.property_pieces import LONG_BYTES, PropertyPieces
-from rmq_spark.wire.chunk.property_scan import PropertyScan
+from rmq_spark.wire.chunk.properties import (
+    LONG_BYTES,
+    PropertyColumns,
+    PropertyPieces,
+    PropertyScan,
+)
 
 NAMES = ["KEYS", "TAGS", "UNIQ_KEY", "K", "KEYS\x02K", "a-name-of-one-s-own", "\u00e9"]
 # Names and values whose lengths lead over the ends of words and windows.

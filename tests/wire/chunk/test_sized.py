@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import RecordChunk, encode_chunk
-from rmq_spark.wire.chunk.sized import decode_sized_chunk, encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk, encode_sizes
 
 
 @given(st.lists(st.integers(0, (1 << 31) - 1), max_size=50), st.binary(max_size=50))

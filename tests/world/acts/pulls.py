@@ -10,7 +10,7 @@ from broker_clients import pull_request
 from world.acts import PASSING_TOPIC, QUEUES, act, group, place
 from world.client import ANSWER_SECONDS
 
-from rmq_spark.wire.chunk.sized import decode_sized_chunk
+from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.record import decode_records
 

@@ -7,7 +7,7 @@ from broker_clients import send_request
 from world.acts import PASSING_TOPIC, QUEUES, SIZES, TOPICS, act, place
 
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader

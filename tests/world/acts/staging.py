@@ -16,7 +16,7 @@ from rmq_spark.wire.bodies.staged_batches import (
     StagedAttempt,
 )
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.staging import (

@@ -118,7 +118,9 @@ def _send_async(life, producer, messages, timeout_ms, gap):
             life.world.note(f"{life.process.name} could not send: {error}")
         time.sleep(gap)
     for message, future in futures:
-        with life.world.watch.with_namespace(life.process, "a future", timeout_ms / 1000 + _ON_TOP_SECONDS):
+        with life.world.watch.with_namespace(
+            life.process, "a future", timeout_ms / 1000 + _ON_TOP_SECONDS
+        ):
             _send(life, lambda each=future: [each.result()], [message])
 
 

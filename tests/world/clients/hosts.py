@@ -106,7 +106,9 @@ class Life:
         """Shut down all clients."""
         producer, self.producer = self.producer, None
         if producer is not None:
-            with self.world.watch.with_namespace(self.process, "shutdown of a producer", SHUTDOWN_SECONDS):
+            with self.world.watch.with_namespace(
+                self.process, "shutdown of a producer", SHUTDOWN_SECONDS
+            ):
                 producer.shutdown()
         for consuming in self.consumings[:0:-1]:
             if consuming.instance is self.instance:

@@ -266,7 +266,9 @@ class Ledger:
             time >= since and (where, offset) == (queue, queue_offset)
             for time, where, offset in reader.commits
         ):
-            self.print_error(f"{group} was to go on at {queue_offset} of {queue}, which nobody stored")
+            self.print_error(
+                f"{group} was to go on at {queue_offset} of {queue}, which nobody stored"
+            )
 
     def is_present(self, reader):
         """A member has begun. A machine in BROADCASTING has its offsets of a topic that was made

@@ -194,7 +194,9 @@ def look_around(world, admin, group, topic):
     for lag in admin.lag(group, topic):
         queue = (lag.queue.topic, lag.queue.broker_name, lag.queue.queue_id)
         if topic not in world.ledger.recreated_topics and lag.broker_offset > world.end_of(queue):
-            world.print_error(f"{queue} ends before {lag.broker_offset}, which an operator is shown")
+            world.print_error(
+                f"{queue} ends before {lag.broker_offset}, which an operator is shown"
+            )
     admin.progress(group)
     admin.members(group)
     admin.queue_reports(group)

@@ -156,7 +156,9 @@ class Broker:
         config = self._config_of(self.name, host, brokerRole="SLAVE")
         slave = BrokerLife(self._world, config, f"slave of {self.name}", platter, self._disk)
         slave.begin()
-        started = await self._world.tasks.with_namespace(_START_SECONDS, slave.started, "not in time")
+        started = await self._world.tasks.with_namespace(
+            _START_SECONDS, slave.started, "not in time"
+        )
         if started is True:
             self.slave_address = f"{host}:{_PORT}"
         elif started not in ("kill", "power"):

@@ -89,7 +89,9 @@ class ClusterStage(Stage):
             self._answers = Answers(self.kernel, self.dice_for("answers"))
             self.network.line_back = self._answers.line
         self.brokers = [Broker(self, name, host) for name, host in hosts.items()]
-        self._ends = [self.tasks.begin(broker.live_region(), broker.name) for broker in self.brokers]
+        self._ends = [
+            self.tasks.begin(broker.live_region(), broker.name) for broker in self.brokers
+        ]
         self._wait_for_brokers()
         for broker in self.brokers:
             for topic in topics:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from rmq_spark.client.reading.log_files import LocalLogFinder
 from rmq_spark.spark.read import record_chunks
-from rmq_spark.wire.chunk import placed
+from rmq_spark.wire.chunk import record_locations
 
 _READ_SECONDS = (0.0, 0.0, 0.001, 0.3)
 
@@ -63,5 +63,5 @@ def reading_files(files):
     """Have tasks look for files among these, for however few bytes."""
     return (
         patch.object(record_chunks, "LocalFiles", partial(LocalLogFinder, files)),
-        patch.object(placed, "RUN_BYTES_MIN", 1),
+        patch.object(record_locations, "RUN_BYTES_MIN", 1),
     )

@@ -95,7 +95,9 @@ class Producer:
         connection = await self._connected(broker)
         if connection is None:
             return
-        sents = [self._find_message(topic, size, format) for _ in range(_BATCH if how == "batch" else 1)]
+        sents = [
+            self._find_message(topic, size, format) for _ in range(_BATCH if how == "batch" else 1)
+        ]
         if how == "batch":
             body = encode_batch(
                 BatchedMessage(sent.body, encode_properties(sent.wire)) for sent in sents
@@ -146,7 +148,9 @@ class Producer:
             return connection
         connection = Connection(self.world, self.name)
         self.world.network.connect(connection, (broker.host, broker.port))
-        if not await self.world.tasks.with_namespace(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+        if not await self.world.tasks.with_namespace(
+            _CONNECT_SECONDS, connection.is_open, otherwise=False
+        ):
             connection.give_up()
             return None
         self._connections[broker.name] = connection

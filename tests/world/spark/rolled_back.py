@@ -17,7 +17,7 @@ from world.client import Connection
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
@@ -50,7 +50,9 @@ class RolledBack:
         config = broker.topic(topic)
         connection = Connection(self._world, SINK)
         self._world.network.connect(connection, (broker.host, broker.port))
-        is_open = self._world.tasks.with_namespace(_CONNECT_SECONDS, connection.is_open, otherwise=False)
+        is_open = self._world.tasks.with_namespace(
+            _CONNECT_SECONDS, connection.is_open, otherwise=False
+        )
         if config is None or not await is_open:
             connection.give_up()
             return

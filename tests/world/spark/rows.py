@@ -198,7 +198,9 @@ class RowModel:
         if not self._accept(sent):
             self.print_error(f"{sent} came, and does not pass the filter")
         if not self._reads(self._place_of(row)[:3]):
-            self.print_error(f"{sent} came, of a queue that it does not read: {self._place_of(row)}")
+            self.print_error(
+                f"{sent} came, of a queue that it does not read: {self._place_of(row)}"
+            )
 
     def _accept(self, sent):
         if self._tags is not None and sent.tags not in self._tags:
@@ -347,7 +349,9 @@ class StreamModel(RowModel):
             return False
         found = _QUEUE.findall(error.problem)
         queues = [(topic, broker, int(number)) for number, topic, broker, *_ in found]
-        return any(self._ledger.may_be_gone(self._ledger.first_physical_offset(*each)) for each in queues)
+        return any(
+            self._ledger.may_be_gone(self._ledger.first_physical_offset(*each)) for each in queues
+        )
 
     def looked(self):
         """A run has been told how far there is something to read, and of what is gone."""
@@ -496,4 +500,6 @@ class ReadModel(RowModel):
             if (body in first) is not (body in rows) and not self._is_excused(
                 place, self._name(body)
             ):
-                self.print_error(f"one action has it, and one has not: {self._name(body)} at {place}")
+                self.print_error(
+                    f"one action has it, and one has not: {self._name(body)} at {place}"
+                )

@@ -114,7 +114,9 @@ class SinkModel:
                     f"{body} is stored with {name} {found.get(name)!r}, not {value!r}"
                 )
         if body in self._ids and not found[ROW_ID].endswith(f":{self._ids[body]}"):
-            self._ledger.print_error(f"{body} is stored as {found[ROW_ID]}, not as {self._ids[body]}")
+            self._ledger.print_error(
+                f"{body} is stored as {found[ROW_ID]}, not as {self._ids[body]}"
+            )
         return True
 
     def check(self):
@@ -149,7 +151,9 @@ class SinkModel:
             some = bodies & self._stored.keys()
             left -= bodies
             if some != bodies and (some or number in self.counted):
-                self._ledger.print_error(f"of batch {number} everybody sees {some}, and not {bodies}")
+                self._ledger.print_error(
+                    f"of batch {number} everybody sees {some}, and not {bodies}"
+                )
         if left:
             self._ledger.print_error(f"everybody sees what nobody has told to count: {left}")
         twice = {body: found for body, found in self._stored.items() if len(found) > 1}

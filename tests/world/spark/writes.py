@@ -173,7 +173,9 @@ class Writes(Application):
                 raise
             return
         if not self._is_disturbed:
-            self.world.ledger.print_error(f"nobody notices batch {batch} of {query} by another driver")
+            self.world.ledger.print_error(
+                f"nobody notices batch {batch} of {query} by another driver"
+            )
         self.model.has_listener(query, rows)
 
     @property

@@ -22,13 +22,12 @@ from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import magic_of
 
-from ....common.connection import Channel
-from ....store.records.encoding import RecordDraft, RecordTemplate
-from ...fast_path.learning_budget import LearningBudget
-from ...fast_path.per_client_cache import PerClientCache
+from ....common.channel import Channel
+from ....store.append.record_encoding import RecordDraft, RecordTemplate
+from ...fast_path.per_client_cache import LearningBudget, PerClientCache
 from ...request import header_of
 from ..admission import TopicAdmission
-from .send_header import SendHeaderTemplate, header_prefix, build_template
+from .send_header import SendHeaderTemplate, build_template, header_prefix
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value

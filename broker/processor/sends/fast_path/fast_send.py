@@ -35,11 +35,11 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 
-from ....common.connection import Channel
+from ....common.channel import Channel
 from ....settings.config import BrokerConfig
 from ....state.stats.broker_stats import BrokerStats
+from ....store.append.record_encoding import RecordRun
 from ....store.message_store import MessageStore
-from ....store.records.encoding import RecordRun
 from ....store.records.recent_writes import RecentRecord
 from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
 from ...fast_path.response_template import ResponseTemplate
@@ -113,10 +113,11 @@ class FastSend:
         acknowledge_send: AcknowledgeSend,
         put_one: PutOne,
     ) -> None:
-        """Take what the usual way has: ``response_template`` for many answers, ``acknowledge_send`` for one of any kind.
+        """Take what the usual way has: ``response_template`` for many answers,
+        ``acknowledge_send`` for one of any kind.
 
-        ``busy_reason`` returns why no sends are taken now, or None; ``put_one`` puts one as the usual
-        way does.
+        ``busy_reason`` returns why no sends are taken now, or None; ``put_one`` puts one as the
+        usual way does.
         """
         self._length_max = config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = config.server.header_bytes_max
@@ -254,7 +255,9 @@ class FastSend:
         plain = unescape_all(texts)
         return None if plain is None else self._properties.rewrite_all(plain, QUOTE.decode())
 
-    def _acknowledge(self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult) -> None:
+    def _acknowledge(
+        self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult
+    ) -> None:
         """Answer a run by its result, which is that of each message in it."""
         try:
             if result.status is _PUT_OK:

@@ -23,10 +23,14 @@ from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange, resolve_read_ranges
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConverter
-from rmq_spark.client.reading.taken_back import first_not_rolled_back, missing_ranges, without_rolled_back
+from rmq_spark.client.reading.rolled_back_offsets import (
+    first_not_rolled_back,
+    missing_ranges,
+    without_rolled_back,
+)
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import excerpt, sanitize
-from rmq_spark.nearest import nearest_name
+from rmq_spark.similar_names import nearest_name
 from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -112,7 +116,9 @@ def check_no_missing(
     Raises:
         ProtocolError: It has, as they cannot be read.
     """
-    for first, last in without_rolled_back(instance.api, read_range.address, read_range.queue, ranges):
+    for first, last in without_rolled_back(
+        instance.api, read_range.address, read_range.queue, ranges
+    ):
         if last > instance.api.min_offset(read_range.address, read_range.queue):
             raise ProtocolError(
                 read_range.address,

@@ -18,17 +18,17 @@ import pyarrow as pa
 from rmq_spark.client.admin.reads.arrow_reads import (
     DEFAULT_COLUMNS,
     PULL_TIMEOUT_MS,
+    build_schema,
     check_columns,
     check_no_missing,
-    build_schema,
 )
 from rmq_spark.client.arguments import check_text, check_topic
 from rmq_spark.client.errors import ManifestError, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
+    CommitManifest,
     CommitState,
     CommittedSpan,
-    CommitManifest,
     ManifestId,
     add_crc,
     commits_topic_name,
@@ -46,8 +46,8 @@ from rmq_spark.client.reading.read_bounds import (
 )
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.record_batches import RecordBatchConverter
+from rmq_spark.client.reading.rolled_back_offsets import missing_ranges
 from rmq_spark.client.reading.stored_messages import stored_messages
-from rmq_spark.client.reading.taken_back import missing_ranges
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_queue import MessageQueue
@@ -89,7 +89,7 @@ def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
             found.append(SinkBatch(manifest.id, rows, size, stored_ms, is_counted=False))
     _, counting = CommitState().apply((at, batch.id) for at, batch in enumerate(found))
     for at in counting:
-        found[at] = found[at]._replace(counts=True)
+        found[at] = found[at]._replace(is_counted=True)
     return found
 
 
@@ -151,14 +151,18 @@ def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> lis
     return [*dropwhile(is_begun, whole)]
 
 
-def _min_offset(instance: ClientInstance, queue: MessageQueue, cache: dict[MessageQueue, int]) -> int:
+def _min_offset(
+    instance: ClientInstance, queue: MessageQueue, cache: dict[MessageQueue, int]
+) -> int:
     if queue not in cache:
         address = instance.routes.address_for_read(queue.broker_name)
         cache[queue] = instance.api.min_offset(address, queue)
     return cache[queue]
 
 
-def _manifests(instance: ClientInstance, read_range: ReadRange) -> Iterator[tuple[MessageExt, CommitManifest]]:
+def _manifests(
+    instance: ClientInstance, read_range: ReadRange
+) -> Iterator[tuple[MessageExt, CommitManifest]]:
     for message in _messages(instance, read_range):
         try:
             manifest = decode_manifest(bytes(message.body))
@@ -192,7 +196,9 @@ def _read_span(
 ) -> list[pa.RecordBatch]:
     """Return the rows of a span, if they are those that were committed."""
     address = instance.routes.address_for_read(span.queue.broker_name)
-    place = ReadRange(span.queue, address, span.queue_offset, span.queue_offset + span.message_count)
+    place = ReadRange(
+        span.queue, address, span.queue_offset, span.queue_offset + span.message_count
+    )
     bad = _FailOnBadRecord()
     rows = RecordBatchConverter(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
     batches: list[pa.RecordBatch] = []
@@ -228,5 +234,11 @@ class _FailOnBadRecord:
 
 def _bulk_pull(instance: ClientInstance, read_range: ReadRange) -> BulkPull:
     return BulkPull(
-        instance.api, read_range.address, READER_GROUP, read_range.queue, read_range.start, read_range.end, _PULL_RULES
+        instance.api,
+        read_range.address,
+        READER_GROUP,
+        read_range.queue,
+        read_range.start,
+        read_range.end,
+        _PULL_RULES,
     )

@@ -121,7 +121,9 @@ class MessageLookups:
         )
         if not found:
             asked = ", ".join(address for _, address in brokers)
-            raise NotFound(22, f"no message of {topic} has the id {sanitize(message_id)}", asked, 12)
+            raise NotFound(
+                22, f"no message of {topic} has the id {sanitize(message_id)}", asked, 12
+            )
         return found
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:

@@ -35,7 +35,9 @@ def format_text(title: str, columns: Sequence[str], rows: Iterable[TableRow], co
         "  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     ]
-    return "\n".join([title, *(texts if len(texts) > 1 else ()), *_more_rows_note(count, len(texts) - 1)])
+    return "\n".join(
+        [title, *(texts if len(texts) > 1 else ()), *_more_rows_note(count, len(texts) - 1)]
+    )
 
 
 def format_html(title: str, columns: Sequence[str], rows: Iterable[TableRow], count: int) -> str:
@@ -54,10 +56,14 @@ class MessageTable(list[MessageExt]):
     """A list of messages that shows itself as a table in a notebook."""
 
     def __repr__(self) -> str:
-        return format_text(self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self))
+        return format_text(
+            self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self)
+        )
 
     def _repr_html_(self) -> str:
-        return format_html(self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self))
+        return format_html(
+            self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self)
+        )
 
     @property
     def _title(self) -> str:

@@ -162,7 +162,9 @@ class GroupBrokerClient:
             self._suggested_broker_ids.pop(queue, None)
             raise
         tells = self._api.notifies_topic_deletion(address)
-        future.add_done_callback(lambda answer: callback(self._decode_outcome(spec, answer, notifies_deletion=tells)))
+        future.add_done_callback(
+            lambda answer: callback(self._decode_outcome(spec, answer, notifies_deletion=tells))
+        )
         return future.abandon
 
     def _pull_header(self, spec: PullSpec, broker_id: int) -> PullMessageRequestHeader:
@@ -192,7 +194,10 @@ class GroupBrokerClient:
             # The suggested broker may be the one that is gone: ask the master again.
             self._suggested_broker_ids.pop(spec.queue, None)
             return error
-        if self._is_subscription_replaced(spec) and result.pull_status is not PullStatus.OFFSET_ILLEGAL:
+        if (
+            self._is_subscription_replaced(spec)
+            and result.pull_status is not PullStatus.OFFSET_ILLEGAL
+        ):
             bounds = result.min_offset, result.max_offset
             status, asked = PullStatus.NO_MATCHED_MSG, spec.queue_offset
             return DecodedPull(status, asked, *bounds, (), may_be_recreated=not notifies_deletion)
@@ -216,7 +221,9 @@ class GroupBrokerClient:
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             return error
         self._suggested_broker_ids[spec.queue] = result.suggest_which_broker_id
-        next_offset = result.next_begin_offset if decoded.next_offset is None else decoded.next_offset
+        next_offset = (
+            result.next_begin_offset if decoded.next_offset is None else decoded.next_offset
+        )
         return DecodedPull(
             *(result.pull_status, next_offset, result.min_offset, result.max_offset),
             tuple(found),
@@ -289,7 +296,9 @@ class GroupBrokerClient:
 
         Connected brokers are asked first.
         """
-        return self._ask_any_broker(topic, lambda address: self._api.consumer_ids(address, self._group))
+        return self._ask_any_broker(
+            topic, lambda address: self._api.consumer_ids(address, self._group)
+        )
 
     def topics_of_group(self, topic: str) -> frozenset[str]:
         """Return the topics of the group's last heartbeat, as any broker of a topic knows them."""
@@ -382,7 +391,9 @@ class GroupBrokerClient:
             unit_mode=False,
             batch=False,
         )
-        self._api.send(self._master_address(message.queue), header, message.body, message.message_id)
+        self._api.send(
+            self._master_address(message.queue), header, message.body, message.message_id
+        )
 
     def check_subscription(self, subscription: SubscriptionData) -> None:
         """Raise an error if the brokers of a topic cannot filter like that; all can by tags."""
@@ -404,7 +415,9 @@ class GroupBrokerClient:
     # ---- addresses
 
     def _master_address(self, queue: MessageQueue) -> str:
-        return self._lookup_with_refresh(queue.topic, lambda: self._routes.master_address(queue.broker_name))
+        return self._lookup_with_refresh(
+            queue.topic, lambda: self._routes.master_address(queue.broker_name)
+        )
 
     def _lookup_with_refresh(self, topic: str, lookup: Callable[[], str]) -> str:
         try:
@@ -460,7 +473,9 @@ class OutageLog:
             return
         with self._mutex:
             over = [
-                key for key in (queue, queue.broker_name) if self._reported.pop(key, None) is not None
+                key
+                for key in (queue, queue.broker_name)
+                if self._reported.pop(key, None) is not None
             ]
         for key in over:
             which = queue if key is queue else f"queues of {key}"

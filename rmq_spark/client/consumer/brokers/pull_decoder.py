@@ -22,8 +22,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from rmq_spark.client.damaged_records import (
+    decode_damaged_record,
+    read_queue_offset,
+    record_size_at,
+)
 from rmq_spark.client.message import MessageExt, decode_messages, to_message, unreadable_message
-from rmq_spark.client.stored_records import decode_damaged_record, record_size_at, read_queue_offset
 from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
@@ -214,7 +218,9 @@ def _neighbor_count(around: Sequence[int], position: int) -> int:
     return (around[position] == own - 1) + (around[position + 2] == own + 1)
 
 
-def _decode_record(data: bytes, at: int, queue: MessageQueue, max_body_bytes: int) -> MessageExt | None:
+def _decode_record(
+    data: bytes, at: int, queue: MessageQueue, max_body_bytes: int
+) -> MessageExt | None:
     """Return a message, perhaps with a fault of its body; None if its record is damaged.
 
     Raises:

@@ -18,9 +18,9 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     MessageListenerConcurrently,
-    restore_properties,
-    clamp_listener_value,
     call_listener,
+    clamp_listener_value,
+    restore_properties,
 )
 from rmq_spark.client.consumer.dispatch.redelivery import DEAD_LETTER, FIRST_DELAY_LEVEL, Redelivery
 from rmq_spark.client.consumer.pull.pull_message_service import BrokerSchedulers, PullRequest
@@ -57,7 +57,8 @@ class ConsumeMessageConcurrentlyService:
         acknowledge: AcknowledgeFunction,
         batch_size: int,
     ) -> None:
-        """Make a service that gives messages back in ``broker_schedulers``, so that no listener waits for it.
+        """Make a service that gives messages back in ``broker_schedulers``, so that no listener
+        waits for it.
 
         Without ``retries`` (BROADCASTING) what fails is logged, and not tried again.
         """
@@ -91,13 +92,19 @@ class ConsumeMessageConcurrentlyService:
         if done := batch[:failed_from]:
             self._acknowledge(request, done)
         if failed := batch[failed_from:]:
-            pairs = list(zip(failed, restore_properties(failed, properties[failed_from:]), strict=True))
-            self._broker_scheduler(request).schedule(lambda: self._retry_failed(request, pairs, delay_level))
+            pairs = list(
+                zip(failed, restore_properties(failed, properties[failed_from:]), strict=True)
+            )
+            self._broker_scheduler(request).schedule(
+                lambda: self._retry_failed(request, pairs, delay_level)
+            )
 
     def _broker_scheduler(self, request: PullRequest) -> Scheduler:
         return self._broker_schedulers.for_broker(request.queue.broker_name)
 
-    def _retry_failed(self, request: PullRequest, failed: Sequence[_FailedMessage], delay_level: int) -> None:
+    def _retry_failed(
+        self, request: PullRequest, failed: Sequence[_FailedMessage], delay_level: int
+    ) -> None:
         """Give failed messages back to a broker, or else have them tried again here."""
         if request.process_queue.is_dropped:
             return
@@ -114,12 +121,16 @@ class ConsumeMessageConcurrentlyService:
         context = ConsumeConcurrentlyContext(request.queue)
         status = call_listener(self._listener, batch, context, _SUCCESS)
         level = context.delay_level_when_next_consume
-        delay_level = clamp_listener_value("delay_level_when_next_consume", level, 0, DEAD_LETTER, _LEVEL_MAX)
+        delay_level = clamp_listener_value(
+            "delay_level_when_next_consume", level, 0, DEAD_LETTER, _LEVEL_MAX
+        )
         if status is not _SUCCESS:
             return 0, delay_level
         if context.ack_index is None:
             return len(batch), delay_level
-        return clamp_listener_value("ack_index", context.ack_index, -1, -1, len(batch) - 1) + 1, delay_level
+        return clamp_listener_value(
+            "ack_index", context.ack_index, -1, -1, len(batch) - 1
+        ) + 1, delay_level
 
     def _send_back(
         self, request: PullRequest, failed: Sequence[_FailedMessage], delay_level: int
@@ -141,7 +152,9 @@ class ConsumeMessageConcurrentlyService:
                     partial(self._send_back_expired, request, message, timeout_ms)
                 )
 
-    def _send_back_expired(self, request: PullRequest, message: MessageExt, timeout_ms: int) -> None:
+    def _send_back_expired(
+        self, request: PullRequest, message: MessageExt, timeout_ms: int
+    ) -> None:
         cache = request.process_queue
         if cache.is_dropped or not cache.is_waiting(message):
             return

@@ -20,9 +20,9 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageListenerOrderly,
-    restore_properties,
-    clamp_listener_value,
     call_listener,
+    clamp_listener_value,
+    restore_properties,
 )
 from rmq_spark.client.consumer.dispatch.redelivery import Redelivery
 from rmq_spark.client.consumer.pull.pull_message_service import PullRequest

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import format_count, excerpt
+from rmq_spark.errors import excerpt, format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -98,7 +98,9 @@ _EXAMPLE = "def listen({}): ..."
 _COROUTINE_FUNCTION = "a coroutine function (async def)"
 
 
-def check_listener(name: str, listener: object, *parameters: str, allows_coroutine: bool = False) -> None:
+def check_listener(
+    name: str, listener: object, *parameters: str, allows_coroutine: bool = False
+) -> None:
     """Raise an error if a listener does not take these parameters, or its body would not run.
 
     With ``allows_coroutine``, it may be a coroutine function.
@@ -157,7 +159,9 @@ def call_listener(
         return None
 
 
-def _parse_status(returned: object, messages: Sequence[MessageExt], success: _Status) -> _Status | None:
+def _parse_status(
+    returned: object, messages: Sequence[MessageExt], success: _Status
+) -> _Status | None:
     if returned is None:
         return success
     if isinstance(returned, type(success)):

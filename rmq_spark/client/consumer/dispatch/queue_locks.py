@@ -43,9 +43,9 @@ class BrokerQueueLocks:
     ) -> None:
         """Take what returns a member's queues now.
 
-        ``persist`` stores offsets: the next owners begin there. ``on_unlocked`` is told of queues that
-        brokers were asked to unlock, whatever came of it; ``prefetch_offsets``, of those of one broker that
-        are locked and begin now.
+        ``persist`` stores offsets: the next owners begin there. ``on_unlocked`` is told of queues
+        that brokers were asked to unlock, whatever came of it; ``prefetch_offsets``, of those of
+        one broker that are locked and begin now.
         """
         self._brokers = brokers
         self._executor = executor
@@ -92,7 +92,9 @@ class BrokerQueueLocks:
     def check_locked(self, request: PullRequest) -> bool:
         """Return whether a queue is locked; if not, have its broker asked in its lane."""
         if not request.process_queue.is_locked:
-            self._executor.for_broker(request.queue.broker_name).schedule(lambda: self.ensure_locked(request))
+            self._executor.for_broker(request.queue.broker_name).schedule(
+                lambda: self.ensure_locked(request)
+            )
         return request.process_queue.is_locked
 
     def invalidate(self, address: str) -> None:

@@ -71,7 +71,9 @@ class Redelivery:
         try:
             self._send(message)
         except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
-            _log.warning("%s cannot be sent again now: %s", message.message_id, _describe_error(error))
+            _log.warning(
+                "%s cannot be sent again now: %s", message.message_id, _describe_error(error)
+            )
             return False
         return True
 
@@ -84,7 +86,11 @@ class Redelivery:
                 _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
-            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, _describe_error(error))
+            _log.warning(
+                "%s cannot be made a dead letter now: %s",
+                message.message_id,
+                _describe_error(error),
+            )
             return False
         return True
 
@@ -104,7 +110,9 @@ class Redelivery:
         self, message: MessageExt, queue_id: int, compression: int
     ) -> SendMessageRequestHeader:
         properties = {
-            name: text for name, text in message.properties.items() if name not in _DROPPED_PROPERTIES
+            name: text
+            for name, text in message.properties.items()
+            if name not in _DROPPED_PROPERTIES
         }
         properties["RETRY_TOPIC"] = message.real_topic
         properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
@@ -158,7 +166,12 @@ class DeadLetterQueue:
     """Buries the unreadable messages of one consumer."""
 
     def __init__(
-        self, group: str, brokers: GroupBrokerClient, executor: PerBrokerExecutor, *, is_clustering: bool
+        self,
+        group: str,
+        brokers: GroupBrokerClient,
+        executor: PerBrokerExecutor,
+        *,
+        is_clustering: bool,
     ) -> None:
         self._group = group
         self._brokers = brokers
@@ -169,7 +182,8 @@ class DeadLetterQueue:
     def send(
         self, message: MessageExt, is_wanted: Callable[[], bool], on_done: Callable[[], object]
     ) -> None:
-        """Make a dead letter of a message, trying until a broker takes it, and then call ``on_done``.
+        """Make a dead letter of a message, trying until a broker takes it, and then call
+        ``on_done``.
 
         Each try asks ``is_wanted`` first, and gives up if it returns False.
         """

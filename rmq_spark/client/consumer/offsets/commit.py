@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.parallel import parallel_map, raise_first
+from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
 from rmq_spark.client.consumer.brokers.broker_client import group_by_broker
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
@@ -97,7 +97,11 @@ class CommitRequest(NamedTuple):
 
     def current_offsets(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
         """Return the offsets of queues but for those that an operator has moved since."""
-        moved = {each.queue for each in all_assigned if each.reset_count > self.reset_counts.get(each.queue, 0)}
+        moved = {
+            each.queue
+            for each in all_assigned
+            if each.reset_count > self.reset_counts.get(each.queue, 0)
+        }
         return {queue: offset for queue, offset in self.offsets.items() if queue not in moved}
 
 
@@ -147,7 +151,11 @@ def store_offsets(
     def persist_at(broker_name: str) -> None:
         own = queues[broker_name]
         most = max(1, min(len(own) // _QUEUES_PER_THREAD, COMMIT_THREADS_MAX))
-        found = parallel_map(own, persist, threads_max=most, name="commits", stop_on=CONNECTION_FAULTS)
+        found = parallel_map(
+            own, persist, threads_max=most, name="commits", stop_on=CONNECTION_FAULTS
+        )
         raise_first(found.values())
 
-    raise_first(parallel_map(queues, persist_at, threads_max=COMMIT_THREADS_MAX, name="commits").values())
+    raise_first(
+        parallel_map(queues, persist_at, threads_max=COMMIT_THREADS_MAX, name="commits").values()
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.parallel import parallel_map
+from rmq_spark.client.concurrency.parallel_map import parallel_map
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
 from rmq_spark.client.consumer.queues.process_queue import Clock
 from rmq_spark.client.consumer.queues.queue_identity import StartPosition
@@ -38,7 +38,9 @@ class OffsetPrefetcher:
         self._mutex = mutex()
         self._scheduled: dict[MessageQueue, None] = {}
         self._in_progress: dict[MessageQueue, object] = {}  # by whom
-        self._prefetched: dict[MessageQueue, tuple[StartPosition | Exception, int]] = {}  # and since when, in ms
+        self._prefetched: dict[
+            MessageQueue, tuple[StartPosition | Exception, int]
+        ] = {}  # and since when, in ms
 
     def schedule(self, queues: Iterable[MessageQueue]) -> None:
         """Note that these queues begin soon, so that they may be asked for with others."""
@@ -85,7 +87,9 @@ class OffsetPrefetcher:
     def _scheduled_at(self, broker_name: str) -> list[MessageQueue]:
         return [each for each in self._scheduled if each.broker_name == broker_name]
 
-    def _fetch_together(self, queues: list[MessageQueue], token: object) -> StartPosition | Exception:
+    def _fetch_together(
+        self, queues: list[MessageQueue], token: object
+    ) -> StartPosition | Exception:
         """Ask for queues of one broker at once; return what came of the first, keep the others'.
 
         Nothing is kept for one that was given up meanwhile.
@@ -95,7 +99,11 @@ class OffsetPrefetcher:
             return self._fetch(queue), self._clock()
 
         outcomes = parallel_map(
-            queues, ask, threads_max=OFFSET_THREADS_MAX, name="asks for first offsets", stop_on=CONNECTION_FAULTS
+            queues,
+            ask,
+            threads_max=OFFSET_THREADS_MAX,
+            name="asks for first offsets",
+            stop_on=CONNECTION_FAULTS,
         )
         first, now_ms = outcomes[queues[0]], self._clock()
         with self._mutex:

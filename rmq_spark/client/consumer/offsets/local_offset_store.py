@@ -158,13 +158,16 @@ class LocalFileOffsetStore:
     def _save(self) -> None:
         with self._write_lock:
             content = OffsetSerializeWrapper(
-                offset_table=self._offset_table.copy(), last_messages=dict(self._last_messages) or None
+                offset_table=self._offset_table.copy(),
+                last_messages=dict(self._last_messages) or None,
             )
             if content != self._last_written:
                 try:
                     self._write(content)
                 except OSError as error:
-                    raise OffsetFileFailed(str(self._path), "written", describe_os_error(error)) from error
+                    raise OffsetFileFailed(
+                        str(self._path), "written", describe_os_error(error)
+                    ) from error
                 self._last_written = content
 
     def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:

@@ -19,9 +19,13 @@ from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.offsets.initial_offset import OffsetPrefetcher, InitialOffsetRule
+from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule, OffsetPrefetcher
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition, unchanged_queues
+from rmq_spark.client.consumer.queues.queue_identity import (
+    QueueFingerprint,
+    StartPosition,
+    unchanged_queues,
+)
 from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
@@ -41,7 +45,9 @@ class _RecentQueues:
 
     def __init__(self) -> None:
         self._mutex = mutex()
-        self._entries: dict[MessageQueue, tuple[int | None, float]] = {}  # until when, earliest first
+        self._entries: dict[
+            MessageQueue, tuple[int | None, float]
+        ] = {}  # until when, earliest first
 
     def add(self, queue: MessageQueue, offset: int | None = None) -> None:
         """Note a queue, with an offset or without; forget those that were noted too long ago."""
@@ -89,7 +95,9 @@ class OffsetManager:
         self._unsaved_brokers: set[str] = set()  # brokers to which the last offsets did not get
         self._recently_released = _RecentQueues()
         self._recently_reset = _RecentQueues()  # where operators have moved queues of others
-        self._reset_offsets: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
+        self._reset_offsets: dict[
+            MessageQueue, int
+        ] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets: each broker is told in its lane, and waited for a moment."""
@@ -240,4 +248,6 @@ class OffsetManager:
     def _resolve_start(self, queue: MessageQueue) -> StartPosition:
         self._store.remove_offset(queue)
         first = self._initial_offset.resolve(queue, self._store, self._brokers)
-        return StartPosition.resolve(queue, first, self._message_at, self._store.last_message(queue))
+        return StartPosition.resolve(
+            queue, first, self._message_at, self._store.last_message(queue)
+        )

@@ -87,7 +87,8 @@ class OffsetTable:
         kind: ReadOffsetType,
         read_stored: Callable[[MessageQueue], int | None],
     ) -> int | None:
-        """Return an offset from here or, by ``read_stored``, from where it is kept, as ``kind`` says.
+        """Return an offset from here or, by ``read_stored``, from where it is kept, as ``kind``
+        says.
 
         What is read from there is not remembered here, else it would be stored again, though the
         queue may be another one by then.

@@ -30,7 +30,9 @@ class UpdateOffsetFunction(Protocol):
 class RemoteBrokerOffsetStore:
     """An `OffsetStore` that keeps offsets with the brokers."""
 
-    def __init__(self, query: Callable[[MessageQueue], int | None], update: UpdateOffsetFunction) -> None:
+    def __init__(
+        self, query: Callable[[MessageQueue], int | None], update: UpdateOffsetFunction
+    ) -> None:
         """Make a store; ``query`` returns None without an offset, and raises without an answer."""
         self._query = query
         self._update = update

@@ -46,8 +46,9 @@ class ConsumeRequestCache:
     ) -> ConsumeRequest | None:
         """Return the next request, waiting so long for it; None without one, or once closed.
 
-        With ``messages_max``, one of more messages is parted: the rest stays for the next. ``one_by_one``
-        says that its messages are not taken yet, but handed out by its queue's `handout`.
+        With ``messages_max``, one of more messages is parted: the rest stays for the next.
+        ``one_by_one`` says that its messages are not taken yet, but handed out by its queue's
+        `handout`.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._mutex:

@@ -19,14 +19,14 @@ from typing import Protocol
 
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler
-from rmq_spark.client.consumer.brokers.broker_client import OutageLog, DecodedPull
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.pull.pull_task import (
     BROKER_BUSY_MS,
     FLOW_CONTROL_MS,
     PAUSED_MS,
     AbandonFunction,
-    PullLimits,
     PullCallback,
+    PullLimits,
 )
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
@@ -310,7 +310,9 @@ class PullMessageService:
             self.execute_pull_request_immediately(request)
             return
         # It asks brokers, which the thread that reads their answers must not wait for.
-        self._broker_scheduler(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
+        self._broker_scheduler(request).schedule(
+            lambda: self._consumer.correct_illegal_offset(request, legal)
+        )
 
     def _on_messages(self, request: PullRequest, outcome: DecodedPull) -> None:
         # In this order: with an empty process queue, the next offset counts as consumed.

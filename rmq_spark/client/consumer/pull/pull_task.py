@@ -22,7 +22,7 @@ from typing import Protocol
 
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
-from rmq_spark.client.consumer.brokers.broker_client import OutageLog, DecodedPull
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.queues.queue_identity import StartPosition
 from rmq_spark.client.errors import BrokerRefused
@@ -89,7 +89,9 @@ class PullSource(Protocol):
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether `pull` would ask at once, without waiting for anybody."""
 
-    def pull(self, queue: MessageQueue, queue_offset: int, callback: PullCallback) -> AbandonFunction:
+    def pull(
+        self, queue: MessageQueue, queue_offset: int, callback: PullCallback
+    ) -> AbandonFunction:
         """Ask the broker; ``callback`` gets the outcome. Return a function that abandons the pull."""
 
     def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:

@@ -213,7 +213,10 @@ class AssignedQueue:
         handout = self._handout
         if handout is None or (handed := handout.handed) == handout.acknowledged:
             return
-        before, last = handout.messages[handout.acknowledged : handed - 1], handout.messages[handed - 1]
+        before, last = (
+            handout.messages[handout.acknowledged : handed - 1],
+            handout.messages[handed - 1],
+        )
         handout.acknowledged = handed
         if before:
             self._acknowledge(before)
@@ -287,8 +290,8 @@ class Handout:
     __slots__ = (
         "_assigned",
         "_count",
-        "confirms_on_next",
         "acknowledged",
+        "confirms_on_next",
         "handed",
         "is_over",
         "messages",

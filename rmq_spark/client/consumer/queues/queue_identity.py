@@ -15,14 +15,14 @@
 It is another message if two of these differ: when it was stored, where it is in the log, and what
 it is. Only one may be an answer that was damaged on its way, and moves nobody.
 
-Nor is an offset stored that may be of another queue (`unchanged_queues`): a member that begins there
-would pass over what has come before it in the new one.
+Nor is an offset stored that may be of another queue (`unchanged_queues`): a member that begins
+there would pass over what has come before it in the new one.
 
 Who is lost goes on with the first message stored at the time of the last one, or later, and never
 further on than before: that time may be damaged, too. Without it that is not known: at the first
 message if the topic was gone, or if what ends before the place may be a new queue; else where the
-broker says. Who chooses an offset, a user or an operator, begins with a `QueueFingerprint` of its own.
-This module asks nobody by itself.
+broker says. Who chooses an offset, a user or an operator, begins with a `QueueFingerprint` of its
+own. This module asks nobody by itself.
 """
 
 from __future__ import annotations

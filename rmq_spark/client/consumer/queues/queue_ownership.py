@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
-from rmq_spark.client.concurrency.fork_aware import ForkAware
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
 
 
@@ -65,7 +65,9 @@ class OwnershipRegistry(ForkAware):
     def _after_fork(self) -> None:
         """Begin anew: in this process no listener is at anything."""
         self._lock = mutex()
-        self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = weakref.WeakValueDictionary()
+        self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
+            weakref.WeakValueDictionary()
+        )
 
 
 OWNERSHIPS = OwnershipRegistry()

@@ -26,8 +26,8 @@ from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
-# ---- RebalanceRound: a group as one round of rebalancing sees it, in which many topics may be shared
-# out.
+# ---- RebalanceRound: a group as one round of rebalancing sees it, in which many topics may be
+# shared out.
 
 
 class BrokerGroupView(GroupView, Protocol):
@@ -190,7 +190,11 @@ class RebalanceService:
     """The rounds of one member, for use by one thread at a time."""
 
     def __init__(
-        self, member: RebalancedConsumer, rule: Rebalance, brokers: BrokerGroupView, instance: RebalanceClient
+        self,
+        member: RebalancedConsumer,
+        rule: Rebalance,
+        brokers: BrokerGroupView,
+        instance: RebalanceClient,
     ) -> None:
         self._member = member
         self._rule = rule

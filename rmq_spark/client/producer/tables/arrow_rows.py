@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.client.arguments import check_text, check_send_topic
+from rmq_spark.client.arguments import check_send_topic, check_text
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import RECORD_OVERHEAD_BYTES
@@ -29,7 +29,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.columns import TIMESTAMP
 from rmq_spark.wire.chunk.properties import lengths_of_maps
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
@@ -82,7 +82,9 @@ def _check_columns(rows: pa.RecordBatch) -> None:
             )
 
 
-def _split_by_size(rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int) -> Iterator[RequestRows]:
+def _split_by_size(
+    rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int
+) -> Iterator[RequestRows]:
     bodies = rows.column("body")
     if bodies.null_count:
         raise MessageRejected("body", "one in each row", "null")

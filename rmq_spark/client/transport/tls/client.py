@@ -35,9 +35,7 @@ NO_TLS_AT_PEER: Final = (
     "it ended the handshake without a word, as one without TLS does: turn TLS on there, or leave "
     "it out here"
 )
-_NOT_TLS: Final = (
-    "what answers there does not speak TLS: turn TLS on there, or leave it out here"
-)
+_NOT_TLS: Final = "what answers there does not speak TLS: turn TLS on there, or leave it out here"
 _TAMPERED: Final = "what came was changed on its way, or did not come from the broker"
 _CLIENT_CERTIFICATE_REQUIRED: Final = (
     "the broker takes only clients that it knows: give a certificate of its authority, and the key"
@@ -46,7 +44,10 @@ _NOT_TRUSTED: Final = (
     "its certificate is not trusted ({}): the CA file has to hold the authority that has signed it"
 )
 
-_NAME_MISMATCH_CODES: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_NAME_MISMATCH_CODES: Final = (
+    62,
+    64,
+)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _VALIDITY_CODES: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 # A part of OpenSSL's reason (releases vary in the rest) and its explanation;

@@ -46,7 +46,9 @@ def test_members_share_whatever_order_the_brokers_name_them_and_the_queues_in():
 
 def test_in_broadcasting_each_has_all_and_nobody_is_asked_who_is_there():
     view = View()
-    assert share("1", view, MessageModel.BROADCASTING) == TopicAssignment(tuple(QUEUES), tuple(QUEUES))
+    assert share("1", view, MessageModel.BROADCASTING) == TopicAssignment(
+        tuple(QUEUES), tuple(QUEUES)
+    )
 
 
 def test_who_is_missing_among_the_members_has_nothing():

@@ -1,0 +1,76 @@
+"""Connection: what the rest of the broker may know of a connected client.
+
+`server` makes connections, other rooms use them. This says nothing of how bytes travel. Everything
+here is called on the broker's one thread, and returns at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Protocol, TypeAlias
+
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.hosts import Host
+
+BackgroundSteps: TypeAlias = Iterator["Future[None] | None"]
+"""Work in steps, between which other work may run.
+
+After a step that yields a future, the next step runs only once that future is done.
+"""
+
+ResponseSteps: TypeAlias = Generator["Future[None] | None", None, RemotingCommand | None]
+"""The steps of a request that takes long.
+
+The generator returns the answer, or None if the answer comes later or is not wanted.
+"""
+
+
+class Channel(Protocol):
+    """One connected client; equal to itself alone, and usable as a key."""
+
+    extensions: frozenset[Extension]
+    """The extensions of RocketMQ's protocol that both sides have agreed on."""
+
+    @property
+    def remote_host(self) -> Host:
+        """The address of the client, which its messages get as their birth host."""
+
+    @property
+    def local_host(self) -> Host:
+        """The address of the broker that the client has dialled."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True if nothing that is sent will arrive any more."""
+
+    @property
+    def is_congested(self) -> bool:
+        """True if the client leaves answers unread."""
+
+    @property
+    def response_bytes_max(self) -> int:
+        """The maximum size of an answer now, in bytes; one that cannot be cut is refused."""
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a command; do nothing if the client is gone."""
+
+    def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
+        """Send an encoded frame, with a body that may lie in several places."""
+
+    def request(
+        self,
+        command: RemotingCommand,
+        timeout_ms: int,
+        callback: Callable[[RemotingCommand | None], None],
+    ) -> None:
+        """Send a request to the client; ``callback`` gets its answer, or None if there is none in
+        time.
+
+        A client that goes, or that leaves unread what it was sent, gives no answer.
+        """
+
+    def close(self, reason: str) -> None:
+        """Close the connection, and log the reason."""

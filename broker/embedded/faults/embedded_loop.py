@@ -1,0 +1,177 @@
+"""A broker's event loop whose time can be moved: the one way in which waiting timers notice a jump.
+
+    moment      `call_at`: a deadline, a delivery. Who moves the time stops at each, in order
+    interval    `call_later`: what is done again and again. It rings once, however often it would
+                have in the time that was passed over
+
+Timers wait in a heap by the time of this loop, and a single timer of the loop below wakes it for
+the first of them. So a jump has nothing to tell to any timer: the heap is looked into again, and
+what is due by then rings, the earliest first. The loop below is uvloop's or asyncio's, and knows
+only the time that passes. Nothing here knows the broker, nor who moves the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from functools import cache
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+from ...server.event_loop import log_exception, loop_class
+from .clock_offset import ClockOffset
+from .network import EmbeddedNetwork, NetworkedLoop
+
+if TYPE_CHECKING:
+    _Loop = asyncio.AbstractEventLoop
+else:
+    _Loop = object
+
+_RESOLUTION_SECONDS: Final = 0.001
+"""The grain of uvloop's timers: one that rings so early rings for what it was set for."""
+
+_CANCELLED_TIMERS_MAX: Final = 100
+"""Cancelled timers that may stay in the heap, until they are more than those that wait."""
+
+
+class AdjustableTimeLoop(_Loop):
+    """The timers of a loop whose time can be moved; mixed into a loop's class."""
+
+    def set_clock_offset(self, clock_offset: ClockOffset) -> None:
+        """Go by a time that is so far ahead, before there is any timer; only `move` changes it.
+
+        The loop's exceptions go to the log of the broker.
+        """
+        self._clock_offset = clock_offset
+        self._timer_heap: list[tuple[float, int, asyncio.TimerHandle, bool]] = []
+        """The time at which each timer rings, its number, and whether it is a moment."""
+        self._timer_count = 0
+        self._cancelled = 0
+        self._wake: asyncio.Handle | None = None
+        self._wake_at = 0.0
+        self.set_exception_handler(log_exception)
+
+    def time(self) -> float:
+        """Return the time in seconds; it jumps only when it is moved."""
+        now: float = super().time()  # that of the loop below
+        return now + self._clock_offset.seconds
+
+    def call_at(  # type: ignore[override]  # without the types of the arguments
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call a function at a moment, at which moves of the time stop."""
+        return self._set_timer(when, callback, args, context, is_deadline=True)
+
+    def call_later(  # type: ignore[override]  # without the types of the arguments
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call a function when an interval is over, or has been passed over."""
+        return self._set_timer(self.time() + delay, callback, args, context, is_deadline=False)
+
+    # ---- for the one who moves the time
+
+    def advance(self, seconds: float) -> None:
+        """Move the time forward; what is due by then rings in the next turn."""
+        self._clock_offset.advance(seconds)
+        self._schedule_wake()
+
+    def next_deadline(self) -> float | None:
+        """Return the time of the first moment that is waited for, or None."""
+        return min(
+            (
+                when
+                for when, _, timer, is_moment in self._timer_heap
+                if is_moment and not timer.cancelled()
+            ),
+            default=None,
+        )
+
+    def has_due_timers(self) -> bool:
+        """Return whether any timer is due, which rings in the next turn."""
+        now = self.time()
+        return any(when <= now and not timer.cancelled() for when, _, timer, _ in self._timer_heap)
+
+    # ---- within
+
+    def _set_timer(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+        *,
+        is_deadline: bool,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heappush(self._timer_heap, (when, self._timer_count, timer, is_deadline))
+        if self._timer_heap[0][2] is timer:
+            self._schedule_wake()
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Note, as asyncio's timers want it, that one will not ring."""
+        if handle._scheduled:  # type: ignore[attr-defined]  # the loop below waits for it
+            super()._timer_handle_cancelled(handle)  # type: ignore[misc]  # of the loop below
+            return
+        self._cancelled += 1
+        if self._cancelled > max(_CANCELLED_TIMERS_MAX, len(self._timer_heap) // 2):
+            self._timer_heap = [each for each in self._timer_heap if not each[2].cancelled()]
+            heapify(self._timer_heap)
+            self._cancelled = 0
+
+    def _schedule_wake(self) -> None:
+        """Have the loop below wake this one when the first timer is due."""
+        if not self._timer_heap:
+            return
+        when = self._timer_heap[0][0]
+        if self._wake is not None:
+            self._wake.cancel()
+        wait_seconds = when - self.time()
+        if wait_seconds <= 0:
+            self._wake = self.call_soon(self._run_due_timers)
+        elif isinstance(self, asyncio.BaseEventLoop):
+            self._wake = asyncio.BaseEventLoop.call_at(self, when, self._run_due_timers)
+        else:  # uvloop's call_at would come back to call_later here
+            self._wake = super().call_later(wait_seconds, self._run_due_timers)
+
+    def _run_due_timers(self) -> None:
+        self._wake = None
+        due_until = self.time() + _RESOLUTION_SECONDS
+        due: list[asyncio.TimerHandle] = []
+        while self._timer_heap and self._timer_heap[0][0] <= due_until:
+            timer = heappop(self._timer_heap)[2]
+            if not timer.cancelled():
+                due.append(timer)
+        try:
+            for timer in due:
+                if not timer.cancelled():  # an earlier one may have seen to it
+                    timer._run()  # as loops do
+        finally:
+            self._schedule_wake()
+
+
+class EmbeddedLoop(AdjustableTimeLoop, NetworkedLoop):
+    """The loop of an embedded broker; to be mixed with the loop below."""
+
+
+def new_embedded_loop(clock_offset: ClockOffset, network: EmbeddedNetwork) -> EmbeddedLoop:
+    """Create the loop that an embedded broker runs on, with its own time and network."""
+    loop = _embedded_class()()
+    loop.network = network
+    loop.set_clock_offset(clock_offset)
+    return loop
+
+
+@cache
+def _embedded_class() -> type[EmbeddedLoop]:
+    return type("EmbeddedLoop", (EmbeddedLoop, loop_class()), {})

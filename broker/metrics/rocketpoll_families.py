@@ -1,0 +1,283 @@
+"""The metrics that RocketMQ has not: what this broker's operator needs to know of it besides.
+
+Their names begin with ``rocketpoll_``; times are in seconds, as Prometheus would have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import ProcessCollector
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+
+from ..common.histogram import Histogram
+from ..processor.dispatcher import UNKNOWN_REQUEST
+from ..store.staging.commit_table import SINKS_MAX
+from .exposition import CounterFamily, GaugeFamily, HistogramFamily, MetricFamily, MetricSample
+from .sources import MetricsSources
+
+_REASONS: Final = ("request", "reason")
+_OF_PROCESS: Final = frozenset(
+    {
+        "process_cpu_seconds",
+        "process_max_fds",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+    }
+)
+
+
+class OwnFamilies:
+    """The metrics under names of our own."""
+
+    def __init__(self, sources: MetricsSources, loop_lag: Histogram, version: str) -> None:
+        self._sources = sources
+        self._loop_lag = loop_lag
+        self._version = version
+        self._process = ProcessCollector(registry=None)
+
+    def families(self) -> Iterator[MetricFamily]:
+        """Yield all families."""
+        yield from self._health()
+        yield from self._durations()
+        yield from self._pulls()
+        yield from self._requests()
+        yield from self._memory_and_disk()
+        yield from self._tables()
+        yield from self._batches()
+        yield from self._process_families()
+
+    def _health(self) -> Iterator[MetricFamily]:
+        observed = self._sources
+        state = observed.store.state()
+        yield GaugeFamily(
+            "rocketpoll_info",
+            "The release of this broker; always 1.",
+            ("version",),
+            [MetricSample((self._version,), 1)],
+        )
+        yield _gauge(
+            "rocketpoll_ready",
+            "1 if messages are taken and given, 0 if not; /readyz says why.",
+            observed.unready_reason() is None,
+        )
+        yield _gauge(
+            "rocketpoll_hindered",
+            "1 while something is lacking, such as room on the disk, for what is to be done.",
+            state.degradation is not None,
+        )
+        yield _gauge(
+            "rocketpoll_log_holes",
+            "Places in the commit log that are damaged and passed over.",
+            len(state.holes),
+        )
+        yield _gauge(
+            "rocketpoll_clock_behind_seconds",
+            "How far the clock is behind the last stored message, whose time others get meanwhile.",
+            observed.store.clock_behind_ms / 1000,
+        )
+        uptime_seconds = max(observed.now_ms() - observed.started_ms, 0) / 1000
+        yield _gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
+
+    def _durations(self) -> Iterator[MetricFamily]:
+        for name, says, histogram in (
+            (
+                "flush",
+                "Time of each flush of the commit log.",
+                self._sources.store.flush_durations,
+            ),
+            (
+                "reput",
+                "Time of each turn of carrying messages to their queues and waking their pulls.",
+                self._sources.reput_latency,
+            ),
+            (
+                "loop_lag",
+                "Time by which the broker's one thread is late for a timer, every half a second.",
+                self._loop_lag,
+            ),
+        ):
+            yield HistogramFamily(f"rocketpoll_{name}_seconds", says, histogram)
+
+    def _pulls(self) -> Iterator[MetricFamily]:
+        holds = self._sources.hold_service
+        yield _gauge("rocketpoll_pulls_held", "Pulls that wait for a message.", holds.hold_count)
+        yield _gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queue_count)
+        yield _counter(
+            "rocketpoll_pulls_put_off_total",
+            "Pulls that may not wait for long, as too many wait already.",
+            holds.deferred_total,
+        )
+        yield _counter(
+            "rocketpoll_pulls_rescued_total",
+            "Pulls that the sweep had to wake; each is a bug of the broker's.",
+            holds.rescued_total,
+        )
+
+    def _requests(self) -> Iterator[MetricFamily]:
+        processors, server = self._sources.processors, self._sources.server
+        yield CounterFamily(
+            "rocketpoll_requests_refused_total",
+            "Requests that were refused, by the answer that they got.",
+            _REASONS,
+            [
+                MetricSample((_request_name(request), _response_name(response)), count)
+                for (request, response), count in sorted(processors.dispatch.refused.items())
+            ],
+        )
+        yield _counter(
+            "rocketpoll_puts_failed_total",
+            "Sends that the store did not take.",
+            processors.stats.put_failures,
+        )
+        sends = processors.acknowledger.queue()
+        yield _gauge("rocketpoll_sends_waiting", "Sends that wait for the disk.", sends.size)
+        yield _gauge(
+            "rocketpoll_send_wait_seconds",
+            "Time for which the first of them has waited.",
+            sends.head_wait_ms / 1000,
+        )
+        yield _gauge("rocketpoll_connections", "Clients.", server.connections)
+        yield CounterFamily(
+            "rocketpoll_connections_refused_total",
+            "Clients that were turned away, by the setting that limits them.",
+            ("reason",),
+            [MetricSample((reason,), count) for reason, count in sorted(server.refused.items())],
+        )
+
+        yield _counter(
+            "rocketpoll_connections_cut_total",
+            "Connections that the broker closed, refused ones among them; its log says why.",
+            server.closed_by_broker,
+        )
+
+    def _memory_and_disk(self) -> Iterator[MetricFamily]:
+        server, config = self._sources.server, self._sources.config()
+        disk = self._sources.disk_usage()
+        yield _gauge(
+            "rocketpoll_in_flight_bytes",
+            "Bytes of requests that are incomplete or wait.",
+            server.in_flight_bytes,
+        )
+        yield _gauge(
+            "rocketpoll_unread_bytes",
+            "Bytes of answers that clients have not read.",
+            server.unread_bytes,
+        )
+        yield _gauge("rocketpoll_disk_free_bytes", "Free bytes of the store's disk.", disk.free)
+        yield _gauge("rocketpoll_disk_total_bytes", "Size of the store's disk.", disk.total)
+        yield _gauge("rocketpoll_disk_used_ratio", "Used share of the store's disk.", disk.ratio)
+        yield _gauge(
+            "rocketpoll_disk_refused_from_ratio",
+            "Used share of the disk from which on sends are refused.",
+            config.store.disk_space_warning_level_ratio,
+        )
+        yield _gauge(
+            "rocketpoll_disk_deleted_from_ratio",
+            "Used share of the disk from which on messages younger than fileReservedTime are "
+            "deleted; where that is off, the share from which on sends are refused.",
+            config.store.disk_space_clean_forcibly_ratio
+            if config.store.clean_file_forcibly_enable
+            else config.store.disk_space_warning_level_ratio,
+        )
+        deletions = self._sources.deletion_log
+        yield CounterFamily(
+            "rocketpoll_files_deleted_total",
+            "Files of the commit log that were deleted: expired, or forced out by a full disk.",
+            ("reason",),
+            [
+                MetricSample(("expired",), deletions.expired_files),
+                MetricSample(("disk_full",), deletions.forced_files),
+            ],
+        )
+        yield _counter(
+            "rocketpoll_unconsumed_messages_deleted_total",
+            "Messages deleted before a group had consumed them, added up over groups.",
+            deletions.unconsumed_messages,
+        )
+
+    def _tables(self) -> Iterator[MetricFamily]:
+        tables, config = self._sources.tables, self._sources.config()
+        for name, says, count, most in (
+            ("topics", "Topics", len(tables.topics.topics), config.max_topics),
+            ("groups", "Consumer groups", len(tables.groups.groups), config.max_groups),
+            ("consumer_offsets", "Offsets", tables.offsets.count, config.max_consumer_offsets),
+        ):
+            yield _gauge(f"rocketpoll_{name}", f"{says} that there are.", count)
+            yield _gauge(f"rocketpoll_{name}_max", f"{says} that there may be.", most)
+        yield _counter(
+            "rocketpoll_delayed_messages_dropped_total",
+            "Delayed messages that can never be delivered; the log names each.",
+            self._sources.schedule.dropped_total,
+        )
+        yield GaugeFamily(
+            "rocketpoll_delayed_messages",
+            "Delayed messages that are not due yet, by level.",
+            ("level",),
+            self._delayed(),
+        )
+
+    def _batches(self) -> Iterator[MetricFamily]:
+        batches, most = (
+            self._sources.store.staged_batches,
+            self._sources.config().store.staged_bytes_max,
+        )
+        for name, says, value in (
+            ("staged_bytes", "Bytes of rows that are staged.", batches.staged_bytes),
+            ("staged_bytes_max", "Bytes that may be staged.", most),
+            ("sinks", "Sinks that have committed staged batches.", len(batches.sinks)),
+            ("sinks_max", "Sinks that there may be.", SINKS_MAX),
+        ):
+            yield _gauge(f"rocketpoll_{name}", says, value)
+        for name, says, value in (
+            ("committed", "Staged batches that were committed.", batches.commits),
+            ("aborted", "Staged batches that their sinks have given up.", batches.aborts),
+            ("rolled_back", "Commits that failed with rows in the log.", batches.rollbacks),
+        ):
+            yield _counter(f"rocketpoll_batches_{name}_total", says, value)
+        yield HistogramFamily(
+            "rocketpoll_batch_hold_seconds",
+            "Time for which each commit has held up messages of others.",
+            batches.hold_durations,
+        )
+
+    def _delayed(self) -> Iterator[MetricSample | None]:
+        for level, delivered in sorted(self._sources.schedule.offsets().offset_table.items()):
+            end = self._sources.store.queue_offsets(
+                SCHEDULE_TOPIC, level - 1, allow_incomplete=True
+            ).next
+            yield MetricSample((str(level),), max(end - delivered, 0))
+
+    def _process_families(self) -> Iterator[MetricFamily]:
+        """Yield what the system says of this process."""
+        for metric in self._process.collect():
+            if metric.name in _OF_PROCESS:
+                is_counter = metric.type == "counter"
+                kind = CounterFamily if is_counter else GaugeFamily
+                rows: Iterable[MetricSample] = [
+                    MetricSample((), sample.value) for sample in metric.samples
+                ]
+                name = f"{metric.name}_total" if is_counter else metric.name
+                yield kind(name, metric.documentation, (), rows)
+
+
+def _gauge(name: str, documentation: str, value: float) -> MetricFamily:
+    return GaugeFamily(name, documentation, (), [MetricSample((), value)])
+
+
+def _counter(name: str, documentation: str, value: float) -> MetricFamily:
+    return CounterFamily(name, documentation, (), [MetricSample((), value)])
+
+
+def _request_name(code: int) -> str:
+    if code == UNKNOWN_REQUEST:
+        return "unknown"
+    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
+
+
+def _response_name(code: int) -> str:
+    return ResponseCode(code).name if code in ResponseCode._value2member_map_ else str(code)

@@ -1,0 +1,166 @@
+"""BatchPuts: a client's batch is taken apart, and put into the log as a whole or not at all.
+
+    not delayed, not too long? ─> short: put at once
+                              └─> long: in steps, between which others are served
+
+Its messages differ in flag, body and properties; the rest is in the plan of the send. Who has sent
+it, and what is answered, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from typing import Final
+
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_batch import BatchEntry, fixed_size_entries, split_batch, split_in_parts
+from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
+
+from ...store.append.record_encoding import FixedSizeBatch, UniformParts, properties_of_batch
+from ...store.bulk.lazy_numpy import is_loaded as is_numpy_loaded
+from ...store.message_store import MessageStore
+from ...store.results import PutMessageResult
+from ...store.steps import Steps
+from ..request import RequestRejected
+from .fast_path.cached_send import CachedSend, SendCache
+from .stored_properties import PropertyRewriter, StoredProperties
+
+_NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
+_ILLEGAL: Final = ResponseCode.MESSAGE_ILLEGAL
+
+LARGE_BATCH_BYTES: Final = 32_768
+"""A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
+_FIXED_SIZE_MIN = 16
+"""Fewer messages of a batch are made into records one by one in less time than by columns."""
+_ENTRIES_PER_STEP = 256
+_SMALL_BATCH_STEPS = 4
+SPLITTING_BYTES_MAX: Final = 4 << 20
+"""Bytes of large batches that are being taken apart, which needs up to 40 times as much memory."""
+
+BATCH_MESSAGES_MAX: Final = 65_536
+"""A batch is stored as a whole or not, in one step: some ten milliseconds for so many messages."""
+
+
+class BatchPuts:
+    """The batches of all clients of a broker; few long ones are taken apart at a time."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        cache: SendCache,
+        properties: PropertyRewriter,
+        bytes_max: int,
+    ) -> None:
+        """Take what a put needs; a batch of over ``bytes_max`` is not even taken apart."""
+        self._store = store
+        self._cache = cache
+        self._properties = properties
+        self._bytes_max = bytes_max
+        self._splitting_bytes = 0
+
+    def check(self, plan: CachedSend, body: Buffer, properties: StoredProperties) -> None:
+        """Refuse what is no batch that can be put.
+
+        Raises:
+            RequestRejected: It is too long or empty, or cannot be delayed, or retried, as a batch.
+        """
+        if properties.delay_level or plan.is_retry:
+            raise RequestRejected(_ILLEGAL, _NO_BATCH)
+        if len(body) > self._bytes_max:
+            raise RequestRejected(
+                _ILLEGAL,
+                f"a batch of {len(body)} bytes is over {self._bytes_max} (maxMessageSize)",
+            )
+        if not body:
+            raise RequestRejected(_ILLEGAL, "the batch is empty")
+
+    def put(
+        self, plan: CachedSend, body: Buffer, properties: StoredProperties, born_timestamp: int
+    ) -> tuple[PutMessageResult, Sequence[int]]:
+        """Put a batch at once; return its result, and the sizes of its records."""
+        of_batch = self._properties.batch_properties(properties.text)
+        even = self._fixed_size_batch(plan, body, of_batch, born_timestamp)
+        if even is not None:
+            return self._store.put_fixed_size(even), even.sizes
+        parts = self._parts_of(split_batch(body), of_batch)
+        return self._store.put_uniform(plan.template, parts, born_timestamp)
+
+    def put_in_steps(
+        self, plan: CachedSend, body: Buffer, properties: StoredProperties, born_timestamp: int
+    ) -> Steps[tuple[PutMessageResult, Sequence[int]]]:
+        """Put a batch of many messages in steps, as `put` does at once; the last is the put."""
+        of_batch = self._properties.batch_properties(properties.text)
+        parts: list[UniformParts] = []
+        sizes: Sequence[int]
+        taken_apart = 0
+        try:
+            for entries in split_in_parts(body, _ENTRIES_PER_STEP):
+                if len(parts) == _SMALL_BATCH_STEPS:
+                    self._check_splitting_limit(len(body))
+                    taken_apart = len(body)
+                    self._splitting_bytes += taken_apart
+                parts.append(self._parts_of(entries, of_batch))
+                if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
+                    raise RequestRejected(
+                        _ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages"
+                    )
+                yield None
+            if taken_apart:
+                result, sizes = yield from self._store.put_large(
+                    plan.template, parts, born_timestamp, partial(self._cache.check_admission, plan)
+                )
+            else:
+                self._cache.check_admission(plan)
+                each_field = zip(*parts, strict=True)
+                together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
+                result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
+        finally:  # also if its client goes
+            self._splitting_bytes -= taken_apart
+        return result, sizes
+
+    def _fixed_size_batch(
+        self, plan: CachedSend, body: Buffer, batch_properties: bytes, born_timestamp: int
+    ) -> FixedSizeBatch | None:
+        """Return the messages of a batch as a table, if they are one, and enough to be worth it."""
+        entries = fixed_size_entries(body) if is_numpy_loaded() else None
+        if entries is None or entries.rows < _FIXED_SIZE_MIN:
+            return None
+        width = len(entries.first.properties)
+        own = properties_of_batch(entries)
+        ending = self._properties.batch_suffix(own, width, batch_properties)
+        if ending is None:
+            return None
+        return FixedSizeBatch(plan.template, entries, own, ending, born_timestamp)
+
+    def _check_splitting_limit(self, size: int) -> None:
+        """Refuse to take one more batch apart if too many are; one always may be."""
+        under_way = self._splitting_bytes
+        if under_way and under_way + size > SPLITTING_BYTES_MAX:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST]system busy, batches of {under_way} bytes are being taken apart",
+            )
+
+    def _parts_of(self, entries: Sequence[BatchEntry], batch_properties: bytes) -> UniformParts:
+        flags, bodies, own = zip(*entries, strict=True)
+        if not all(bodies):
+            raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
+        later = self._properties.find_delay_in_batch(own)
+        if later is not None:
+            raise (
+                timer_refusal(later)
+                if later in TIMER_PROPERTIES
+                else RequestRejected(_ILLEGAL, _NO_BATCH)
+            )
+        return UniformParts(
+            flags, bodies, self._properties.join_all_in_batch(own, batch_properties)
+        )
+
+
+def timer_refusal(name: str) -> RequestRejected:
+    """Return the refusal of a message that has a property of RocketMQ's timers."""
+    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
+    return RequestRejected(_ILLEGAL, remark)

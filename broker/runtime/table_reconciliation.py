@@ -1,0 +1,181 @@
+"""TableCheck: a start holds what the tables say against what the log has, and corrects the tables.
+
+Messages and tables are saved apart, and somebody may have put an older copy of one in its place.
+Topics come back for the messages that they have (`TopicRestore`), deletions that a kill cut short
+are completed, and offsets that would let groups pass over messages are moved. What cannot be
+corrected is told.
+
+A start may go on opening queues while the broker serves: what needs all of them is done when these
+are complete. This module knows no loop and no clients.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+
+from ..state.tables.topic_config import QUEUE_NUMS_MAX
+from ..store.config import StoreConfig
+from ..store.errors import is_transient
+from ..store.message_store import MessageStore
+from .state_tables import StateTables
+
+# ---- LostTopics: topics that their table does not know come back for the messages that they
+# have.
+
+_log = logging.getLogger(__name__)
+_DEFAULT_QUEUE_NUMS = 4
+"""The number of queues that Java's producers ask for."""
+
+
+class TopicRestore:
+    """Makes topics, and queues of topics, again that have messages."""
+
+    def __init__(self, tables: StateTables, default_queue_nums: int) -> None:
+        """Take the tables, and how many queues a topic has that is made without being asked for."""
+        self._tables = tables
+        self._queue_nums_min = min(_DEFAULT_QUEUE_NUMS, default_queue_nums)
+
+    def restore_missing(self, stored_queue_nums: Mapping[str, int]) -> None:
+        """Make again what there are messages of, by topic and number of queues.
+
+        Queues that are missing in the newest table stay so: an operator has taken them away.
+        """
+        topics = self._tables.topics
+        for topic, queues in stored_queue_nums.items():
+            known, queue_nums = topics.get(topic), min(queues, QUEUE_NUMS_MAX)
+            if known is None and topic_fault(topic) is None:
+                self.recreate(topic, queue_nums)
+            elif known is not None and self._tables.may_miss_topics:
+                fewest = min(known.read_queue_nums, known.write_queue_nums)
+                if fewest < queue_nums:
+                    _log.warning(
+                        "the topic %s gets %d queues again for its messages: the table of topics "
+                        "that was read is not the newest, and says %d",
+                        topic,
+                        queue_nums,
+                        fewest,
+                    )
+                    topics.add_queues(topic, queue_nums)
+
+    def recreate(self, topic: str, queue_nums: int) -> int | None:
+        """Make one topic again, and return how many queues it has; None if it is just leaving.
+
+        Raises:
+            ValueError: No topic may have this name.
+        """
+        topics = self._tables.topics
+        if topic in topics.deleting:
+            return None
+        queue_nums = max(min(queue_nums, QUEUE_NUMS_MAX), self._queue_nums_min)
+        made = topics.create_in_send_back(topic, queue_nums)
+        _log.warning(
+            "the topic %s is missing and is made again for its messages; if it was deleted, by "
+            "RocketMQ or in a newer table, delete it once more (rocketpoll topic delete %s)",
+            topic,
+            topic,
+        )
+        return made.write_queue_nums
+
+
+_HOUR_MS = 3_600_000
+
+
+class TableReconciliation:
+    """The check of one start."""
+
+    def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
+        """Take what has been opened, and how many queues a topic has that is made unasked."""
+        self._store = store
+        self._tables = tables
+        self.topic_restore = TopicRestore(tables, default_queue_nums)
+
+    def reconcile_at_start(self) -> None:
+        """Correct what can be known before all queues are complete."""
+        self.topic_restore.restore_missing(self._store.queue_nums())
+        self._reconcile_offsets()
+
+    def reconcile_complete_queues(self) -> None:
+        """Do what has been left until then."""
+        self.topic_restore.restore_missing(self._store.queue_nums())
+        self._clamp_offsets()
+
+    def log_warnings(self, config: StoreConfig) -> None:
+        """Tell what has been damaged or is missing, once all tables have been read."""
+        self._tables.warn_of_damage()
+        self._warn_of_missing_delay_offsets()
+        _warn_of_long_delays(config)
+        _warn_of_small_files(config, self._store.record_bytes_max)
+
+    def _reconcile_offsets(self) -> None:
+        """Correct offsets that would let groups pass over messages.
+
+        Such offsets are of a deleted topic, or of a log that was longer. Topics whose deletion was
+        under way when the broker was killed are deleted, and their offsets forgotten.
+        """
+        store, offsets, topics = self._store, self._tables.offsets, self._tables.topics
+        half_deleted = store.half_deleted_topics
+        made_again = store.queue_nums() if half_deleted else {}
+        for topic in half_deleted:
+            offsets.forget_topic(topic)
+            if topic not in made_again:
+                topics.begin_deletion(topic)
+                topics.delete(topic)
+        if not store.is_opening:  # else the queues are not complete yet
+            self._clamp_offsets()
+        try:
+            offsets.save()
+            for topic in half_deleted:
+                if topic in made_again:  # all others end when the table of topics is saved
+                    store.finish_deletion(topic)
+        except OSError as error:
+            if not is_transient(error):
+                raise
+
+    def _clamp_offsets(self) -> None:
+        ends = self._tables.offsets.clamp(lambda *queue: self._store.queue_offsets(*queue).next)
+        for topic, count in ends.items():
+            _log.warning(
+                "%d offsets of groups were behind the ends of their queues of %s, and are "
+                "there now: the log has been longer, or somebody has put them there",
+                count,
+                topic,
+            )
+
+    def _warn_of_missing_delay_offsets(self) -> None:
+        table = self._tables.delay_offset_table
+        # One that was killed may have had no time to save it.
+        was_saved = not self._store.state().recovered_from_crash
+        if was_saved and table.loaded_from is None and SCHEDULE_TOPIC in self._store.queue_nums():
+            _log.warning(
+                "%s is missing, and its backup: which delayed messages were delivered is not "
+                "known, and all that the log still has are delivered when they are due; those "
+                "that were before come again",
+                table.path,
+            )
+
+
+def _warn_of_small_files(config: StoreConfig, record_bytes_max: int) -> None:
+    if config.max_message_size + RECORD_BYTES_MIN > record_bytes_max:
+        _log.warning(
+            "maxMessageSize=%d is more than a file of the commit log has room for: with "
+            "mappedFileSizeCommitLog=%d, a message of more than %d bytes, topic and properties "
+            "included, is refused. Set maxMessageSize below that",
+            config.max_message_size,
+            config.mapped_file_size_commit_log,
+            record_bytes_max - RECORD_BYTES_MIN,
+        )
+
+
+def _warn_of_long_delays(config: StoreConfig) -> None:
+    longest_hours = max(config.message_delay_level_ms) / _HOUR_MS
+    if longest_hours > config.file_reserved_time_hours:
+        _log.warning(
+            "messageDelayLevel has delays of up to %.4g hours, and fileReservedTime=%d keeps "
+            "messages for so many: what is delayed for longer may be deleted before it is due",
+            longest_hours,
+            config.file_reserved_time_hours,
+        )

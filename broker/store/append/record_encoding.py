@@ -1,0 +1,520 @@
+"""RecordDraft: a message on its way into the log, still without a place, a queue offset and a time.
+
+Its texts are bytes already, so that callers that have them so need not make anything else of them.
+Once the log knows the rest, all of the record is put together in one go, with its checksum. The
+result is what `rmq_spark.wire.record.encode_record` makes of the same message, which also says best
+what cannot be stored.
+
+It knows neither files nor queues.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from itertools import accumulate, repeat
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.hosts import decode_host
+from rmq_spark.wire.message_batch import FixedSizeEntries
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record_checksum import (
+    CHECKSUM_BYTES,
+    HEX_PIECES,
+    encode_checksum,
+    with_empty_checksum,
+)
+
+from ..bulk import lazy_numpy as np
+from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
+from ..records.recent_writes import FixedSizeRun, RecentRecord, RecentRun
+from ..results import LOG_START, PhysicalOffset, QueueOffset
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_HOSTS_V6 = (MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6).value
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+PROPERTIES_LENGTH = struct.Struct(">h")
+_ends_with_separator = methodcaller("endswith", _SEPARATOR)
+_TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">b"), layout.MAGIC_V2: struct.Struct(">h")}
+
+
+def _before_body(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
+    hosts = (("born_host", f"{born_host_bytes}s"),), (("store_host", f"{store_host_bytes}s"),)
+    return struct.Struct(
+        layout.struct_format(layout.HEAD, hosts[0], layout.STORE_TIMESTAMP, hosts[1], layout.TAIL)
+    )
+
+
+_HEADS = {
+    (born_host_bytes, store_host_bytes, sys_flag): _before_body(born_host_bytes, store_host_bytes)
+    for born_host_bytes, born_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x10))
+    for store_host_bytes, store_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x20))
+    for sys_flag in (born_flag | store_flag,)
+}
+"""The fields before the body, by the widths of the hosts and the matching bits of sysFlag."""
+
+
+@dataclass(slots=True, eq=False)
+class RecordDraft:
+    """One message, its hosts as from `Host.encode`, its properties in UTF-8 as in `properties`."""
+
+    topic: str
+    queue_id: int
+    body: Buffer
+    properties: bytes
+    born_timestamp: int
+    born_host: bytes
+    store_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    magic: int = layout.MAGIC_V1
+    size: int = field(default=0, init=False)
+    """The size of the record in bytes, once it is prepared."""
+
+    _head: Callable[..., bytes] = field(init=False)
+    _after_body: bytes = field(init=False)
+    _body_crc: int = field(init=False)
+
+    def prepare(self) -> None:
+        """Do what needs no place; raise RecordError if something cannot be stored."""
+        properties = terminated_properties(self.properties)
+        body = self.body
+        try:
+            head = head_of(self)
+            properties_length = PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
+            self._after_body = behind = (
+                topic_part(self.topic, self.magic) + properties_length + properties
+            )
+        except (KeyError, struct.error) as error:
+            raise self.fault() from error
+        self._head = head.pack
+        self._body_crc = crc32(body) & layout.BODY_CRC_MASK
+        self.size = head.size + len(body) + len(behind) + CHECKSUM_BYTES
+
+    def encode(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
+        """Return the record with its place, its offset, its time and its checksum."""
+        body = self.body
+        try:
+            head = self._head(
+                self.size, self.magic, self._body_crc, self.queue_id, self.flag, queue_offset,
+                physical_offset, self.sys_flag, self.born_timestamp, self.born_host,
+                store_timestamp, self.store_host, self.reconsume_times,
+                self.prepared_transaction_offset, len(body),
+            )  # fmt: skip
+        except struct.error as error:
+            raise self.fault() from error
+        record = b"".join((head, body, self._after_body))
+        return record + encode_checksum(crc32(record))
+
+    def fault(self) -> RecordError:
+        """Return the error that says what of this cannot be stored."""
+        try:
+            encode_record(
+                self.message(with_empty_checksum(self.properties.decode("utf-8", "replace")))
+            )
+        except RecordError as error:
+            return error
+        return RecordError("stored message", at="its parts", needed="a message", found=self)
+
+    def message(self, properties_text: str) -> StoredMessage:
+        """Return the message that has the draft's values and this text of properties."""
+        return StoredMessage(
+            topic=self.topic,
+            body=bytes(self.body),
+            properties_text=properties_text,
+            queue_id=self.queue_id,
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            born_timestamp=self.born_timestamp,
+            born_host=decode_host(self.born_host),
+            store_host=decode_host(self.store_host),
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+            magic=self.magic,
+        )
+
+
+def draft_of(message: StoredMessage) -> RecordDraft:
+    """Return the draft of a message; raise RecordError if it cannot be encoded."""
+    try:
+        properties = message.properties_text.encode()
+    except UnicodeEncodeError:
+        encode_record(message)  # which says so in the wire's own words
+        raise
+    return RecordDraft(
+        message.topic,
+        message.queue_id,
+        message.body,
+        properties,
+        message.born_timestamp,
+        message.born_host.encode(),
+        message.store_host.encode(),
+        message.flag,
+        message.sys_flag,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        message.magic,
+    )
+
+
+@lru_cache(maxsize=4096)
+def topic_part(topic: str, magic: int) -> bytes:
+    """Return the topic behind its length, as the record has it."""
+    text = topic.encode()
+    return _TOPIC_LENGTH[magic].pack(len(text)) + text
+
+
+def head_of(draft: RecordDraft) -> struct.Struct:
+    """Return the struct before the body; raise KeyError if hosts and sysFlag do not match."""
+    return _HEADS[len(draft.born_host), len(draft.store_host), draft.sys_flag & _HOSTS_V6]
+
+
+def terminated_properties(properties: bytes) -> bytes:
+    """Return the properties with a separator behind the last, as a checksum wants before itself."""
+    if properties and not properties.endswith(_SEPARATOR):
+        return properties + _SEPARATOR
+    return properties
+
+
+def terminate_all(properties: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the properties of many messages, each as `terminated_properties` makes them."""
+    return (
+        properties
+        if all(map(_ends_with_separator, properties))
+        else list(map(terminated_properties, properties))
+    )
+
+
+# ---- RecordTemplate: the common part of the records of messages that one client sends to one
+# queue.
+
+
+class UniformParts(NamedTuple):
+    """The parts that differ between messages of one template: by field, one for each message."""
+
+    flags: Sequence[int]
+    bodies: Sequence[Buffer]
+    properties: Sequence[bytes]
+
+
+class RecordTemplate:
+    """The common part of records of one queue, checked and encoded once."""
+
+    __slots__ = ("common", "fixed_bytes", "flag", "head_bytes", "queue", "seal")
+
+    def __init__(self, common: RecordDraft) -> None:
+        """Prepare the part that is common to messages like this one, whose body may be missing.
+
+        Raises:
+            RecordError: Such messages cannot be stored.
+            ValueError: Messages of open transactions have no templates.
+        """
+        common.prepare()
+        if common.sys_flag & TRANSACTION_MASK in STATES_WITHOUT_ENTRY:
+            raise ValueError("messages of open transactions take no offsets, and come one by one")
+        self.common = common
+        self.flag = common.flag
+        self.queue = common.topic, common.queue_id
+        head, before = head_of(common), topic_part(common.topic, common.magic)
+        self.head_bytes = head.size
+        # The bytes of a record besides its body and its properties, which must be ready.
+        self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
+        self.seal = _make_seal(common, head.pack, before)
+
+
+def _make_seal(
+    common: RecordDraft, pack: Callable[..., bytes], before: bytes
+) -> Callable[..., tuple[bytes, bytes]]:
+    """Return the function that makes a record of the rest, a closure for quick look-ups."""
+    magic, queue_id, sys_flag = common.magic, common.queue_id, common.sys_flag
+    born_host, store_host = common.born_host, common.store_host
+    reconsume_times, prepared = common.reconsume_times, common.prepared_transaction_offset
+    pack_length, mask, join = PROPERTIES_LENGTH.pack, layout.BODY_CRC_MASK, b"".join
+
+    def seal(
+        size: int,
+        flag: int,
+        body: Buffer,
+        properties: bytes,
+        born_timestamp: int,
+        queue_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
+        store_timestamp: int,
+    ) -> tuple[bytes, bytes]:
+        """Return the record, and the checksum that ends it."""
+        head = pack(
+            size, magic, crc32(body) & mask, queue_id, flag, queue_offset,
+            physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
+            store_host, reconsume_times, prepared, len(body),
+        )  # fmt: skip
+        record = join(
+            (head, body, before, pack_length(len(properties) + CHECKSUM_BYTES), properties)
+        )
+        return record, encode_checksum(crc32(record))
+
+    return seal
+
+
+class UniformBatch:
+    """Messages of one template that go into the log back to back, with successive queue offsets."""
+
+    def __init__(self, template: RecordTemplate, parts: UniformParts, born_timestamp: int) -> None:
+        """Take the parts of at least one message."""
+        self._template = template
+        self._parts = parts._replace(properties=terminate_all(parts.properties))
+        self._born_timestamp = born_timestamp
+        fixed_bytes = template.fixed_bytes
+        lengths = zip(map(len, parts.bodies), map(len, self._parts.properties), strict=True)
+        self.sizes = [fixed_bytes + body + properties for body, properties in lengths]
+        self.size = sum(self.sizes)
+
+    def encode(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
+        """Return all records, given the first one's place; raise RecordError if one is invalid."""
+        seal, born_timestamp = self._template.seal, self._born_timestamp
+        pieces: list[bytes] = []
+        try:
+            for size, flag, body, properties in zip(self.sizes, *self._parts, strict=True):
+                place = queue_offset, physical_offset, store_timestamp
+                pieces += seal(size, flag, body, properties, born_timestamp, *place)
+                queue_offset += 1
+                physical_offset += size
+        except struct.error as error:
+            common = self._template.common
+            raise replace(
+                common, flag=flag, body=body, properties=properties, born_timestamp=born_timestamp
+            ).fault() from error
+        return b"".join(pieces)
+
+    def recent_records(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset
+    ) -> list[RecentRecord]:
+        """Return what reput needs to know of the records, given the place of the first."""
+        queue, sizes = self._template.queue, self.sizes
+        offsets = range(queue_offset, queue_offset + len(sizes))
+        places = accumulate(sizes[:-1], initial=physical_offset)
+        fields = zip(repeat(queue), offsets, places, sizes, self._parts.properties, strict=False)
+        return list(map(RecentRecord._make, fields))
+
+
+# ---- FixedSizeBatch: messages of a batch that are all as long as the first, made into records by
+# columns.
+
+_KINDS = {"i": ">i4", "q": ">i8"}
+
+
+class FixedSizeBatch:
+    """Messages of one template and one shape, with successive queue offsets."""
+
+    def __init__(
+        self,
+        template: RecordTemplate,
+        entries: FixedSizeEntries,
+        message_properties: bytes,
+        ending: bytes,
+        born_timestamp: int,
+    ) -> None:
+        """Take at least one message; all their ``message_properties`` properties get the same
+        ending.
+
+        Behind that they end with a separator, or none of them does.
+        """
+        self.queue = template.queue
+        self._template = template
+        self._entries = entries
+        self._message_properties = message_properties
+        first = entries.first
+        properties = terminated_properties(first.properties + ending)
+        self._properties = properties
+        self._ending = properties[len(first.properties) :]
+        self._born_timestamp = born_timestamp
+        self.count = entries.rows
+        """The number of messages."""
+        self.body_bytes = len(first.body)
+        self.properties_bytes = len(properties)
+        self.record_bytes = template.fixed_bytes + self.body_bytes + self.properties_bytes
+        """The size of each record, in bytes."""
+        self.size = self.record_bytes * self.count
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the records, in bytes."""
+        return [self.record_bytes] * self.count
+
+    def encode(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
+        """Return all records, given the first one's place."""
+        entries, size, count = self._entries, self.record_bytes, self.count
+        first = entries.first
+        pieces = self._template.seal(
+            size,
+            first.flag,
+            first.body,
+            self._properties,
+            self._born_timestamp,
+            queue_offset,
+            physical_offset,
+            store_timestamp,
+        )
+        given = np.frombuffer(entries.data, np.uint8).reshape(count, entries.entry_bytes)
+        records = np.empty((count, size), np.uint8)
+        records[:] = np.frombuffer(b"".join(pieces), np.uint8)
+
+        bodies = slice(entries.body_at, entries.body_at + self.body_bytes)
+        body_at = self._template.head_bytes
+        records[:, body_at : body_at + self.body_bytes] = given[:, bodies]
+        own_bytes = len(first.properties)
+        ending_at = size - CHECKSUM_BYTES - len(self._ending)
+        records[:, ending_at - own_bytes : ending_at] = given[:, entries.entry_bytes - own_bytes :]
+
+        heads: Any = np.ndarray((count,), _head_dtype(), records, strides=(size,))
+        heads["body_crc"] = _crcs(entries.data, entries.entry_bytes, bodies) & layout.BODY_CRC_MASK
+        heads["flag"] = np.ndarray(
+            (count,), ">i4", entries.data, entries.flag_at, (entries.entry_bytes,)
+        )
+        heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
+        heads["physical_offset"] = np.arange(physical_offset, physical_offset + self.size, size)
+
+        watched = slice(0, size - CHECKSUM_BYTES)
+        crcs = _crcs(records.reshape(-1).data, size, watched).astype(">u4")
+        digits = _digits_by_byte()[crcs.view(np.uint8)]
+        records[:, watched.stop :] = digits.view(np.uint8).reshape(count, CHECKSUM_BYTES)
+        return records.tobytes()
+
+    def recent_run(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> FixedSizeRun:
+        """Return what reput needs to know of the records, given the place of the first."""
+        return FixedSizeRun(
+            self.queue,
+            queue_offset,
+            physical_offset,
+            self.record_bytes,
+            self.count,
+            self._message_properties,
+            self._ending,
+            store_timestamp,
+        )
+
+
+def properties_of_batch(entries: FixedSizeEntries) -> bytes:
+    """Return the properties of all messages, back to back."""
+    rows = np.frombuffer(entries.data, np.uint8).reshape(entries.rows, entries.entry_bytes)
+    return rows[:, entries.entry_bytes - len(entries.first.properties) :].tobytes()
+
+
+def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
+    """Return the CRC of some columns of each row."""
+    rows = len(data) // width
+    cut = _column_struct(columns.start, columns.stop - columns.start, width - columns.stop, rows)
+    return np.fromiter(map(crc32, cut.unpack(data)), np.uint32, rows)
+
+
+@lru_cache(maxsize=8)
+def _column_struct(before: int, length: int, after: int, rows: int) -> struct.Struct:
+    """Return what cuts columns out of rows, of all at once: a tuple for each takes a while."""
+    return struct.Struct(f"{before}x{length}s{after}x" * rows)
+
+
+@cache
+def _head_dtype() -> Any:
+    return np.dtype([(name, _KINDS[kind]) for name, kind in layout.HEAD])
+
+
+@cache
+def _digits_by_byte() -> Any:
+    return np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")
+
+
+# ---- RecordRun: records of messages of any templates, which go into the log back to back in one
+# write.
+
+_new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
+
+
+class RecordRun:
+    """Messages on their way into the log, in their order."""
+
+    def __init__(
+        self,
+        templates: Sequence[RecordTemplate],
+        bodies: Sequence[Buffer],
+        properties: Sequence[bytes],
+        born_timestamps: Sequence[int],
+    ) -> None:
+        """Take the parts of at least one message; properties must end with their separator."""
+        self._templates = templates
+        self._bodies = bodies
+        self._properties = properties
+        self._born_timestamps = born_timestamps
+        self.sizes = [
+            template.fixed_bytes + len(body) + len(text)
+            for template, body, text in zip(templates, bodies, properties, strict=True)
+        ]
+        self.size = sum(self.sizes)
+        self.body_bytes_max = max(map(len, bodies))
+        self.properties_bytes_max = max(map(len, properties))
+        self.next_offsets: dict[QueueKey, QueueOffset] = {}
+        """The next offset of each queue: to be set before `encode`, which counts on from there."""
+        self.recent = RecentRun((), 0, LOG_START)
+        """The records that `encode` has made, for reput and for who answers."""
+
+    @property
+    def queues(self) -> set[QueueKey]:
+        """The queues that get messages."""
+        return {template.queue for template in self._templates}
+
+    def encode(
+        self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
+        """Return all records, given the first one's place and the time of all."""
+        next_offsets = self.next_offsets
+        pieces: list[bytes] = []
+        records: list[RecentRecord] = []
+        for template, body, properties, born_timestamp, size in zip(
+            self._templates,
+            self._bodies,
+            self._properties,
+            self._born_timestamps,
+            self.sizes,
+            strict=True,
+        ):
+            queue = template.queue
+            queue_offset = next_offsets[queue]
+            next_offsets[queue] = queue_offset + 1
+            pieces += template.seal(
+                size,
+                template.flag,
+                body,
+                properties,
+                born_timestamp,
+                queue_offset,
+                physical_offset,
+                store_timestamp,
+            )
+            records.append(
+                _new_recent_record(
+                    RecentRecord, (queue, queue_offset, physical_offset, size, properties)
+                )
+            )
+            physical_offset += size
+        self.recent = RecentRun(records, store_timestamp, physical_offset)
+        return b"".join(pieces)

@@ -1,0 +1,217 @@
+"""The frame around each page: navigation, the way back, search, and who is signed in.
+
+    Page   what a page gives: title, the way to it, what stands in it
+
+This module must not know what stands in a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from rmq_spark.cli.console.guard import Session
+from rmq_spark.cli.console.markup.components import badge, hidden_fields, sign_in_path
+from rmq_spark.cli.console.markup.html import Html, el, path
+
+_ICONS: Final = {
+    "overview": "M3 12 12 4l9 8M5.5 10v10h13V10",
+    "topics": "M4 6h16M4 12h16M4 18h10",
+    "groups": "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6ZM2.5 19c.5-3 2.7-4.5 5.5-4.5s5 1.5 5.5 4.5"
+    "M15.5 5.4a3 3 0 0 1 0 5.2M17 14.7c2.3.4 3.9 1.8 4.5 4.3",
+    "dead-letters": "M4 6h16v12H4zM4 7l8 6 8-6",
+    "checkpoints": "M6 3v18M6 4h11l-2.5 4L17 12H6",
+    "charts": "M4 19h16M6 16l4-5 4 3 5-8",
+}
+SECTIONS: Final = (
+    ("overview", "Overview", "/", "g o"),
+    ("topics", "Topics", "/topics", "g t"),
+    ("groups", "Groups", "/groups", "g g"),
+    ("dead-letters", "Dead letters", "/dead-letters", "g d"),
+    ("checkpoints", "Checkpoints", "/checkpoints", "g c"),
+    ("charts", "Charts", "/charts", "g m"),
+)
+"""Name, title, path and keys of each entry of the navigation."""
+
+_KEYS: Final = (
+    *((keys, title) for _, title, _, keys in SECTIONS),
+    ("/", "search"),
+    ("j  k", "next row, row before"),
+    ("Enter", "open the row"),
+    ("u", "up: the page above"),
+    ("t", "light or dark"),
+    ("?", "these keys"),
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page without its frame.
+
+    Attributes:
+        title: Its heading.
+        content: The parts below the heading.
+        section: Name of the entry of the navigation that it belongs to; empty for none.
+        trail: Titles and paths of the pages above it.
+        status: Status of the response.
+    """
+
+    title: str
+    content: Html
+    section: str = "overview"
+    trail: Sequence[tuple[str, str]] = ()
+    status: HTTPStatus = HTTPStatus.OK
+
+
+@dataclass(frozen=True)
+class PageContext:
+    """The things that a frame shows on each page.
+
+    Attributes:
+        name_servers: Addresses of the cluster's name servers; empty if they are not to be told.
+        is_writable: Whether the console may change something.
+        session: The session of the browser, if it has one.
+        return_path: The path of the page, to come back to from signing in.
+        assets: Paths of the style sheet and the script.
+        version: Version of the program.
+    """
+
+    name_servers: str
+    is_writable: bool
+    session: Session | None
+    return_path: str
+    assets: tuple[str, str]
+    version: str
+
+
+def render_document(page: Page, context: PageContext) -> bytes:
+    """Return a page in its frame, as it goes to a browser."""
+    style, script = context.assets
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", f"{page.title} - rocketpoll"),
+        el("link", rel="icon", href="/static/console.svg", type="image/svg+xml"),
+        el("link", rel="stylesheet", href=style),
+        el("script", src=script),
+    )
+    body = el(
+        "body",
+        el("a.skip", "To the content", href="#content"),
+        _navigation(page, context),
+        el(
+            "div.main",
+            _top(page, context),
+            el("main", el("h1", page.title), page.content, id="content", tabindex="-1"),
+        ),
+        _key_help(),
+    )
+    return b"<!doctype html>\n" + el("html", head, body, lang="en").markup.encode()
+
+
+def _icon(name: str) -> Html:
+    """Return one of the icons, in the colour of the text."""
+    return el("svg.icon", el("path", d=_ICONS[name]), viewBox="0 0 24 24", aria_hidden="true")
+
+
+def _navigation(page: Page, context: PageContext) -> Html:
+    entries = (
+        el(
+            "a.entry",
+            _icon(name),
+            el("span", title),
+            el("kbd.wide", keys),
+            href=href,
+            aria_current="page" if name == page.section else None,
+        )
+        for name, title, href, keys in SECTIONS
+    )
+    return el(
+        "aside",
+        el("a.brand", el("span.mark"), "rocketpoll", href="/"),
+        el("nav.entries", entries, aria_label="Sections"),
+        el(
+            "div.about",
+            el("span.cluster", context.name_servers, title="name servers"),
+            el("span", context.version),
+        ),
+    )
+
+
+def _top(page: Page, context: PageContext) -> Html:
+    trail = [
+        (el("a", title, href=href, data_up=True), el("span.slash", "/"))
+        for title, href in page.trail
+    ]
+    return el(
+        "header.top",
+        el("nav.trail", trail, el("span.here", page.title), aria_label="Way back"),
+        el("span.stale", "not refreshed", id="stale", hidden=True, role="status"),
+        el(
+            "form.search",
+            el(
+                "input",
+                type="search",
+                name="q",
+                placeholder="Topic, group or message id",
+                aria_label="Search",
+                id="search",
+                autocomplete="off",
+            ),
+            el("kbd.wide", "/"),
+            action="/find",
+            role="search",
+        ),
+        el("button.quiet", el("span.theme-icon"), type="button", id="theme", title="Light or dark",
+           aria_label="Light or dark"),
+        _sign_in_state(context),
+    )  # fmt: skip
+
+
+def _sign_in_state(context: PageContext) -> Html:
+    if context.session is not None:
+        return el(
+            "form.who",
+            hidden_fields([("csrf", context.session.csrf)]),
+            el("button.quiet", "Sign out", type="submit"),
+            action="/sign-out",
+            method="post",
+        )
+    if context.is_writable:
+        return el("a.quiet.button", "Sign in", href=sign_in_path(context.return_path))
+    return el("span.who", badge("read-only"))
+
+
+def _key_help() -> Html:
+    rows = (el("div", el("dt", el("kbd", keys)), el("dd", says)) for keys, says in _KEYS)
+    return el(
+        "dialog",
+        el("h2", "Keys"),
+        el("dl.keys", rows),
+        el("form", el("button", "Close", type="submit"), method="dialog"),
+        id="keys",
+    )
+
+
+def sign_in_page(next_path: str) -> Page:
+    """Return the page at which a session begins, and which leads on to another."""
+    return Page(
+        "Sign in",
+        el(
+            "form.card.pad.narrow",
+            el("p", "The console has printed a token where it was started. It lets you change "
+               "offsets and resend dead letters; each start of the console has another."),
+            el("label", "Token", for_="token"),
+            el("input", type="password", name="token", id="token", required=True,
+               autocomplete="current-password", autofocus=True),
+                        hidden_fields([("next", next_path)]),
+            el("button.primary", "Sign in", type="submit"),
+            action=path("sign-in"),
+            method="post",
+        ),
+        section="",
+    )  # fmt: skip

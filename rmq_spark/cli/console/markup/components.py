@@ -1,0 +1,273 @@
+"""Parts that pages are made of: tables, facts, cards, badges, times, empty states, trouble.
+
+They say how something looks, once. This module must not know brokers, nor any one page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from rmq_spark.cli.console.markup.html import NOTHING, Child, Html, el, join, path
+from rmq_spark.cli.shell.output import ByteSize, format_cell, local_time
+
+PAGE_ROWS: Final = 50
+"""Rows of a page of topics or groups."""
+
+_FULL_RATIO: Final = 0.85
+_NEARLY_FULL_RATIO: Final = 0.7
+_AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+class HtmlTableColumn(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        title: Its heading.
+        kind: Classes of its cells, with points between them: ``number`` for figures, ``wide`` for
+            what a phone leaves out, ``advance`` for the one that takes what room there is.
+    """
+
+    title: str
+    kind: str = ""
+
+
+class HtmlTableRow(NamedTuple):
+    """A row of a table; ``href`` is where it leads, if it leads somewhere."""
+
+    cells: Sequence[Child]
+    href: str | None = None
+
+
+def table(columns: Sequence[HtmlTableColumn], rows: Iterable[HtmlTableRow]) -> Html:
+    """Return a table in a card; keys walk through its rows, and open what they lead to."""
+    head = el(
+        "tr", (el(_cell_selector("th", column), column.title, scope="col") for column in columns)
+    )
+    lines = [
+        el(
+            "tr",
+            (
+                el(_cell_selector("td", column), each)
+                for column, each in zip(columns, row.cells, strict=True)
+            ),
+            data_href=row.href,
+        )
+        for row in rows
+    ]
+    return el("div.card.scroll", el("table", el("thead", head), el("tbody", lines)))
+
+
+def card(title: str, *children: Child, header_content: Child = None) -> Html:
+    """Return a section with a heading."""
+    return el("section", el("header.section-head", el("h2", title), header_content), children)
+
+
+def live_region(name: str, *children: Child) -> Html:
+    """Return a part that the script loads again every few seconds."""
+    return el("div", children, id=name, data_live=True)
+
+
+def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
+    """Return names with their values, for one thing."""
+    return el("dl.facts", (el("div", el("dt", name), el("dd", value)) for name, value in pairs))
+
+
+def figures(pairs: Iterable[tuple[str, Child]]) -> Html:
+    """Return a few large figures side by side."""
+    return el(
+        "div.figures",
+        (
+            el("div.figure", el("span.figure-name", name), el("span.figure-value", value))
+            for name, value in pairs
+        ),
+    )
+
+
+def badge(text: str, tone: str = "plain") -> Html:
+    """Return a short word in a tone: ``good``, ``warn``, ``bad`` or ``plain``."""
+    return el(f"span.badge.{tone}", text)
+
+
+def empty_state(title: str, *text: Child, command: Html | None = None) -> Html:
+    """Return what stands where nothing is yet: what would be here, and how it comes about."""
+    return el("div.card.empty", el("h3", title), el("p", text), command)
+
+
+def command_box(line: str, note: str | None = None) -> Html:
+    """Return a command line with a button that copies it, and a note for whoever runs it."""
+    return join(
+        el(
+            "div.command",
+            el("pre", el("code", line)),
+            el("button.small", "Copy", type="button", data_copy=True, aria_label="Copy command"),
+            el("span.unseen", role="status"),
+        ),
+        None if note is None else el("p.hint", note),
+    )
+
+
+def alert(problem: str, *text: Child) -> Html:
+    """Return what stands where something is wrong: what it is, and what to do."""
+    return el("div.card.trouble", el("h3", problem), (el("p", each) for each in text), role="alert")
+
+
+def number_text(value: float | None) -> Html:
+    """Return a whole number with its thousands apart; a dash if there is none."""
+    return NO_VALUE if value is None else join(f"{value:,.0f}")
+
+
+def rate(value: float | None) -> str:
+    """Return a number per second as text."""
+    return "-" if value is None else f"{value:,.1f}/s"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in units."""
+    return str(ByteSize(count))
+
+
+def age(timestamp_ms: int | None) -> Html:
+    """Return how long ago a time was (ms), for a pointer with the time; a dash for none."""
+    found = local_time(timestamp_ms or 0)
+    if found is None:
+        return NO_VALUE
+    return el(
+        "time",
+        _format_age(time.time() - found.timestamp()),
+        datetime=found.isoformat(timespec="milliseconds"),
+        title=format_cell(found),
+    )
+
+
+def timestamp(timestamp_ms: int) -> Html:
+    """Return a time as a clock shows it, with its day; a dash where brokers mean none."""
+    found = local_time(timestamp_ms)
+    if found is None:
+        return NO_VALUE
+    day, _, clock = format_cell(found).partition(" ")
+    return el(
+        "time",
+        el("span.day", f"{day} "),
+        clock,
+        datetime=found.isoformat(timespec="milliseconds"),
+        title=f"{day} {clock}",
+    )
+
+
+def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html:
+    """Return the foot of a table that has more rows than a page.
+
+    Args:
+        count: Number of all rows.
+        page_number: Number of the page that is shown, from 1 on.
+        href: Function that returns the path of a page by its number.
+    """
+    if count <= PAGE_ROWS:
+        return NOTHING
+    first = (page_number - 1) * PAGE_ROWS + 1
+    return el(
+        "nav.pages",
+        el("span", f"{first:,}-{min(first + PAGE_ROWS - 1, count):,} of {count:,}"),
+        el(
+            "span",
+            el("a.button", "Before", href=href(page_number - 1)) if page_number > 1 else None,
+            el("a.button", "Next", href=href(page_number + 1))
+            if page_number * PAGE_ROWS < count
+            else None,
+        ),
+        aria_label="Pages",
+    )
+
+
+def name_filter(action: str, query: str, *fields: Child) -> Html:
+    """Return the form that filters a list by name; ``fields`` are sent along."""
+    return el(
+        "form.filter",
+        el(
+            "input",
+            type="search",
+            name="q",
+            value=query,
+            placeholder="Filter by name",
+            aria_label="Filter by name",
+            autocomplete="off",
+        ),
+        fields,
+        action=action,
+    )
+
+
+def tabs(links: Iterable[tuple[str, str]], chosen: str) -> Html:
+    """Return tabs, by title and where each leads."""
+    return el(
+        "nav.tabs",
+        (
+            el("a.tab", title, href=href, aria_current="page" if title == chosen else None)
+            for title, href in links
+        ),
+        aria_label="Parts",
+    )
+
+
+def share_bar(ratio: float | None) -> Html:
+    """Return a part of a whole, as a bar with its percentage; a dash if it is not known."""
+    return NO_VALUE if ratio is None else _bar(ratio, "plain")
+
+
+def fill_bar(ratio: float | None) -> Html:
+    """Return how full something is, as a bar that warns; a dash if it is not known."""
+    if ratio is None:
+        return NO_VALUE
+    return _bar(
+        ratio, "bad" if ratio >= _FULL_RATIO else "warn" if ratio >= _NEARLY_FULL_RATIO else "plain"
+    )
+
+
+def truncated(text: str) -> Html:
+    """Return a long name, cut where a table would grow too wide; a pointer shows all of it."""
+    return el("span.clip", text, title=text)
+
+
+def _bar(ratio: float, tone: str) -> Html:
+    return el(
+        "span.part",
+        el(
+            "svg.bar",
+            el("rect.bar-back", width=100, height=6, rx=3),
+            el(f"rect.bar-{tone}", width=round(max(min(ratio, 1), 0.01) * 100), height=6, rx=3),
+            viewBox="0 0 100 6",
+            aria_hidden="true",
+        ),
+        el("span.part-text", f"{ratio:.0%}"),
+    )
+
+
+def sign_in_link(next_path: str) -> Html:
+    """Return the button that leads to signing in, and from there to a path."""
+    return el("p", el("a.button.primary", "Sign in to do it", href=sign_in_path(next_path)))
+
+
+def sign_in_path(next_path: str) -> str:
+    """Return the path at which a session begins, to go on to another path then."""
+    return path("sign-in", next="" if next_path == "/" else next_path)
+
+
+def hidden_fields(pairs: Iterable[tuple[str, object]]) -> list[Html]:
+    """Return fields of a form that nobody sees."""
+    return [el("input", type="hidden", name=name, value=str(value)) for name, value in pairs]
+
+
+def _cell_selector(name: str, column: HtmlTableColumn) -> str:
+    return f"{name}.{column.kind}" if column.kind else name
+
+
+def _format_age(seconds: float) -> str:
+    for unit, text in _AGE_UNITS:
+        if seconds >= unit:
+            return f"{seconds / unit:.0f} {text} ago"
+    return "just now" if seconds > -1 else "to come"
+
+
+NO_VALUE: Final = el("span.none", "-")

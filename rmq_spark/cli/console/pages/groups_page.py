@@ -1,0 +1,488 @@
+"""Groups: a list with their lag, and one group with its queues, members, and why it is stuck."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from rmq_spark.cli.console.guard import PageError, form_fields
+from rmq_spark.cli.console.history import Point
+from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup.charts import chart, sparkline
+from rmq_spark.cli.console.markup.components import (
+    NO_VALUE,
+    PAGE_ROWS,
+    HtmlTableColumn,
+    HtmlTableRow,
+    age,
+    alert,
+    badge,
+    card,
+    empty_state,
+    figures,
+    hidden_fields,
+    live_region,
+    name_filter,
+    number_text,
+    pagination,
+    sign_in_link,
+    table,
+    truncated,
+)
+from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
+from rmq_spark.cli.console.pages.topic_page import group_state_badge
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
+from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek, plan_seek
+from rmq_spark.cli.groups.group_state import (
+    GroupState,
+    QueueState,
+    consumed_topics,
+    is_retry_queue,
+    read_group,
+)
+from rmq_spark.cli.shell.parameter_types import (
+    POSITION,
+    QUEUE,
+    PositionKind,
+    QueueName,
+    TopicPosition,
+)
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.errors import format_count
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import is_system_group
+
+# ---- Seek: where a group would go on, queue by queue; and, by a form, that it does.
+
+_TIME_START: Final = re.compile(r"\d{1,2}:\d{2}|\d{4}-\d{2}-|-\d+(ms|[smhdw])")
+"""The beginning of a time, which may be given without the command line's @ in front."""
+
+_PLAN_COLUMNS: Final = (
+    HtmlTableColumn("Topic", "grow"),
+    HtmlTableColumn("Queue"),
+    HtmlTableColumn("Committed", "number"),
+    HtmlTableColumn("Goes to", "number"),
+    HtmlTableColumn("Moves", "number.wide"),
+    HtmlTableColumn("Behind then", "number.wide"),
+)
+
+
+class _SeekRequest(NamedTuple):
+    """A seek as a form has it: the place as it was written, and as it was understood."""
+
+    group: str
+    text: str
+    position: TopicPosition
+    topic: str
+    queue: QueueName | None
+
+    @property
+    def path(self) -> str:
+        """Path of the page with the plan."""
+        queue = None if self.queue is None else str(self.queue)
+        return group_path(self.group, "seek", to=self.text, topic=self.topic, queue=queue)
+
+    def command(self, visit: Visit) -> Html:
+        """Return the command that does the same."""
+        words = ["--to", self.text]
+        words += ["--topic", self.topic] if self.topic else []
+        words += ["--queue", str(self.queue)] if self.queue is not None else []
+        return visit.command("group seek", self.group, options=words)
+
+
+def seek_form(group: str, topics: Sequence[str]) -> Html:
+    """Return the form that asks for a plan."""
+    options = [el("option", "all topics", value=""), *(el("option", each) for each in topics)]
+    return el(
+        "form.card.pad.fields",
+        el(
+            "div.field",
+            el("label", "To", for_="to"),
+            el("input", name="to", id="to", required=True, placeholder="@09:00",
+               autocomplete="off"),
+            el("span.hint", "start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00), +1 "
+               "to skip a message, -10 to repeat ten"),
+        ),
+        el("div.field", el("label", "Topic", for_="topic"),
+           el("select", options, name="topic", id="topic")),
+        el("div.field", el("label", "Queue", for_="queue"),
+           el("input", name="queue", id="queue", placeholder="all, or broker-a:0",
+              autocomplete="off")),
+        el("button.primary", "Show what it would do", type="submit"),
+        action=group_path(group, "seek"),
+    )  # fmt: skip
+
+
+def seek_plan(visit: Visit) -> Page:
+    """Return the page with a plan, and the form that carries it out. Nothing is changed."""
+    wish = _parse_seek(visit, visit.request.parameter)
+    return _plan_page(visit, wish, _plan_moves(visit, wish), None)
+
+
+def seek(visit: Visit) -> Page:
+    """Carry out a plan that a page has shown, and return the page that says so.
+
+    A plan relative to offsets that have changed since is shown anew instead: a form that is sent
+    twice skips one message, not two.
+    """
+    wish = _parse_seek(visit, visit.request.field)
+    moves = _plan_moves(visit, wish)
+    is_relative = wish.position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
+    if is_relative and visit.request.field("seen") != _digest(moves):
+        changed = alert(
+            "The group has moved on since",
+            "Nothing was changed. This is what the seek would do from where the group is now.",
+        )
+        return _plan_page(visit, wish, moves, changed)
+    apply_seek(visit.admin, wish.group, moves, wish.position, is_all=wish.queue is None)
+    done = el(
+        "div.card.notice",
+        badge("moved", "good"),
+        f" {wish.group} goes on there. Members that are online have been told.",
+    )
+    back = el("a.button", f"Back to {wish.group}", href=group_path(wish.group))
+    return _page(wish, join(done, _move_table(moves), el("p", back)))
+
+
+def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
+    """Read a seek from a query or a form.
+
+    Raises:
+        Refused: It names no place.
+        click.UsageError: The place or the queue means nothing.
+    """
+    text, queue = read_field("to"), read_field("queue")
+    if not text:
+        raise PageError(
+            HTTPStatus.BAD_REQUEST, "Where should the group go on?", "Give a place, as @09:00."
+        )
+    if _TIME_START.match(text):
+        text = f"@{text}"
+    place = POSITION.convert(text, None, None)
+    chosen = QUEUE.convert(queue, None, None) if queue else None
+    return _SeekRequest(visit.request.segments[1], text, place, read_field("topic"), chosen)
+
+
+def _digest(moves: Sequence[OffsetMove]) -> str:
+    """Return a mark of the offsets that a plan starts from."""
+    text = "\n".join(f"{move.queue} {move.committed}" for move in moves)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _plan_page(
+    visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMove], notice: Html | None
+) -> Page:
+    if not moves:
+        return _page(
+            request, empty_state("No queues there", "The group has nothing to move there.")
+        )
+    return _page(
+        request,
+        join(
+            notice,
+            el("p", badge("dry run"), " Nothing has been changed. ", el("strong", request.group),
+               " would go on so:"),
+            _move_table(moves),
+            _confirmation(visit, request, moves),
+            card("On the command line", request.command(visit)),
+        ),
+    )  # fmt: skip
+
+
+def _confirmation(visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMove]) -> Html:
+    if not visit.is_writable:
+        says = "This console only reads: start it with --writes, or use the command below."
+        return el("p.hint", says)
+    if visit.session is None:
+        return sign_in_link(request.path)
+    fields = [
+        ("to", request.text),
+        ("topic", request.topic),
+        ("queue", "" if request.queue is None else str(request.queue)),
+        ("seen", _digest(moves)),
+        *form_fields(visit.session),
+    ]
+    return el(
+        "form.actions",
+        hidden_fields(fields),
+        el("button.primary", f"Move {format_count(len(moves), 'queue')}", type="submit"),
+        el("a.button", "Leave it", href=group_path(request.group)),
+        action=group_path(request.group, "seek"),
+        method="post",
+    )
+
+
+def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
+    return plan_seek(
+        visit.admin,
+        request.group,
+        [request.topic] if request.topic else [],
+        request.position,
+        request.queue,
+    )
+
+
+def _move_table(moves: Sequence[OffsetMove]) -> Html:
+    return table(_PLAN_COLUMNS, [_row(move) for move in moves])
+
+
+def _row(move: OffsetMove) -> HtmlTableRow:
+    moves = "-" if move.committed is None else f"{move.target_offset - move.committed:+,}"
+    return HtmlTableRow(
+        (
+            move.queue.topic,
+            queue_text(move.queue),
+            number_text(move.committed),
+            number_text(move.target_offset),
+            moves,
+            number_text(move.behind),
+        )
+    )
+
+
+def _page(request: _SeekRequest, content: Html) -> Page:
+    trail = (("Groups", "/groups"), (request.group, group_path(request.group)))
+    return Page(f"Seek to {request.text}", content, "groups", trail)
+
+
+_STUCK_MS: Final = 30_000
+"""Time for which the next message of a queue has waited when a group looks stuck there."""
+
+_LIST_COLUMNS: Final = (
+    HtmlTableColumn("Group", "grow"),
+    HtmlTableColumn("State"),
+    HtmlTableColumn("Members", "number.wide"),
+    HtmlTableColumn("Behind", "number"),
+    HtmlTableColumn("Last consumed", "number.wide"),
+    HtmlTableColumn("Topics", "wide"),
+)
+_QUEUE_COLUMNS: Final = (
+    HtmlTableColumn("Topic", "grow"),
+    HtmlTableColumn("Queue"),
+    HtmlTableColumn("Committed", "number.wide"),
+    HtmlTableColumn("End", "number.wide"),
+    HtmlTableColumn("Behind", "number"),
+    HtmlTableColumn("", "wide"),
+    HtmlTableColumn("Waiting since", "number.wide"),
+    HtmlTableColumn("Member", "wide"),
+    HtmlTableColumn(""),
+)
+_MEMBER_COLUMNS: Final = (
+    HtmlTableColumn("Client", "grow"),
+    HtmlTableColumn("Address", "wide"),
+    HtmlTableColumn("Language", "wide"),
+    HtmlTableColumn("Queues", "number"),
+)
+
+
+def groups(visit: Visit) -> Page:
+    """Return a page of the list of groups."""
+    wanted = visit.request.parameter("q")
+    names = [
+        name
+        for name in sorted(visit.admin.groups())
+        if wanted.lower() in name.lower() and not is_system_group(name)
+    ]
+    page = visit.page_number()
+    shown = names[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+    search = name_filter("/groups", wanted)
+    if not names:
+        found: Html = _no_groups(wanted)
+    else:
+        found = table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
+    foot = pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
+    return Page("Groups", join(search, live_region("groups", found, foot)), "groups")
+
+
+def group(visit: Visit) -> Page:
+    """Return the page of a group."""
+    name = visit.request.segments[1]
+    state = read_group(visit.admin, name)
+    points = _lag_history(visit, state)
+    dead = el("a", number_text(state.dead_letters), href=path("dead-letters", name))
+    content = live_region(
+        "group",
+        figures(
+            [
+                ("Behind", number_text(state.behind)),
+                ("Members", number_text(len(state.members))),
+                ("Waiting for retry", number_text(state.waiting_for_retry)),
+                ("Dead letters", dead if state.dead_letters else number_text(0)),
+            ]
+        ),
+        _diagnosis(state),
+        el("div.charts", chart("Messages behind", points.get("all", ()), _format_count)),
+        card("Queues", _queues(state, points)),
+        card("Members", _members(state)),
+    )
+    topics = sorted({each.lag.queue.topic for each in state.queues})
+    seeking = card("Go on elsewhere", seek_form(name, topics))
+    return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
+
+
+def _list_row(admin: Admin, name: str) -> HtmlTableRow:
+    progress = admin.progress(name)
+    members = len(admin.members(name))
+    behind = sum(lag.messages for lag in progress if not is_retry_queue(lag.queue))
+    topics = sorted(consumed_topics(progress))
+    shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
+    return HtmlTableRow(
+        (
+            el("a", name, href=group_path(name)),
+            group_state_badge(members, behind),
+            number_text(members),
+            number_text(behind),
+            age(max((lag.last_timestamp for lag in progress), default=0)),
+            shown or "nothing yet",
+        ),
+        group_path(name),
+    )
+
+
+def _lag_history(visit: Visit, state: GroupState) -> Mapping[str, Sequence[Point]]:
+    """Return the lag of a group over the last minutes, by queue and for all."""
+
+    def probe() -> Mapping[str, float]:
+        lags = visit.admin.progress(state.name)
+        return _lag_samples(
+            {lag.queue: lag.messages for lag in lags if not is_retry_queue(lag.queue)}
+        )
+
+    now = _lag_samples({each.lag.queue: each.lag.messages for each in state.queues})
+    return visit.history.watch(("group", state.name), probe, now)
+
+
+def _lag_samples(behind: Mapping[MessageQueue, int]) -> Mapping[str, float]:
+    by_queue = {_series_name(queue): float(count) for queue, count in behind.items()}
+    return {**by_queue, "all": float(sum(behind.values()))}
+
+
+def _series_name(queue: MessageQueue) -> str:
+    return f"{queue.topic} {queue_text(queue)}"
+
+
+def _format_count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _diagnosis(state: GroupState) -> Html:
+    """Return in words why a group is behind, if it is."""
+    now_ms = int(time.time() * 1_000)
+    behind = [each for each in state.queues if each.lag.messages]
+    if not behind:
+        return NOTHING
+    if not state.members:
+        return el(
+            "div.card.notice",
+            el("strong", "Nobody consumes. "),
+            "No member of this group is online, so its messages wait. Start its consumers.",
+        )
+    lone = [each for each in behind if each.member is None]
+    if lone:
+        names = ", ".join(queue_text(each.lag.queue) for each in lone[:5])
+        return el(
+            "div.card.notice",
+            el("strong", "Queues without a member. "),
+            f"No member says that it has {names}: it may be busy, or another of the group's "
+            "members subscribes to something else.",
+        )
+    oldest = min(behind, key=lambda each: each.waiting_since_ms or now_ms)
+    if now_ms - (oldest.waiting_since_ms or now_ms) < _STUCK_MS:
+        return NOTHING
+    return el(
+        "div.card.notice",
+        el("strong", "Furthest behind: "),
+        f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message waits since ",
+        age(oldest.waiting_since_ms),
+        ". ",
+        *_describe_last_try(oldest, now_ms),
+        _next_message(oldest, "Look at it"),
+        " to see what its consumer is stuck on; ",
+        el("a", "skip it", href=_skip_path(state.name, oldest)),
+        " if it cannot be consumed.",
+    )
+
+
+def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
+    """Yield in words whether a member's listener fails or hangs, if the member says so."""
+    if state.last_tried_ms is None:
+        return
+    if now_ms - state.last_tried_ms < _STUCK_MS:
+        yield "Its member has just tried: the listener fails, or is slow. "
+        return
+    yield "Its member has taken up nothing since "
+    yield age(state.last_tried_ms)
+    yield ": the listener hangs, or works on one message since then. Restart it, also to skip. "
+
+
+def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:
+    if not state.queues:
+        return empty_state(
+            "Nothing consumed yet",
+            "The group has committed no offsets. Its queues show here once it has.",
+        )
+    return table(_QUEUE_COLUMNS, [_queue_row(state.name, each, points) for each in state.queues])
+
+
+def _queue_row(name: str, state: QueueState, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
+    lag = state.lag
+    is_behind = state.next_offset is not None
+    return HtmlTableRow(
+        (
+            el("a", lag.queue.topic, href=topic_path(lag.queue.topic)),
+            queue_text(lag.queue),
+            number_text(lag.consumer_offset),
+            number_text(lag.broker_offset),
+            number_text(lag.messages),
+            sparkline(points.get(_series_name(lag.queue), ()), "messages behind, of late"),
+            _next_message(state, age(state.waiting_since_ms)) if is_behind else NO_VALUE,
+            truncated(state.member or "none"),
+            el("a.button.small", "Skip one", href=_skip_path(name, state)) if is_behind else None,
+        )
+    )
+
+
+def _next_message(state: QueueState, title: Html | str) -> Html:
+    place = message_path(state.lag.queue, state.next_offset or 0)
+    return el("a", title, href=place, title="the next message")
+
+
+def _skip_path(name: str, state: QueueState) -> str:
+    queue = state.lag.queue
+    return group_path(name, "seek", to="+1", topic=queue.topic, queue=queue_text(queue))
+
+
+def _members(state: GroupState) -> Html:
+    if not state.members:
+        return empty_state(
+            "No members",
+            "Consumers that start with this group's name show here, with the queues they have.",
+        )
+    return table(
+        _MEMBER_COLUMNS,
+        [
+            HtmlTableRow(
+                (
+                    member.client_id,
+                    member.client_addr,
+                    member.language,
+                    number_text(state.queues_of(member.client_id)),
+                )
+            )
+            for member in state.members
+        ],
+    )
+
+
+def _no_groups(query: str) -> Html:
+    if query:
+        return empty_state(f"No group has {query} in its name", el("a", "Show all", href="/groups"))
+    return empty_state(
+        "No groups yet",
+        "A consumer group shares the queues of a topic among its members, and remembers how far "
+        "they have come. A consumer's first start makes its group.",
+    )

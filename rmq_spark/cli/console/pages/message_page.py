@@ -1,0 +1,181 @@
+"""One message: where it is, what it holds, its way: sent, stored, and what groups made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from typing import Final
+
+from rmq_spark.cli.console.guard import PageError
+from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup.bodies import render_body
+from rmq_spark.cli.console.markup.components import (
+    HtmlTableColumn,
+    HtmlTableRow,
+    age,
+    badge,
+    card,
+    empty_state,
+    facts,
+    number_text,
+    size,
+    table,
+    timestamp,
+)
+from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
+from rmq_spark.cli.console.server import Response
+from rmq_spark.cli.console.visit import (
+    Visit,
+    group_path,
+    location_from_path,
+    message_path,
+    queue_text,
+    topic_path,
+)
+from rmq_spark.cli.messages.message_text import user_properties
+from rmq_spark.cli.messages.message_trace import Delivery, DeliveryState, trace_deliveries
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import format_count
+from rmq_spark.wire.names import DLQ_PREFIX
+from rmq_spark.wire.properties import RESERVED_NAMES
+
+_PROPERTY_COLUMNS: Final = (HtmlTableColumn("Name"), HtmlTableColumn("Value", "grow"))
+_STATE_BADGES: Final = {
+    DeliveryState.CONSUMED: ("consumed", "good"),
+    DeliveryState.WAITING: ("waiting", "warn"),
+    DeliveryState.NOT_STARTED: ("not begun", "plain"),
+    DeliveryState.DEAD_LETTER: ("dead letter", "bad"),
+}
+
+
+def message(visit: Visit) -> Page:
+    """Return the page of the message at a place."""
+    found = _read_message(visit)
+    queue, queue_offset = found.queue, found.queue_offset
+    body = render_body(found.body, found.fault)
+    cut = "" if body.shown_bytes is None else f", of which the first {size(body.shown_bytes)} stand"
+    aside = el(
+        "span.hint",
+        f"{body.kind}, {size(len(found.body))}{cut}  ",
+        el("a", "Download", href=message_path(queue, queue_offset, "body"), download=True),
+    )
+    own = user_properties(found)
+    system = {name: text for name, text in found.properties.items() if name in RESERVED_NAMES}
+    content = el(
+        "div.two",
+        el(
+            "div",
+            card("Body", el("div.card.scroll", body.element), header_content=aside),
+            card("Properties", _properties(own) if own else _no_properties()),
+            el("details", el("summary", "RocketMQ's own properties"), _properties(system)),
+        ),
+        el("div", card("Place", _location(found)), card("Way", _trace(visit, found))),
+    )
+    trail = (("Topics", "/topics"), (found.topic, topic_path(found.topic)))
+    title = f"{queue_text(queue)} @ {queue_offset}"
+    return Page(title, join(_neighbours(found), content), "topics", trail)
+
+
+def download_body(visit: Visit) -> Response:
+    """Return a message's body as it is, as a file that no browser shows."""
+    found = _read_message(visit)
+    name = f"{found.queue.queue_id}-{found.queue_offset}.bin"
+    disposition = ("Content-Disposition", f'attachment; filename="message-{name}"')
+    return Response(HTTPStatus.OK, found.body, "application/octet-stream", (disposition,))
+
+
+def _read_message(visit: Visit) -> MessageExt:
+    _, topic, broker, queue, queue_offset, *_ = visit.request.segments
+    place = location_from_path(topic, broker, queue, queue_offset)
+    found = visit.admin.message_at(*place)
+    if found is None:
+        raise PageError(
+            HTTPStatus.NOT_FOUND,
+            f"{topic} holds no message in {queue_text(place[0])} at {queue_offset}.",
+            "It was deleted since, or is still to come: the topic's queues show what they hold.",
+        )
+    return found
+
+
+def _location(message: MessageExt) -> Html:
+    pairs: list[tuple[str, Child]] = [
+        ("Topic", el("a", message.topic, href=topic_path(message.topic))),
+        ("Queue", queue_text(message.queue)),
+        ("Offset", number_text(message.queue_offset)),
+        ("Age", age(message.store_timestamp)),
+        ("Id", el("code", message.message_id)),
+        ("Broker's id", el("code", message.offset_message_id)),
+        ("Tag", el("code", message.tags) if message.tags else "none"),
+        ("Keys", [el("code.chip", key) for key in message.keys] or "none"),
+    ]
+    if message.delay_level:
+        pairs.append(("Delay level", str(message.delay_level)))
+    if message.flag:
+        pairs.append(("Flag", str(message.flag)))
+    return el("div.card.pad", facts(pairs))
+
+
+def _trace(visit: Visit, message: MessageExt) -> Html:
+    made = trace_deliveries(visit.admin, message)
+    steps = [
+        _step("plain", "Sent", timestamp(message.born_timestamp), f"from {message.born_host}"),
+        _step("good", "Stored", timestamp(message.store_timestamp),
+              f"{queue_text(message.queue)} at {message.queue_offset:,}"),
+    ]  # fmt: skip
+    if message.topic.startswith(DLQ_PREFIX):
+        group = message.topic.removeprefix(DLQ_PREFIX)
+        link = el("a", "Its dead letters", href=path("dead-letters", group))
+        steps.append(_step("bad", f"Given up by {group}", link, ""))
+    steps += [_delivery_step(each) for each in made]
+    if not made:
+        steps.append(_step("plain", "No group consumes this topic", None, ""))
+    return el("div.card.pad", el("ol.way", steps))
+
+
+def _delivery_step(delivery: Delivery) -> Html:
+    text, tone = _STATE_BADGES[delivery.state]
+    says = ""
+    if delivery.state is DeliveryState.WAITING:
+        says = f"{delivery.messages_before:,} before it; the group is at {delivery.committed:,}"
+    elif delivery.state is DeliveryState.NOT_STARTED:
+        says = "the group has committed nothing in this queue"
+    elif delivery.state is DeliveryState.CONSUMED and delivery.retries:
+        says = f"given back {format_count(delivery.retries, 'time')} for another try"
+    elif delivery.state is DeliveryState.DEAD_LETTER:
+        says = "the group has failed it too often"
+    name = el("a", delivery.group, href=group_path(delivery.group))
+    letters = None
+    if delivery.state is DeliveryState.DEAD_LETTER:
+        letters = el("a", "resend", href=path("dead-letters", delivery.group))
+    return _step(tone, name, join(badge(text, tone), " ", letters), says)
+
+
+def _step(tone: str, title: Child, mark: Child, detail: str) -> Html:
+    return el(f"li.{tone}", el("div", el("strong", title), " ", mark), el("div.sub", detail))
+
+
+def _neighbours(message: MessageExt) -> Html:
+    before = message.queue_offset - 1
+    return el(
+        "div.switches",
+        el("a.switch", "Message before", href=message_path(message.queue, before))
+        if before >= 0
+        else None,
+        el("a.switch", "Next message", href=message_path(message.queue, message.queue_offset + 1)),
+    )
+
+
+def _properties(properties: dict[str, str]) -> Html:
+    return table(_PROPERTY_COLUMNS, _property_rows(sorted(properties.items())))
+
+
+def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[HtmlTableRow]:
+    for name, text in pairs:
+        yield HtmlTableRow((el("code", name), el("span.text", text)))
+
+
+def _no_properties() -> Html:
+    return empty_state(
+        "No properties of its own",
+        "A sender may add names with values, by which consumers can select in SQL.",
+    )

@@ -1,0 +1,273 @@
+"""The overview: whether all is well, each broker with its rates and its disk, the groups behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker, query_brokers
+from rmq_spark.cli.console.history import Point
+from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup.charts import ValueFormat, chart, sparkline
+from rmq_spark.cli.console.markup.components import (
+    HtmlTableColumn,
+    HtmlTableRow,
+    age,
+    alert,
+    badge,
+    card,
+    command_box,
+    empty_state,
+    figures,
+    fill_bar,
+    live_region,
+    number_text,
+    rate,
+    size,
+    table,
+)
+from rmq_spark.cli.console.markup.html import Child, Html, el, join
+from rmq_spark.cli.console.pages.topics_page import topic_names
+from rmq_spark.cli.console.visit import Visit, group_path
+from rmq_spark.cli.groups.group_state import is_retry_queue
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.names import is_system_group
+
+_BROKER_COLUMNS = (
+    HtmlTableColumn("Broker"),
+    HtmlTableColumn("State"),
+    HtmlTableColumn("In", "number"),
+    HtmlTableColumn("", "wide"),
+    HtmlTableColumn("Out", "number"),
+    HtmlTableColumn("Today", "number.wide"),
+    HtmlTableColumn("Disk", "wide"),
+    HtmlTableColumn("Up since", "wide"),
+    HtmlTableColumn("Version", "wide"),
+)
+_GROUP_COLUMNS = (
+    HtmlTableColumn("Group", "grow"),
+    HtmlTableColumn("", "wide"),
+    HtmlTableColumn("Behind", "number"),
+)
+_GROUPS_QUERIED_MAX = 50
+"""Most groups that are asked for with each look."""
+
+_GROUPS_SHOWN_MAX = 8
+_FIGURES = {
+    "in": ("putTps",),
+    "out": ("getTransferredTps", "getTransferedTps"),
+    "disk": ("commitLogDiskRatio",),
+    "held pulls": ("pullsHeld",),
+    "to flush": ("remainHowManyDataToFlush",),
+    "to dispatch": ("dispatchBehindBytes",),
+}
+
+
+def overview(visit: Visit) -> Page:
+    """Return the page with the state of all brokers."""
+    brokers = query_brokers(visit.admin)
+    if not brokers:
+        return Page(
+            "Overview",
+            live_region(
+                "overview",
+                empty_state(
+                    "No brokers",
+                    "The name servers answer, and know no broker: none was started yet, or it is "
+                    "away, and its log says why. This page shows it as soon as it registers. A "
+                    "broker of rocketpoll's is its own name server:",
+                    command=command_box("rocketpoll broker"),
+                ),
+            ),
+        )
+    points = broker_history(visit, brokers)
+    up = [broker for broker in brokers if broker.info is not None]
+    content = live_region(
+        "overview",
+        _health(visit, brokers),
+        figures(
+            [
+                ("Messages in", rate(_sum(up, "in"))),
+                ("Messages out", rate(_sum(up, "out"))),
+                ("Brokers", f"{len(up)} of {len(brokers)}"),
+                ("Topics", number_text(len(topic_names(visit.admin, with_all=False)))),
+            ]
+        ),
+        card("Brokers", table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
+        _group_table(visit),
+    )
+    return Page("Overview", content)
+
+
+def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str, Sequence[Point]]:
+    """Return the figures of brokers over the last minutes, by title and name of the figure."""
+
+    def probe() -> Mapping[str, float]:
+        return _figures_of(query_brokers(visit.admin))
+
+    return visit.history.watch(("brokers",), probe, _figures_of(brokers))
+
+
+def group_lag_history(visit: Visit) -> Mapping[str, Sequence[Point]]:
+    """Return how much groups are behind, over the last minutes, by name; of the first fifty."""
+
+    def probe() -> Mapping[str, float]:
+        return _query_lags(visit.admin)
+
+    return visit.history.watch(("groups",), probe, probe())
+
+
+def most_behind(series: Mapping[str, Sequence[Point]]) -> Sequence[str]:
+    """Return the names of those of the watched groups that are behind, the worst first."""
+    behind = [name for name, points in series.items() if points[-1].value]
+    return sorted(behind, key=lambda name: (-series[name][-1].value, name))[:_GROUPS_SHOWN_MAX]
+
+
+def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Html | None:
+    """Return a line that says how many groups were asked, where these may not be all."""
+    if len(series) < _GROUPS_QUERIED_MAX:
+        return None
+    command = visit.access.command("top")
+    return el("p.hint", f"The first {_GROUPS_QUERIED_MAX} groups by name. {command} shows all.")
+
+
+def _query_lags(admin: Admin) -> Mapping[str, float]:
+    names = [name for name in sorted(admin.groups()) if not is_system_group(name)]
+    return {
+        name: float(
+            sum(lag.messages for lag in admin.progress(name) if not is_retry_queue(lag.queue))
+        )
+        for name in names[:_GROUPS_QUERIED_MAX]
+    }
+
+
+def _group_table(visit: Visit) -> Html | None:
+    try:
+        series = group_lag_history(visit)
+    except ClientError:  # half a cluster does not tell of groups; what is wrong stands above
+        return None
+    rows = [
+        HtmlTableRow(
+            (
+                el("a", name, href=group_path(name)),
+                sparkline(series[name], "messages behind, of late"),
+                number_text(series[name][-1].value),
+            ),
+            group_path(name),
+        )
+        for name in most_behind(series)
+    ]
+    if not series:
+        return None
+    found = table(_GROUP_COLUMNS, rows) if rows else el("p.hint", "No group is behind.")
+    return card("Groups most behind", found, group_limit_hint(visit, series))
+
+
+def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
+    return {
+        f"{broker.title} {name}": value
+        for broker in brokers
+        for name in _FIGURES
+        if (value := _figure(broker, name)) is not None
+    }
+
+
+def _figure(broker: BrokerStatus, name: str) -> float | None:
+    """Return a figure that a broker tells, by whichever name its release has for it."""
+    return next(
+        (found for key in _FIGURES[name] if (found := broker.number(key)) is not None), None
+    )
+
+
+def _sum(brokers: Sequence[BrokerStatus], name: str) -> float:
+    return sum(_figure(broker, name) or 0.0 for broker in brokers)
+
+
+def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
+    wrong = [
+        check for broker in brokers for check in check_broker(broker) if check.remedy is not None
+    ]
+    if not wrong:
+        return el("p.well", badge("All is well", "good"), " Every broker answers.")
+    return join(
+        alert(f"{each.subject}: {each.detail}", visit.access.complete_commands(f"{each.remedy}."))
+        for each in wrong
+    )
+
+
+def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
+    now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
+    name: Child = el("div", el("strong", broker.title), el("div.sub", broker.address))
+    state = badge("answers", "good") if broker.info is not None else badge("away", "bad")
+    info = broker.info or {}
+    return HtmlTableRow(
+        (
+            name,
+            state,
+            rate(_figure(broker, "in")),
+            sparkline(points.get(f"{broker.title} in", ()), "messages in, of late"),
+            rate(_figure(broker, "out")),
+            number_text(None if now is None or morning is None else now - morning),
+            fill_bar(_figure(broker, "disk")),
+            age(int(broker.number("bootTimestamp") or 0)),
+            info.get("brokerVersionDesc", "-"),
+        )
+    )
+
+
+# ---- Charts: rates, disk and waiting work of each broker, and the groups that are most behind.
+
+_RATIOS: Final = ("disk",)
+"""Figures that are parts of a whole: their scale ends at all of it."""
+
+_BROKER_CHARTS: Final[Mapping[str, tuple[str, ValueFormat]]] = {
+    "in": ("Messages in", rate),
+    "out": ("Messages out", rate),
+    "disk": ("Disk in use", lambda part: f"{part:.0%}"),
+    "held pulls": ("Pulls that wait", lambda count: f"{count:,.0f}"),
+    "to flush": ("Bytes to flush", lambda count: size(int(count))),
+    "to dispatch": ("Bytes to dispatch", lambda count: size(int(count))),
+}
+
+
+def charts(visit: Visit) -> Page:
+    """Return the page with charts of all brokers and of groups."""
+    brokers = query_brokers(visit.admin)
+    points = broker_history(visit, brokers)
+    parts = [
+        card(
+            broker.title,
+            el(
+                "div.charts",
+                (
+                    chart(
+                        title,
+                        points[f"{broker.title} {name}"],
+                        showing,
+                        scale_max=1.0 if name in _RATIOS else None,
+                    )
+                    for name, (title, showing) in _BROKER_CHARTS.items()
+                    if f"{broker.title} {name}" in points
+                ),
+            ),
+        )
+        for broker in brokers
+    ]
+    says = el("p.hint", "A point every 5 seconds while a browser shows a chart, 20 minutes in all. "
+              "For more than that, have Prometheus read the broker, or run "
+              f"{visit.access.command('exporter')}.")  # fmt: skip
+    return Page("Charts", live_region("charts", parts, _group_charts(visit), says), "charts")
+
+
+def _group_charts(visit: Visit) -> Html | None:
+    series = group_lag_history(visit)
+    behind = most_behind(series)
+    if not behind:
+        return None
+    cards = (chart(name, series[name], _format_count) for name in behind)
+    return card("Groups most behind", el("div.charts", cards), group_limit_hint(visit, series))
+
+
+def _format_count(count: float) -> str:
+    return f"{count:,.0f}"

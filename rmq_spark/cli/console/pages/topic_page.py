@@ -1,0 +1,282 @@
+"""One topic: its last messages and a search among them, its queues, groups and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rmq_spark.cli.cluster.topic_command import perm_text
+from rmq_spark.cli.console.history import Point, per_second
+from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup.bodies import preview_body
+from rmq_spark.cli.console.markup.charts import chart
+from rmq_spark.cli.console.markup.components import (
+    HtmlTableColumn,
+    HtmlTableRow,
+    age,
+    alert,
+    badge,
+    empty_state,
+    facts,
+    figures,
+    hidden_fields,
+    live_region,
+    number_text,
+    rate,
+    size,
+    table,
+    tabs,
+    timestamp,
+)
+from rmq_spark.cli.console.markup.html import Html, el, join
+from rmq_spark.cli.console.pages.message_search import (
+    SEARCH_KINDS,
+    MessageSearchResult,
+    search_messages,
+)
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
+from rmq_spark.client.errors import TopicNotUsable
+from rmq_spark.client.message import MessageExt
+from rmq_spark.wire.bodies.stats import TopicOffset
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import is_system_group
+
+Offsets = Mapping[MessageQueue, TopicOffset]
+
+_MESSAGE_COLUMNS: Final = (
+    HtmlTableColumn("Stored"),
+    HtmlTableColumn("Queue", "wide"),
+    HtmlTableColumn("Offset", "number.wide"),
+    HtmlTableColumn("Tag"),
+    HtmlTableColumn("Keys", "wide"),
+    HtmlTableColumn("Body", "grow"),
+    HtmlTableColumn("Size", "number.wide"),
+)
+_QUEUE_COLUMNS: Final = (
+    HtmlTableColumn("Queue", "grow"),
+    HtmlTableColumn("First", "number.wide"),
+    HtmlTableColumn("End", "number"),
+    HtmlTableColumn("Messages", "number"),
+    HtmlTableColumn("Last stored", "number"),
+)
+_GROUP_COLUMNS: Final = (
+    HtmlTableColumn("Group", "grow"),
+    HtmlTableColumn("Members", "number"),
+    HtmlTableColumn("Behind", "number"),
+    HtmlTableColumn("State"),
+)
+
+
+class _Tab(NamedTuple):
+    title: str
+    content: Callable[[Visit, str, Offsets], Html]
+
+
+def topic(visit: Visit) -> Page:
+    """Return the page of a topic."""
+    name = visit.request.segments[1]
+    offsets = visit.admin.topic_offsets(name)
+    chosen = visit.request.parameter("tab") or next(iter(_TABS))
+    tab = _TABS.get(chosen, _TABS["messages"])
+    held = sum(each.max_offset - each.min_offset for each in offsets.values())
+    last = max((each.last_update_timestamp for each in offsets.values()), default=0)
+    head = live_region(
+        "figures",
+        figures(
+            [
+                ("Messages", number_text(held)),
+                ("Queues", number_text(len(offsets))),
+                ("Last stored", age(last)),
+                ("Ever stored", number_text(_total_end_offset(offsets))),
+            ]
+        ),
+        el(
+            "div.charts",
+            chart("Messages in", per_second(_end_offset_history(visit, name, offsets)), rate),
+        ),
+    )
+    links = [(each.title, topic_path(name, tab=key)) for key, each in _TABS.items()]
+    content = join(head, tabs(links, tab.title), tab.content(visit, name, offsets))
+    return Page(name, content, "topics", (("Topics", "/topics"),))
+
+
+def message_table(messages: Sequence[MessageExt]) -> Html:
+    """Return messages as a table, each of which leads to its page."""
+    return table(_MESSAGE_COLUMNS, [_message_row(each) for each in messages])
+
+
+def _total_end_offset(offsets: Offsets) -> int:
+    return sum(each.max_offset for each in offsets.values())
+
+
+def _end_offset_history(visit: Visit, name: str, offsets: Offsets) -> Sequence[Point]:
+    def probe() -> Mapping[str, float]:
+        return {"end": _total_end_offset(visit.admin.topic_offsets(name))}
+
+    return visit.history.watch(("topic", name), probe, {"end": _total_end_offset(offsets)}).get(
+        "end", ()
+    )
+
+
+def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
+    searched = _search(visit, name)
+    try:
+        found = search_messages(visit, name)
+    except TopicNotUsable as error:
+        return join(searched, alert("Its messages may not be read", str(error)))
+    if not found.messages:
+        return join(searched, _no_messages(visit, name, found, offsets))
+    rows = message_table(found.messages)
+    older = None
+    if found.older is not None:
+        older = el(
+            "nav.pages",
+            el("span", found.note),
+            el("a.button", "Older", href=topic_path(name, **found.older)),
+        )
+    elif found.note:
+        older = el("p.hint", found.note)
+    is_plain = not visit.request.parameter("by") and not visit.request.parameter("ends")
+    return join(searched, live_region("messages", rows, older) if is_plain else (rows, older))
+
+
+def _search(visit: Visit, name: str) -> Html:
+    chosen = visit.request.parameter("by")
+    options = [
+        el("option", title, value=key, selected=key == chosen)
+        for key, (title, _) in SEARCH_KINDS.items()
+    ]
+    return el(
+        "form.filter",
+        el("select", options, name="by", aria_label="Search by"),
+        el(
+            "input",
+            type="search",
+            name="for",
+            value=visit.request.parameter("for"),
+            placeholder="; ".join(hint for _, hint in SEARCH_KINDS.values()),
+            aria_label="Search for",
+            autocomplete="off",
+        ),
+        el("button", "Search", type="submit"),
+        hidden_fields([("tab", "messages")]),
+        action=topic_path(name),
+    )
+
+
+def _no_messages(visit: Visit, name: str, result: MessageSearchResult, offsets: Offsets) -> Html:
+    if result.is_filtered:
+        return empty_state(
+            "No message like that",
+            result.note or "Keys and ids are found whole, with capitals as they are. ",
+            el("a", "Show the last messages", href=topic_path(name)),
+        )
+    if _total_end_offset(offsets):
+        return empty_state(
+            "All messages have been deleted", "Their time, or the room for them, is over."
+        )
+    return empty_state(
+        "No messages yet",
+        "What producers send to this topic shows here, the newest first. Try one:",
+        command=visit.command("produce", name, stdin="echo 'hello' | "),
+    )
+
+
+def _message_row(message: MessageExt) -> HtmlTableRow:
+    href = message_path(message.queue, message.queue_offset)
+    return HtmlTableRow(
+        (
+            el("a", timestamp(message.store_timestamp), href=href),
+            queue_text(message.queue),
+            number_text(message.queue_offset),
+            el("code.chip", message.tags[:40]) if message.tags else None,
+            [el("code.chip", key[:40]) for key in message.keys[:3]],
+            el("span.preview", preview_body(message.body, message.fault)),
+            size(len(message.body)),
+        ),
+        href,
+    )
+
+
+def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
+    rows = [
+        HtmlTableRow(
+            (
+                queue_text(queue),
+                number_text(held.min_offset),
+                number_text(held.max_offset),
+                number_text(held.max_offset - held.min_offset),
+                age(held.last_update_timestamp),
+            )
+        )
+        for queue, held in offsets.items()
+    ]
+    about = visit.admin.topic_size(name)
+    says = (
+        f"About {size(about.stored_bytes)} in the log, estimated by the first and last messages of "
+        "each queue. Offsets count from 0; end is one behind the last message."
+    )
+    return live_region("queues", table(_QUEUE_COLUMNS, rows), el("p.hint", says))
+
+
+def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+    rows = list(_group_rows(visit, name))
+    if not rows:
+        return empty_state(
+            "No group consumes this topic",
+            "A consumer group remembers how far its members have come. It shows here once it has "
+            "committed an offset of this topic.",
+        )
+    return live_region("groups", table(_GROUP_COLUMNS, rows))
+
+
+def _group_rows(visit: Visit, name: str) -> Iterator[HtmlTableRow]:
+    for group in sorted(visit.admin.groups_of_topic(name)):
+        if is_system_group(group):
+            continue
+        behind = sum(lag.messages for lag in visit.admin.lag(group, name))
+        members = len(visit.admin.members(group))
+        link = el("a", group, href=group_path(group))
+        yield HtmlTableRow(
+            (link, number_text(members), number_text(behind), group_state_badge(members, behind)),
+            group_path(group),
+        )
+
+
+def group_state_badge(members: int, behind: int) -> Html:
+    """Return a group's state in a word."""
+    if members:
+        return badge("online", "good")
+    return badge("offline, behind", "warn") if behind else badge("offline")
+
+
+def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+    cards = [
+        el(
+            "div.card.pad",
+            el("h3", broker),
+            facts(
+                [
+                    ("Queues to read", number_text(config.read_queue_nums)),
+                    ("Queues to write", number_text(config.write_queue_nums)),
+                    ("Permission", perm_text(config.perm)),
+                    ("Ordered", "yes" if config.order else "no"),
+                    *((key, text) for key, text in sorted((config.attributes or {}).items())),
+                ]
+            ),
+        )
+        for broker, config in visit.admin.topic_configs(name).items()
+    ]
+    return join(
+        el("div.cards", cards),
+        el("p.hint", "Settings are changed on the command line:"),
+        visit.command("topic alter", name, options=["--queues", "8", "--perm", "rw"]),
+    )
+
+
+_TABS: Final = {
+    "messages": _Tab("Messages", _messages),
+    "queues": _Tab("Queues", _queues),
+    "groups": _Tab("Groups", _groups),
+    "settings": _Tab("Settings", _settings),
+}

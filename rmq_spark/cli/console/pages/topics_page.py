@@ -1,0 +1,182 @@
+"""The list of topics: filtered and in pages, of which each asks for its own topics alone.
+
+With sizes, all topics are asked for in the background, and the greatest come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rmq_spark.cli.cluster.topic_command import is_internal_topic
+from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup.components import (
+    NO_VALUE,
+    PAGE_ROWS,
+    HtmlTableColumn,
+    HtmlTableRow,
+    age,
+    alert,
+    empty_state,
+    hidden_fields,
+    live_region,
+    name_filter,
+    number_text,
+    pagination,
+    share_bar,
+    size,
+    table,
+)
+from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
+from rmq_spark.cli.console.topic_sizes import KnownTopicSizes
+from rmq_spark.cli.console.visit import Visit, topic_path
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.errors import format_count
+
+SORT_BY_SIZE: Final = "sizes"
+_COLUMNS: Final = (
+    HtmlTableColumn("Topic", "grow"),
+    HtmlTableColumn("Queues", "number.wide"),
+    HtmlTableColumn("Messages", "number"),
+    HtmlTableColumn("Last stored", "number"),
+)
+_SIZE_COLUMNS: Final = (
+    HtmlTableColumn("Topic", "grow"),
+    HtmlTableColumn("Messages", "number"),
+    HtmlTableColumn("Bytes, about", "number"),
+    HtmlTableColumn("Part of all", "wide"),
+    HtmlTableColumn("Last stored", "number.wide"),
+)
+
+
+def topics(visit: Visit) -> Page:
+    """Return a page of the list of topics."""
+    wanted = visit.request.parameter("q")
+    with_all = visit.request.parameter("all") == "yes"
+    by_size = visit.request.parameter("sort") == SORT_BY_SIZE
+    names = [
+        name
+        for name in topic_names(visit.admin, with_all=with_all)
+        if wanted.lower() in name.lower()
+    ]
+    number_ = visit.page_number()
+    known = None
+    if by_size:
+        known = visit.sizes.get(sorted(visit.admin.topics()))
+        sizes = known.sizes
+        names.sort(key=lambda name: (-(sizes[name].stored_bytes if name in sizes else -1), name))
+    shown = names[(number_ - 1) * PAGE_ROWS : number_ * PAGE_ROWS]
+
+    def link(**changed: object) -> str:
+        now = {
+            "q": wanted,
+            "all": "yes" if with_all else None,
+            "sort": SORT_BY_SIZE if by_size else None,
+        }
+        return path("topics", **{**now, **changed})
+
+    if not names:
+        visit.admin.masters()  # an error where there are none: name servers forget their topics
+        found: Html = _no_topics(visit, wanted)
+    elif known is not None:
+        found = _size_table(shown, known, names)
+    else:
+        found = table(_COLUMNS, [_row(visit.admin, name) for name in shown])
+    foot = pagination(len(names), number_, lambda page: link(page=page))
+    switches = el(
+        "div.switches",
+        el("a.switch", "By name", href=link(sort=None), aria_current=_aria_current(not by_size)),
+        el(
+            "a.switch", "By size", href=link(sort=SORT_BY_SIZE), aria_current=_aria_current(by_size)
+        ),
+        el(
+            "a.switch",
+            "With RocketMQ's own",
+            href=link(all=None if with_all else "yes"),
+            aria_current=_aria_current(with_all),
+        ),
+    )
+    kept = [("all", "yes")] * with_all + [("sort", SORT_BY_SIZE)] * by_size
+    search = name_filter("/topics", wanted, hidden_fields(kept))
+    content = join(search, switches, live_region("topics", found, foot))
+    return Page("Topics", content, "topics")
+
+
+def topic_names(admin: Admin, *, with_all: bool) -> list[str]:
+    """Return the names of the users' topics, or of all; of the name servers alone."""
+    names = sorted(admin.topics())
+    if with_all:
+        return names
+    info = admin.cluster_info()
+    own = {*info.broker_addr_table, *info.cluster_addr_table}
+    return [name for name in names if not is_internal_topic(name, own)]
+
+
+def _row(admin: Admin, name: str) -> HtmlTableRow:
+    cells: list[Child] = [el("a", name, href=topic_path(name))]
+    try:
+        offsets = admin.topic_offsets(name).values()
+    except RouteNotFound:  # deleted since, or it has no master now
+        return HtmlTableRow([*cells, NO_VALUE, NO_VALUE, "no broker"], topic_path(name))
+    return HtmlTableRow(
+        [
+            *cells,
+            number_text(len(offsets)),
+            number_text(sum(each.max_offset - each.min_offset for each in offsets)),
+            age(max((each.last_update_timestamp for each in offsets), default=0)),
+        ],
+        topic_path(name),
+    )
+
+
+def _size_table(shown: Sequence[str], known_sizes: KnownTopicSizes, names: Sequence[str]) -> Html:
+    sizes = known_sizes.sizes
+    total = sum(each.stored_bytes for each in sizes.values())
+    rows = []
+    for name in shown:
+        found = sizes.get(name)
+        rows.append(
+            HtmlTableRow(
+                (
+                    el("a", name, href=topic_path(name)),
+                    number_text(None if found is None else found.messages),
+                    NO_VALUE if found is None else size(found.stored_bytes),
+                    share_bar(None if found is None or not total else found.stored_bytes / total),
+                    age(None if found is None else found.last_timestamp),
+                ),
+                topic_path(name),
+            )
+        )
+    says: Child = (
+        f"{size(total)} in all topics, RocketMQ's own among them. Bytes are estimated by the first "
+        "and last messages of each queue."
+    )
+    if not known_sizes.is_complete:
+        asked = sum(name in sizes for name in names)
+        says = f"Looking: {asked:,} of {format_count(len(names), 'topic')} so far."
+    problem = (
+        None
+        if known_sizes.error is None
+        else alert("Not all could be asked", str(known_sizes.error))
+    )
+    return join(problem, el("p.hint", says), table(_SIZE_COLUMNS, rows))
+
+
+def _no_topics(visit: Visit, query: str) -> Html:
+    if query:
+        return empty_state(
+            f"No topic has {query} in its name",
+            "Capitals do not matter. ",
+            el("a", "Show all topics", href="/topics"),
+        )
+    return empty_state(
+        "No topics yet",
+        "A topic holds messages in queues. The first message that is sent to one makes it, or "
+        "make it yourself:",
+        command=visit.command("topic create", "orders", options=["--queues", "4"]),
+    )
+
+
+def _aria_current(is_current: bool) -> str | None:  # noqa: FBT001  # its only argument
+    return "true" if is_current else None

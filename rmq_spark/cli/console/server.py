@@ -1,0 +1,193 @@
+"""The console's port: requests as values in, responses as values out, with headers for both.
+
+    GET and HEAD for pages, POST with a small form for changes; nothing else, and nothing large
+
+Each response has strict headers: a browser runs no script and loads no style but this site's own,
+shows no page in a frame of another site, and keeps no page. This module must not know any page.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from rmq_spark.cli.console.markup.html import is_local
+from rmq_spark.cli.shell.http_server import CLIENT_TIMEOUT_SECONDS, BoundedHttpServer
+
+HTML_TYPE: Final = "text/html; charset=utf-8"
+TEXT_TYPE: Final = "text/plain; charset=utf-8"
+_FORM_TYPE: Final = "application/x-www-form-urlencoded"
+_FORM_BYTES_MAX: Final = 64 * 1024
+_DISCARDED_BYTES_MAX: Final = 1024 * 1024
+_FIELDS_MAX: Final = 500
+_CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    ("Content-Security-Policy", _CONTENT_POLICY),
+    ("X-Frame-Options", "DENY"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "same-origin"),  # with none at all, browsers tell no origin of a form
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
+)
+_NO_STORE: Final = "no-store"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request: its path in segments, its parameters, and the fields of its form.
+
+    Attributes:
+        method: GET or POST.
+        segments: Parts of the path, decoded.
+        query: Parameters of the query, name and value, in order.
+        form: Fields of the form, name and value, in order.
+        headers: Headers, by names in lower case.
+    """
+
+    method: str
+    segments: tuple[str, ...]
+    query: tuple[tuple[str, str], ...] = ()
+    form: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def parameter(self, name: str) -> str:
+        """Return a parameter of the query without spaces around it; empty if there is none."""
+        return dict(self.query).get(name, "").strip(" ")
+
+    def field(self, name: str) -> str:
+        """Return a field of the form without spaces around it; empty if there is none."""
+        return dict(self.form).get(name, "").strip(" ")
+
+
+class Response(NamedTuple):
+    """A response; ``extra_headers`` are headers besides those that each response has."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = HTML_TYPE
+    extra_headers: tuple[tuple[str, str], ...] = ()
+
+
+RequestHandler = Callable[[Request], Response]
+
+
+def redirect(location: str, *headers: tuple[str, str]) -> Response:
+    """Return the response that leads to another path of this site, by GET.
+
+    Raises:
+        ValueError: The location is on another site, or would be more than one header.
+    """
+    if not is_local(location):
+        raise ValueError(f"not a path of this site: {location!r}")
+    return Response(HTTPStatus.SEE_OTHER, b"", extra_headers=(("Location", location), *headers))
+
+
+class ConsoleServer(BoundedHttpServer):
+    """A port at which a function answers all requests."""
+
+    def __init__(self, host: str, port: int, handle: RequestHandler) -> None:
+        """Listen.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+        """
+        self.handle = handle
+        super().__init__(host, port, _ConsoleHandler)
+
+
+class _MalformedRequest(Exception):
+    """A request that is none; carries the status and a line of text."""
+
+
+class _ConsoleHandler(BaseHTTPRequestHandler):
+    server: ConsoleServer
+    timeout = CLIENT_TIMEOUT_SECONDS
+    server_version = "rocketpoll"
+    sys_version = ""
+
+    def do_GET(self) -> None:  # http.server's name
+        self._handle("GET")
+
+    def do_HEAD(self) -> None:  # http.server's name
+        self._handle("GET")
+
+    def do_POST(self) -> None:  # http.server's name
+        self._handle("POST")
+
+    def _handle(self, method: str) -> None:
+        try:
+            response = self.server.handle(self._parse_request(method))
+        except _MalformedRequest as refusal:
+            status, text = refusal.args
+            response = Response(status, f"{text}\n".encode(), TEXT_TYPE)
+        except Exception:  # noqa: BLE001  # whatever it is, others have to be served
+            _log.exception("%s %r", method, self.path)
+            text = "the console failed at this; its log has more\n"
+            response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, text.encode(), TEXT_TYPE)
+        self._send(response)
+
+    def _parse_request(self, method: str) -> Request:
+        path, _, query = self.path.partition("?")
+        return Request(
+            method,
+            tuple(unquote(each) for each in path.split("/") if each),
+            _parse_pairs(query),
+            self._read_form() if method == "POST" else (),
+            {name.lower(): value for name, value in self.headers.items()},
+        )
+
+    def _read_form(self) -> tuple[tuple[str, str], ...]:
+        if self.headers.get_content_type() != _FORM_TYPE:
+            raise _MalformedRequest(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"needed a form, {_FORM_TYPE}"
+            )
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "needed Content-Length")
+        if len(length) > 9 or int(length) > _FORM_BYTES_MAX:
+            self.rfile.read(min(int(length), _DISCARDED_BYTES_MAX))  # who is cut off sees no answer
+            raise _MalformedRequest(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has up to {_FORM_BYTES_MAX} bytes"
+            )
+        return _parse_pairs(self.rfile.read(int(length)).decode("latin-1"))
+
+    def _send(self, response: Response) -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        names = {name for name, _ in response.extra_headers}
+        if "Cache-Control" not in names:
+            self.send_header("Cache-Control", _NO_STORE)
+        for name, value in (*_HEADERS, *response.extra_headers):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002  # http.server's signature
+        """Refuse what is no request to this server, in a line of text."""
+        status = HTTPStatus(code)
+        self.command = getattr(self, "command", None) or ""
+        self._send(Response(status, f"{message or status.phrase}\n".encode(), TEXT_TYPE))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
+        """Log nothing of single requests."""
+
+
+def _parse_pairs(text: str) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=_FIELDS_MAX))
+    except ValueError as error:
+        raise _MalformedRequest(
+            HTTPStatus.BAD_REQUEST, f"a query or form has up to {_FIELDS_MAX} fields"
+        ) from error

@@ -1,0 +1,128 @@
+"""The tree of commands: nouns with verbs, loaded when they are run, each verb with an example.
+
+    Leaf      where a command is, and a line about it; its module is imported when it is run
+    Noun      a command with commands in it, which says what was meant by a misspelt one
+    Verb      a command that shows an example in its help; a test runs these as they are written
+
+This module must not know any command, nor brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import click
+
+_HELP_NAMES: Final = ("-h", "--help")
+HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
+
+
+class LazyCommand(NamedTuple):
+    """The place of a command that is not imported yet.
+
+    Attributes:
+        module: Name of the module.
+        name: Name of the command in it.
+        summary: A line about it, for the list of commands.
+    """
+
+    module: str
+    name: str
+    summary: str
+
+
+class ConnectionOption(click.Option):
+    """An option on the way to a cluster, which help lists behind a command's own."""
+
+
+class CommandWithExample(click.Command):
+    """A command whose help ends with an example of its use."""
+
+    def __init__(self, *arguments: Any, example: str = "", **settings: Any) -> None:
+        settings.setdefault("context_settings", HELP_SETTINGS)
+        super().__init__(*arguments, **settings)
+        self.example = example
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options, then those of the connection."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        for title, is_of_connection in (("Options", False), ("Connection", True)):
+            records = [
+                record
+                for option in options
+                if isinstance(option, ConnectionOption) is is_of_connection
+                and (record := option.get_help_record(ctx)) is not None
+            ]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example, line by line."""
+        super().format_epilog(ctx, formatter)
+        if self.example:
+            with formatter.section("Example"):
+                for line in self.example.splitlines():
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+class CommandGroup(click.Group):
+    """A command with commands in it; one that is misspelt is refused with the nearest."""
+
+    command_class = CommandWithExample
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        settings.setdefault("context_settings", HELP_SETTINGS)
+        super().__init__(*arguments, **settings)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names.
+
+        Raises:
+            click.UsageError: There is none of that name.
+        """
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            near = get_close_matches(name, self.list_commands(ctx), 1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"there is no command {name!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+
+class RootGroup(CommandGroup):
+    """The root: its commands are imported when they are run, and listed without."""
+
+    def __init__(self, sections: Mapping[str, Mapping[str, LazyCommand]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._sections = sections
+        self.lazy_commands = {
+            name: leaf for each in sections.values() for name, leaf in each.items()
+        }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """Return the names of all commands, in the order of the help."""
+        return list(self.lazy_commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command and return it; None if there is none of that name."""
+        leaf = self.lazy_commands.get(cmd_name)
+        if leaf is None:
+            return None
+        command = getattr(import_module(leaf.module), leaf.name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{leaf.module}.{leaf.name} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands by section, without importing one of them."""
+        for title, leaves in self._sections.items():
+            with formatter.section(title):
+                rows: Sequence[tuple[str, str]] = [
+                    (name, leaf.summary) for name, leaf in leaves.items()
+                ]
+                formatter.write_dl(rows, col_spacing=3)

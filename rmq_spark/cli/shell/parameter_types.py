@@ -1,0 +1,248 @@
+"""Places in a topic, as users write them: where to begin reading, where a group is to go on.
+
+    start, end        the first message that a queue holds; behind its last
+    -10, +5           relative: what to, the command says
+    42                an offset
+    @-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z, @1795424400000   a time of storing
+
+Times without a zone are this machine's. This module must not know brokers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.instance.instance import ClientInstance
+    from rmq_spark.client.message import MessageExt
+    from rmq_spark.client.reading.read_bounds import ReadRange
+
+
+# ---- Numbers on the command line: rates and times, which are finite and of a size that clocks
+# take.
+
+_SECONDS_MAX: Final = 1e9
+"""A limit: thirty years of seconds."""
+
+
+class PositiveFloat(click.FloatRange):
+    """Parses a number above 0, or from a least one on."""
+
+    def __init__(self, minimum: float = 0.0, maximum: float = _SECONDS_MAX) -> None:
+        super().__init__(minimum, maximum, min_open=not minimum)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number that a text means."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
+_UNITS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_RELATIVE_TIME: Final = re.compile(r"-((?:\d+(?:ms|[smhdw]))+)")
+_DURATION_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
+_CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?")
+_MS_DIGITS: Final = 13
+_TIME_FORMS: Final = (
+    "@-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z or milliseconds, @1795424400000"
+)
+
+
+class PositionKind(Enum):
+    """The kinds of places."""
+
+    START = "start"
+    END = "end"
+    BACKWARD = "-"
+    FORWARD = "+"
+    OFFSET = "offset"
+    TIME = "@"
+
+
+class TopicPosition(NamedTuple):
+    """A place in a topic; ``number`` is a count of messages, an offset or a time in ms."""
+
+    kind: PositionKind
+    number: int = 0
+
+
+class PositionType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
+    """Parses places on the command line."""
+
+    name = "place"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TopicPosition:
+        """Return the place that a text means."""
+        if isinstance(value, TopicPosition):
+            return value
+        text = str(value).strip()
+        if text in (PositionKind.START.value, PositionKind.END.value):
+            return TopicPosition(PositionKind(text))
+        if text.startswith("@"):
+            try:
+                return TopicPosition(PositionKind.TIME, parse_time_ms(text[1:], time.time()))
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
+            signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
+            return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
+        return self.fail(
+            f"{text!r} is none of start, end, -10, +10, 42 and {_TIME_FORMS}", param, ctx
+        )
+
+
+POSITION: Final = PositionType()
+
+
+def parse_time_ms(text: str, now: float) -> int:
+    """Return the time that a text means, in ms since the epoch; ``now`` is in seconds.
+
+    Raises:
+        ValueError: The text means no time, or one that is still to come.
+    """
+    text = text.strip()
+    ago = _RELATIVE_TIME.fullmatch(text)
+    if ago:
+        parts = _DURATION_PART.findall(ago[1])
+        found = int(now * 1_000) - sum(int(count) * _UNITS[unit] for count, unit in parts)
+        if found < 0:
+            raise ValueError(f"@{text} is before 1970")
+        return found
+    if text.isascii() and text.isdigit():
+        if len(text) != _MS_DIGITS:
+            raise ValueError(f"@{text} needs {_MS_DIGITS} digits, milliseconds since 1970")
+        return int(text)
+    try:
+        moment = (
+            _today_at(text, now)
+            if _CLOCK.fullmatch(text)
+            else datetime.fromisoformat(_with_utc_offset(text))
+        )
+        found = int(moment.timestamp() * 1_000)  # one without a zone is this machine's
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"@{text} is no time: write {_TIME_FORMS}") from None
+    if found > now * 1_000:
+        raise ValueError(f"@{text} is still to come; with a date it could be another day's")
+    if found < 0:
+        raise ValueError(f"@{text} is before 1970")
+    return found
+
+
+def _today_at(text: str, now: float) -> datetime:
+    today = datetime.fromtimestamp(now).astimezone().replace(tzinfo=None)
+    hours, minutes, *seconds = text.split(":")
+    at = today.replace(hour=int(hours), minute=int(minutes), second=0, microsecond=0)
+    return at + timedelta(seconds=float(seconds[0]) if seconds else 0)
+
+
+def _with_utc_offset(text: str) -> str:
+    """Return a text in the form that Python 3.10 reads, which knows no Z."""
+    return re.sub(r"[zZ]$", "+00:00", text)
+
+
+# ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a place is in each of a
+# topic.
+
+_QUEUE_FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})")
+
+
+class QueueName(NamedTuple):
+    """The number of a queue, and the broker that it is on; None for all that have it."""
+
+    broker_name: str | None
+    queue_id: int
+
+    def __str__(self) -> str:
+        return str(self.queue_id) if self.broker_name is None else ":".join(map(str, self))
+
+    def matches(self, queue: MessageQueue) -> bool:
+        """Return whether this names a queue."""
+        return queue.queue_id == self.queue_id and self.broker_name in (None, queue.broker_name)
+
+    def require_match(self, queues: Collection[MessageQueue], topic: str) -> None:
+        """Raise an error if no queue of a topic was meant.
+
+        Raises:
+            Failure: There was none.
+        """
+        if not queues:
+            raise Failure(
+                f"{topic} has no queue {self}: rocketpoll topic describe {topic} shows them"
+            )
+
+
+class QueueType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
+    """Parses queues on the command line."""
+
+    name = "queue"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> QueueName:
+        """Return the queue that a text names."""
+        found = _QUEUE_FORM.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no queue: write 3, or broker-a:3", param, ctx)
+        return QueueName(found["broker"], int(found["number"]))
+
+
+QUEUE: Final = QueueType()
+
+
+def resolve_ranges(
+    instance: ClientInstance, topic: str, position: TopicPosition, name: QueueName | None
+) -> list[ReadRange]:
+    """Return what each queue of a topic holds from a place to its end; or of one queue alone.
+
+    Relative places count from the ends: -10 before the end, +5 behind the start. None leads out of
+    the queue.
+
+    Raises:
+        Failure: The topic has no queue of that name.
+        RouteNotFound: There is no such topic.
+    """
+    from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, resolve_read_ranges  # noqa: PLC0415  # not for help
+
+    kind, number = position
+    start = (
+        number if kind is PositionKind.TIME else LATEST if kind is PositionKind.END else EARLIEST
+    )
+    spans = resolve_read_ranges(instance, topic, start, LATEST)
+    if name is not None:
+        spans = [span for span in spans if name.matches(span.queue)]
+        name.require_match([span.queue for span in spans], topic)
+    if kind is PositionKind.BACKWARD:
+        return [span._replace(start=max(span.end - number, span.start)) for span in spans]
+    if kind is PositionKind.FORWARD:
+        return [span._replace(start=min(span.start + number, span.end)) for span in spans]
+    if kind is PositionKind.OFFSET:
+        return [span._replace(start=min(max(number, span.start), span.end)) for span in spans]
+    return spans
+
+
+def store_order_key(message: MessageExt) -> tuple[int, int]:
+    """Return what messages of several queues are sorted by: the time, then the place in the log."""
+    return message.store_timestamp, message.commit_log_offset

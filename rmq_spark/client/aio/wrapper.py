@@ -1,0 +1,204 @@
+"""Member: what asyncio producers, consumers and administrators have in common: their lives.
+
+    made ──start──▶ running ──close──▶ over          each is made, started and closed in a thread
+             └── cancelled ──▶ over, in the background
+
+Each holds the threaded one that does the work; `run_in_thread` makes a coroutine of one of its
+methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from types import MethodType, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from rmq_spark.client.aio.blocking_calls import CallQueue, call_in_thread, stop_in_thread
+from rmq_spark.client.aio.client import Client
+from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
+from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.errors import ClientShutDown
+
+_Arguments = ParamSpec("_Arguments")
+_Member = TypeVar("_Member", bound="AsyncWrapper[Any]")
+_Result = TypeVar("_Result")
+_Threaded = TypeVar("_Threaded")
+
+
+class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
+    """One of the users of a `Client`: start it and close it, or use it in ``async with``.
+
+    It is used in one event loop, the one of its client's first use; there it may be used by any
+    number of tasks.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._call_queue = CallQueue()
+        self._creation_lock = mutex()
+        self._wrapped: _Threaded | None = None
+        self._is_running = False
+        self._is_closing = False
+        self._close_future: asyncio.Future[None] | None = None
+        ForkAware.__init__(self)
+
+    # ---- life
+
+    @property
+    def is_running(self) -> bool:
+        """True if it was started, and neither it nor its client has ended."""
+        return (
+            self._is_running and not self._is_closing and not self._client.instance().is_shut_down
+        )
+
+    async def start(self) -> None:
+        """Start; a start that is cancelled is undone in the background. Again has no effect.
+
+        Raises:
+            ClientShutDown: It was closed, or belongs to another event loop or process.
+            MessageRejected: A number that it was made with, or its client, is out of range, or its
+                client has another producer or consumer of its group.
+            TypeError: Something that it was made with, or its client, has the wrong type.
+            RouteNotFound: The name servers do not know a topic that a consumer has subscribed to.
+            ClientError: A consumer's brokers cannot be reached, or refuse its subscriptions.
+        """
+        bridge = self._get_bridge()
+        if self._is_running and not self._is_closing:
+            return  # nothing is awaited: who is cancelled here must not close what others use
+        try:
+            await self._call_queue.call(bridge, self._start_wrapped)
+        except asyncio.CancelledError:
+            self._start_close(bridge)
+            raise
+
+    async def close(self) -> None:
+        """End within two seconds; a close that is cancelled goes on in the background.
+
+        Closing again has no effect but to wait for the first.
+        """
+        bridge = self._get_bridge()
+        if self._close_future is None:
+            self._start_close(bridge)
+        if self._close_future is not None:
+            await asyncio.shield(self._close_future)
+
+    async def __aenter__(self: _Member) -> _Member:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _start_close(self, bridge: LoopBridge) -> None:
+        self._is_closing = True
+        self._on_close()
+        self._close_future = stop_in_thread(
+            bridge, self._stop_wrapped
+        )  # ahead of calls that wait their turn
+
+    def _on_close(self) -> None:
+        """Wake the coroutines that wait for what does not come any more."""
+
+    def _start_wrapped(self) -> None:
+        threaded = self._get_wrapped()
+        if self._is_running:
+            return
+        self._client.register(self, self._stop_wrapped)
+        try:
+            self._start(threaded)
+        except BaseException:
+            self._client.unregister(self)
+            raise
+        self._is_running = True
+        if self._is_closing:  # closed meanwhile, perhaps before there was anything to end
+            self._stop_wrapped()
+            raise self._closed_error()
+
+    def _stop_wrapped(self) -> None:
+        self._is_closing = True
+        if self._wrapped is not None:
+            self._stop(self._wrapped)
+        self._client.unregister(self)
+
+    def _get_wrapped(self) -> _Threaded:
+        """Return the threaded one, made with the first call: that may look up a host's name."""
+        with self._creation_lock:
+            if self._is_closing:
+                raise self._closed_error()
+            if self._wrapped is None:
+                self._wrapped = self._create()
+            return self._wrapped
+
+    @abstractmethod
+    def _create(self) -> _Threaded:
+        """Make the threaded one; raise an error for arguments that cannot work."""
+
+    @abstractmethod
+    def _start(self, threaded: _Threaded) -> None:
+        """Start the threaded one."""
+
+    @abstractmethod
+    def _stop(self, threaded: _Threaded) -> None:
+        """End the threaded one, whatever its state."""
+
+    # ---- calls
+
+    def _get_bridge(self) -> LoopBridge:
+        return self._client.bridge(self)
+
+    def _get_started(self) -> _Threaded:
+        """Return the threaded one for a call that waits for nobody."""
+        self._get_bridge()
+        if self._wrapped is None:
+            raise ClientShutDown(f"{self} was not started yet")
+        return self._wrapped
+
+    def _closed_error(self) -> ClientShutDown:
+        return ClientShutDown(f"{self} was closed: make a new one")
+
+    def _call(self, call: Callable[[_Threaded], _Result]) -> asyncio.Future[_Result]:
+        """Have a blocking call made in a thread, beside others."""
+        return call_in_thread(self._get_bridge(), lambda: call(self._get_wrapped()))
+
+    def _call_in_turn(self, call: Callable[[_Threaded], _Result]) -> asyncio.Future[_Result]:
+        """Have a blocking call made in a thread, behind those before."""
+        return self._call_queue.call(self._get_bridge(), lambda: call(self._get_wrapped()))
+
+    def _after_fork(self) -> None:
+        """Take no lock of the parent's; the client refuses all calls."""
+        self._creation_lock = mutex()
+
+
+def run_in_thread(
+    method: Callable[Concatenate[_Threaded, _Arguments], _Result], *, is_ordered: bool = False
+) -> Callable[Concatenate[Any, _Arguments], Coroutine[Any, Any, _Result]]:
+    """Return a method that awaits a blocking method of the threaded one, with its arguments.
+
+    With ``is_ordered`` the calls of a member are made one at a time. A call that is cancelled
+    before it has begun is not made; one that has begun goes on, and its result is dropped.
+    """
+
+    @functools.wraps(method)
+    async def call(
+        self: AsyncWrapper[Any], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        make = self._call_in_turn if is_ordered else self._call
+        future: asyncio.Future[_Result] = make(lambda one: method(one, *args, **kwargs))
+        try:
+            return await future
+        except TypeError:
+            from rmq_spark.client.arguments import check_call  # noqa: PLC0415  # for what failed
+
+            check_call(MethodType(method, self), args, kwargs)
+            raise
+
+    return call

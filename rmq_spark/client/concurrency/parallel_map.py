@@ -1,0 +1,79 @@
+"""At once: the same is done for several things, some of them at a time, with the caller's help.
+
+    for_each(topics, ask, most=16, name="routes")      the caller, and up to 15 threads for as long
+        each takes the next that nobody has taken
+
+Nothing here knows what is done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, start_thread
+
+_Thing = TypeVar("_Thing", bound=Hashable)
+_Found = TypeVar("_Found")
+
+
+def parallel_map(
+    items: Iterable[_Thing],
+    action: Callable[[_Thing], _Found],
+    *,
+    threads_max: int,
+    name: str,
+    stop_on: tuple[type[Exception], ...] = (),
+) -> dict[_Thing, _Found | Exception]:
+    """Do something for each thing; return what came of each, or the error, in their order.
+
+    At most ``threads_max`` are done at a time. A signal's exception in the caller leaves what has
+    not begun undone. The threads have a ``name``; where none can be started, the caller does it
+    all. Behind an error of the kinds in ``stop_on`` nothing more is begun: it is what came of the
+    rest.
+    """
+    wanted = tuple(dict.fromkeys(items))
+    left = deque(wanted)
+    found: dict[_Thing, _Found | Exception] = {}
+    ended: list[Exception] = []
+
+    def work() -> None:
+        while left:
+            try:
+                thing = left.popleft()
+            except IndexError:  # another has taken the last one
+                return
+            try:
+                found[thing] = action(thing)
+            except Exception as error:  # noqa: BLE001  # it is what came of it
+                found[thing] = error
+                if isinstance(error, stop_on):
+                    ended.append(error)
+                    left.clear()
+
+    helpers: list[threading.Thread] = []
+    try:
+        for _ in range(min(threads_max, len(wanted)) - 1):
+            helper = threading.Thread(target=work, name=f"rocketpoll {name}", daemon=True)
+            try:
+                start_thread(helper)
+            except RuntimeError:  # at a limit of threads
+                break
+            helpers.append(helper)
+        work()
+        for helper in helpers:
+            while helper.is_alive():
+                helper.join(SIGNAL_CHECK_SECONDS)
+    finally:
+        left.clear()
+    not_begun = dict.fromkeys(wanted, ended[0]) if ended else {}
+    return {thing: found[thing] if thing in found else not_begun[thing] for thing in wanted}
+
+
+def raise_first(outcomes: Iterable[object]) -> None:
+    """Raise the first error among what came of several things, if there is one."""
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome

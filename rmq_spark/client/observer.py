@@ -1,0 +1,130 @@
+"""Observing: the one place where a process says who watches its sends and its listeners.
+
+    producers ──▶ sending ──┐
+    listeners ──▶ observed ─┼──▶ the observer, if there is one
+    polls ──────▶ taken ────┘             one by one: handed
+
+Without an observer each call costs one comparison. What an observer does is its own matter: this
+module knows no telemetry, and nothing here changes what is sent or consumed but the messages that a
+`SendObservation` hands back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from enum import Enum
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.client.results import SendResult
+
+_Context = TypeVar("_Context")
+_Status = TypeVar("_Status", bound=Enum)
+
+
+class SendObservation(Protocol):
+    """One call that sends; it is over when its with statement ends, or its future is done."""
+
+    messages: Sequence[Message]
+    """The messages to send in the place of those given."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def on_results(self, results: Sequence[SendResult], /) -> None:
+        """Note what brokers have answered."""
+
+    def end_with_future(self, future: Future[SendResult], /) -> None:
+        """Let the end be that of a future, and not that of the with statement."""
+
+
+class ListenerObservation(Protocol):
+    """One call of a listener, which lasts as long as its with statement."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def on_failure(self, reason: str, /) -> None:
+        """Note that the listener has said, without an exception, that it failed."""
+
+
+class ClientObserver(Protocol):
+    """Watches what the clients of a process do. Any thread may call it, and it raises nothing."""
+
+    def on_send(self, messages: Sequence[Message], /) -> SendObservation | None:
+        """Return what watches a call that sends these; None if this one is not watched."""
+
+    def on_process(
+        self, group: str, messages: Sequence[MessageExt], /
+    ) -> ListenerObservation | None:
+        """Return what watches a listener's call; None if this one is not watched."""
+
+    def on_poll(self, group: str, messages: Sequence[MessageExt], /) -> None:
+        """Note that a poll of a group's consumer returns these messages."""
+
+
+_observer: ClientObserver | None = None
+
+
+def set_observer(observer: ClientObserver | None) -> None:
+    """Have an observer watch all clients of the process from now on; None ends that."""
+    global _observer  # noqa: PLW0603  # one for the process, as it says
+    _observer = observer
+
+
+def observe_send(messages: Sequence[Message]) -> SendObservation | None:
+    """Return what watches a call that sends messages; None if nobody does."""
+    return None if _observer is None else _observer.on_send(messages)
+
+
+def observe_poll(group: str, messages: Sequence[MessageExt]) -> list[MessageExt]:
+    """Return the messages that a poll of a group's consumer has found, in a list of its caller's.
+
+    The observer is told of them.
+    """
+    if _observer is not None:
+        _observer.on_poll(group, messages)
+    return list(messages)
+
+
+def observe_message(group: str, message: MessageExt) -> None:
+    """Tell the observer that a group's consumer hands this message out."""
+    if _observer is not None:
+        _observer.on_poll(group, (message,))
+
+
+def observe_listener(
+    group: str,
+    listener: Callable[[Sequence[MessageExt], _Context], _Status | None],
+    success: _Status,
+) -> Callable[[Sequence[MessageExt], _Context], _Status | None]:
+    """Return a listener that does what the given one does, and is watched if anybody watches."""
+
+    def listen(messages: Sequence[MessageExt], context: _Context) -> _Status | None:
+        processing = None if _observer is None else _observer.on_process(group, messages)
+        if processing is None:
+            return listener(messages, context)
+        with processing:
+            said = listener(messages, context)
+            if said is not None and said is not success:
+                is_status = type(said) is type(success)
+                processing.on_failure(said.name if is_status else type(said).__qualname__)
+        return said
+
+    return listen

@@ -1,0 +1,513 @@
+"""AsyncSends: sends whose results come by futures, tried again where a connection fails.
+
+    send ──> request ──> answered: the future has the result, or the refusal
+                └─ connection fails ──> once more to another broker, by a thread of its own: the one
+                                        that finds out has answers of others to read
+
+Only so many sends, with so many bytes, may wait for answers at once, and only so many callbacks may
+wait for their turn; a caller who wants to send more waits, and gets an error if that takes too
+long. A send whose time is over counts until none of it is kept for writing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from rmq_spark.client.api.responses import send_result
+from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread
+from rmq_spark.client.concurrency.scheduler import ThreadScheduler
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    ClientError,
+    ClientShutDown,
+    MessageRejected,
+    SendFailed,
+    TooManyPending,
+)
+from rmq_spark.client.producer.prepared_message import PreparedMessage
+from rmq_spark.client.producer.topic_sender import TopicSender, is_route_stale
+from rmq_spark.client.results import SendResult
+from rmq_spark.client.transport.frame_writer import CallSoon
+from rmq_spark.client.transport.pending_requests import ForkSafeFuture, PendingRequest
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- SendPermits: limits the sends that wait for their answers, and the bytes of their bodies.
+
+
+class SendPermits:
+    """The room for sends that wait. All methods may be called from any thread."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self._sizes: dict[object, int] = {}  # by the future of each send
+        self._mutex = mutex()
+        self._wait_queue: deque[threading.Condition] = deque()  # of those who wait, one for each
+
+    @property
+    def count(self) -> int:
+        """Number of sends that have room."""
+        return len(self._sizes)
+
+    def acquire(self, future: object, size: int, seconds: float) -> bool:
+        """Take room for a body of so many bytes; return False if there was none within the time."""
+        with self._mutex:
+            has_room = not self._wait_queue and self._fits(size)
+            if not has_room and not self._wait(size, seconds):
+                return False
+            self._sizes[future] = size
+            self.bytes += size
+            return True
+
+    def _fits(self, size: int) -> bool:
+        count = len(self._sizes)
+        return not count or (count < self.count_max and self.bytes + size <= self.bytes_max)
+
+    def _wait(self, size: int, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        place = threading.Condition(self._mutex)
+        self._wait_queue.append(place)
+        try:
+            while self._wait_queue[0] is not place or not self._fits(size):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                place.wait(min(remaining, SIGNAL_CHECK_SECONDS))
+            return True
+        finally:
+            self._wait_queue.remove(place)
+            self._wake_first()  # there may be room for it as well
+
+    def release(self, future: object) -> None:
+        """Give the room of a send back, if it has any."""
+        with self._mutex:
+            size = self._sizes.pop(future, None)
+            if size is None:
+                return
+            self.bytes -= size
+            self._wake_first()
+
+    def _wake_first(self) -> None:
+        if self._wait_queue:
+            self._wait_queue[
+                0
+            ].notify()  # nobody else: hundreds that wake cost more than their sends
+
+
+# ---- SendFuture: the result of a send, for its caller; and the thread that runs its callbacks.
+
+_log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 1.0
+"""Seconds that the thread waits for more callbacks before it ends."""
+
+
+class SendPromise(Protocol):
+    """The part of a future that a send needs, to tell its result."""
+
+    def cancelled(self) -> bool:
+        """Return whether nobody wants the result any more."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return whether a result may be set, which is next."""
+
+    def set_result(self, result: SendResult, /) -> None:
+        """Take the result: the message is stored."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Take the error: the message is not known to be stored."""
+
+
+class CallbackExecutor:
+    """Runs callbacks one after the other, in a thread that is there while there are some."""
+
+    def __init__(self, name: str, pending_max: int) -> None:
+        """Make it; with ``pending_max`` callbacks that wait, senders have to wait as well."""
+        self._name = name
+        self._pending_max = pending_max
+        self._is_parents = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._mutex = mutex()
+        self._has_calls = threading.Condition(self._mutex)
+        self._has_room = threading.Condition(self._mutex)
+        self._calls: deque[Callable[[], object]] = deque()
+        self._has_thread = False
+        self._thread_id: int | None = None
+
+    def after_fork(self) -> None:
+        """Run none of the parent's callbacks; its thread ends, should a callback have forked."""
+        self._is_parents = True
+        self._reset()
+
+    @property
+    def pending_count(self) -> int:
+        """Number of callbacks that wait."""
+        return len(self._calls)
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that run callbacks: one, while there are some."""
+        return int(self._has_thread)
+
+    @property
+    def has_room(self) -> bool:
+        """True if who sends now need not wait for callbacks."""
+        return len(self._calls) < self._pending_max or self._thread_id == threading.get_ident()
+
+    def wait_for_room(self, seconds: float) -> bool:
+        """Wait until fewer callbacks wait; return False if there are still too many."""
+        if self.has_room:
+            return True
+        deadline = time.monotonic() + seconds
+        with self._mutex:
+            while not self.has_room:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                self._has_room.wait(min(remaining, SIGNAL_CHECK_SECONDS))
+        return True
+
+    def submit(self, action: Callable[[], object]) -> None:
+        """Have a callback run soon, after those that came before."""
+        with self._mutex:
+            self._calls.append(action)
+            if self._has_thread:
+                self._has_calls.notify()
+                return
+            self._has_thread = True
+        try:
+            start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
+        except RuntimeError:  # at a limit of threads, or as Python ends: then here
+            self._run()
+
+    def _run(self) -> None:
+        self._thread_id = threading.get_ident()
+        while not self._is_parents and (action := self._next()) is not None:
+            _run_callback(action)
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._mutex:
+            if not self._calls:
+                self._has_calls.wait(IDLE_SECONDS)
+            if self._calls:
+                self._has_room.notify()
+                return self._calls.popleft()
+            self._has_thread = False
+            self._thread_id = None
+            return None
+
+
+class SendFuture(ForkSafeFuture[SendResult]):
+    """A future whose callbacks run in a thread of the producer."""
+
+    def __init__(self, callbacks: CallbackExecutor) -> None:
+        super().__init__()
+        self._callbacks = callbacks
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
+        """Have a function called with this future when it is done, in a thread of the producer.
+
+        If the future is done already, the function is called at once, in this thread.
+        """
+        if self.done():
+            super().add_done_callback(fn)
+        else:
+            super().add_done_callback(lambda future: self._callbacks.submit(lambda: fn(future)))
+
+    if not TYPE_CHECKING:  # for type checkers it is no awaitable, so that they refuse as well
+
+        def __await__(self) -> NoReturn:
+            """Refuse: Python's own error would name neither the producer to use nor a way out."""
+            raise TypeError(
+                "await: needed the producer of asyncio, found a SendFuture of rocketpoll.Producer; "
+                "use rocketpoll.aio.Producer and `await producer.send(...)`, or here "
+                "`await asyncio.wrap_future(future)`"
+            )
+
+
+def _run_callback(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except BaseException:  # noqa: BLE001  # whatever it raises, sys.exit as well, harms no other
+        _log.exception("a callback of a send failed")
+
+
+def clear_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of an error and its causes, and with them all that their frames hold."""
+    found: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while found:
+        each = found.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            found += (each.__cause__, each.__context__)
+
+
+RETRY_MS_MIN: Final = 50
+"""Least milliseconds for a try; with less, it would be given up while the broker stores."""
+
+_RETRY_THREADS_MAX: Final = 4
+
+
+class AsyncSender:
+    """The sends of one producer that are under way. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        sender: TopicSender,
+        *,
+        retries: int,
+        pending_max: int,
+        pending_bytes_max: int,
+    ) -> None:
+        self.sender = sender
+        self.retries = retries
+        self._pending_max = pending_max
+        self._pending_bytes_max = pending_bytes_max
+        self._reset()
+
+    def _reset(self) -> None:
+        self.permits = SendPermits(self._pending_max, self._pending_bytes_max)
+        self._callbacks = CallbackExecutor("rocketpoll callbacks", self._pending_max)
+        self._retry_scheduler = ThreadScheduler("rocketpoll sends again", _RETRY_THREADS_MAX)
+        self._mutex = mutex()
+        self._retries: dict[_AsyncSend, None] = {}
+
+    def start(self) -> None:
+        """Have failures tried again from now on; forget sends that waited in another process."""
+        self._reset()
+
+    def after_fork(self) -> None:
+        """Forget the parent's sends, which are answered there, as are their callbacks."""
+        self._callbacks.after_fork()
+        self._reset()
+
+    def stop(self) -> None:
+        """Try nothing again from now on."""
+        self._retry_scheduler.stop(0)
+        with self._mutex:
+            left, self._retries = self._retries, {}
+        for send in left:
+            send.fail_with_attempts()
+
+    def send(
+        self, prepared: PreparedMessage, fixed: MessageQueue | None, timeout_ms: int
+    ) -> SendFuture:
+        """Send a message and return the future of its result; to ``to_binary``, if given, with one
+        try.
+
+        Raises:
+            TooManyPending: Too much waits for answers, and no room was made within the time.
+            MessageRejected: The instance has no threads that would read the answer.
+        """
+        if self.sender.instance.connections.reads_itself:
+            needed = "a ClientInstance whose connections are read by threads"
+            raise MessageRejected("send_async", needed, "reads_itself=True")
+        deadline = time.monotonic() + timeout_ms / 1000
+        if not self._callbacks.wait_for_room(timeout_ms / 1000):
+            raise TooManyPending(
+                self.permits.count, self.permits.bytes, self._callbacks.pending_count
+            )
+        future = SendFuture(self._callbacks)
+        try:
+            if not self.permits.acquire(future, len(prepared.body), deadline - time.monotonic()):
+                raise TooManyPending(self.permits.count, self.permits.bytes)  # noqa: TRY301
+            _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
+        except BaseException:  # Ctrl-C, for example: nobody gets the future
+            self.permits.release(future)
+            raise
+        return future
+
+    def send_nonblocking(
+        self,
+        prepared: PreparedMessage,
+        fixed: MessageQueue | None,
+        timeout_ms: int,
+        promise: SendPromise,
+        call_soon: CallSoon,
+    ) -> bool:
+        """Send a message without waiting for anybody; return False if there is no room for it.
+
+        It is written when ``call_soon`` calls what it is given, with all that gather until then.
+        Where a route has to be asked for, or a broker to be connected, a thread does so, and
+        writes.
+        """
+        try:
+            if not self.permits.acquire(promise, len(prepared.body), 0):
+                return False
+            _AsyncSend(self, prepared, fixed, timeout_ms, promise).start_nonblocking(call_soon)
+        except BaseException:
+            self.permits.release(promise)
+            raise
+        return True
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads for callbacks and for what is sent again."""
+        return self._callbacks.thread_count + self._retry_scheduler.thread_count
+
+    def schedule_retry(self, send: _AsyncSend) -> bool:
+        """Have a send tried again soon; return False if no thread can do that."""
+        with self._mutex:
+            self._retries[send] = None
+        task = self._retry_scheduler.schedule(lambda: self._retry(send))
+        # A cancelled task has run already, or never will: there is no thread, or this has stopped.
+        # Taking the send out tells which.
+        may_be_left = task.is_cancelled or not self._retry_scheduler.thread_count
+        return not (may_be_left and self._claim(send))
+
+    def _retry(self, send: _AsyncSend) -> None:
+        if self._claim(send):
+            send.attempt()
+
+    def _claim(self, send: _AsyncSend) -> bool:
+        with self._mutex:
+            return self._retries.pop(send, send) is None
+
+
+class _AsyncSend(PendingRequest):
+    """One send, which waits for the answers to its tries."""
+
+    def __init__(
+        self,
+        sender: AsyncSender,
+        prepared: PreparedMessage,
+        fixed_queue: MessageQueue | None,
+        timeout_ms: int,
+        future: SendPromise,
+    ) -> None:
+        super().__init__(RequestCode.SEND_MESSAGE_V2, timeout_ms, time.monotonic())
+        self.future = future
+        self._async_sender = sender
+        self._prepared = prepared
+        self._fixed_queue = fixed_queue
+        self._errors: list[ClientError] = []
+        self._failed_broker: str | None = None
+        self._selected_queue: MessageQueue | None = (
+            None  # the queue of a try that waits for a thread
+        )
+        self._turn: int | None = None  # the turn of one whose queues are not known yet
+
+    def start_nonblocking(self, call_soon: CallSoon) -> None:
+        """Send the message without waiting, written by ``call_soon`` in this thread, or by others."""
+        self.call_soon = call_soon
+        self.attempt(may_wait=False)
+
+    def attempt(self, *, may_wait: bool = True) -> None:
+        """Send the message, to a queue that has not failed; or have a thread do so, if it waits."""
+        if self.future.cancelled():
+            self._release()
+            self.future.set_running_or_notify_cancel()
+            return
+        try:
+            address = None if may_wait else self._ready_address()
+            if may_wait or address is not None:
+                self._send(address)
+                return
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
+            self.on_error(error)
+            return
+        self.call_soon = None  # of this thread alone: other tries are made by others
+        if not self._async_sender.schedule_retry(self):
+            self._fail(ClientShutDown("no thread can be started that connects"))
+
+    def _ready_address(self) -> str | None:
+        """Choose the queue, and return its broker's address; None if that has to be waited for."""
+        sender = self._async_sender.sender
+        queues = sender.known_queues(self._prepared.topic)
+        if not queues:
+            self._turn = sender.queue_selector.next_turn()  # the caller's, not that of the thread
+            return None
+        if self._selected_queue is None:
+            self._selected_queue = self._fixed_queue or sender.queue_selector.select(
+                queues, self._failed_broker
+            )
+        try:
+            address = sender.instance.routes.master_address(self._selected_queue.broker_name)
+        except BrokerNotFound:
+            return None  # the thread finds that out as well, and says so
+        return address if sender.instance.connections.is_ready(address) else None
+
+    def _send(self, ready_address: str | None) -> None:
+        sender, prepared = self._async_sender.sender, self._prepared
+        chosen, self._selected_queue = self._selected_queue or self._fixed_queue, None
+        if chosen is None:
+            queues, (turn, self._turn) = sender.publish_queues(prepared.topic), (self._turn, None)
+            chosen = sender.queue_selector.select(queues, self._failed_broker, turn)
+        self._failed_broker = chosen.broker_name  # the queue to avoid, should this try fail
+        self.started_at = time.monotonic()
+        self._header = prepared.header(chosen)
+        if ready_address is None:
+            self._address = sender.instance.routes.master_address(chosen.broker_name)
+            sender.instance.connections.connect(self._address, self._connect_timeout_ms())
+        else:
+            self._address = ready_address
+        sender.instance.api.submit_send(self, self._address, self._header, prepared.body)
+
+    def _connect_timeout_ms(self) -> int:
+        """Return the milliseconds that connecting may take: other brokers have their share."""
+        tries_left = 0 if self._fixed_queue else self._async_sender.retries - len(self._errors)
+        return max(int((self.deadline - self.started_at) * 1000), 1) // (max(tries_left, 0) + 1)
+
+    def on_response(self, command: RemotingCommand) -> None:
+        """Resolve the future: the message is stored, or refused."""
+        result = send_result(
+            self._address, self.request_code, command, self._header, self._prepared.message_id
+        )
+        self._async_sender.sender.queue_selector.record_latency(
+            self._header.broker_name or "", (time.monotonic() - self.started_at) * 1000
+        )
+        self._release()
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(result)
+
+    def on_error(self, error: Exception) -> None:
+        """Have the send tried again, or let the future fail."""
+        if isinstance(error, ClientError):
+            clear_tracebacks(error)  # a future that is kept would keep the message alive
+        if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed_queue is None:
+            self._errors.append(error)
+            if self._failed_broker is not None:
+                self._async_sender.sender.queue_selector.record_failure(self._failed_broker)
+            self.call_soon = None  # it is another thread that tries again
+            is_over = time.monotonic() + RETRY_MS_MIN / 1000 >= self.deadline
+            if (
+                is_over
+                or len(self._errors) > self._async_sender.retries
+                or not self._async_sender.schedule_retry(self)
+            ):
+                self.fail_with_attempts()
+        else:
+            if is_route_stale(error):
+                self._async_sender.sender.instance.refresh_routes_soon()
+            self._fail(error)
+
+    def fail_with_attempts(self) -> None:
+        """Let the future fail: the send is not tried again."""
+        if not self._errors:  # it has yet to be tried
+            self._fail(ClientShutDown("the producer was shut down before the first try"))
+            return
+        error = SendFailed(self._prepared.topic, self._errors)
+        error.__cause__ = self._errors[-1]
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.cancel_write(self._release)  # a request that is being written takes memory still
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _release(self) -> None:
+        self._async_sender.permits.release(self.future)

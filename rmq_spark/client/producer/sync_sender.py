@@ -1,0 +1,255 @@
+"""Sends: sends that are waited for, try by try, until stored, out of time, or hopeless.
+
+    a try ──> stored
+       ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if any
+       └─ any other refusal ──> the end
+
+A connection that is yet to be made has its share of the time, so that other brokers have theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    ConnectionFailed,
+    MessageIllegal,
+    PartlySent,
+    SendFailed,
+)
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.async_sender import RETRY_MS_MIN
+from rmq_spark.client.producer.prepared_message import BatchPart, PreparedMessage
+from rmq_spark.client.producer.topic_sender import TopicSender, is_route_stale
+from rmq_spark.client.results import SendResult, SendStatus
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+RETRY_RESPONSE_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR.value,
+        ResponseCode.SERVICE_NOT_AVAILABLE.value,
+        ResponseCode.NO_PERMISSION.value,
+        ResponseCode.TOPIC_NOT_EXIST.value,
+        ResponseCode.NO_BUYER_ID.value,
+        ResponseCode.NOT_IN_CURRENT_UNIT.value,
+    }
+)
+"""Response codes after which a send is tried again, as RocketMQ's producer has them."""
+
+
+class _Attempt(NamedTuple):
+    """One try of a send: its queue, its time, and the number of tries left after it."""
+
+    queue: MessageQueue
+    remaining_ms: int
+    attempts_left: int
+    deadline: float
+
+    @property
+    def has_next(self) -> bool:
+        """True if there will be another try after a failure of this one."""
+        return self.attempts_left > 0 and not _is_expired(self.deadline)
+
+
+class SyncSender:
+    """The tries of one producer's sends. All methods may be called from any thread."""
+
+    def __init__(self, sender: TopicSender, *, retries: int, is_retried_when_not_ok: bool) -> None:
+        """Set up the tries.
+
+        With ``is_retried_when_not_ok``, a message that is stored less safely than it should be is
+        sent again.
+        """
+        self.retries = retries
+        self._sender = sender
+        self._instance = sender.instance
+        self._is_retried_when_not_ok = is_retried_when_not_ok
+
+    def send(self, prepared: PreparedMessage, timeout_ms: int) -> SendResult:
+        """Send to a queue of the topic, and elsewhere again if that fails.
+
+        Raises:
+            BrokerRefused: A broker refused for a reason that makes trying again useless.
+            SendFailed: All tries failed.
+        """
+        tries: list[ClientError] = []
+        stored: SendResult | None = None
+        for each in self._attempts(prepared.topic, timeout_ms):
+            try:
+                stored = self.send_once(prepared, each.queue, each.remaining_ms, each.attempts_left)
+            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try has an outcome of its own
+                if isinstance(error, BrokerRefused) and error.code not in RETRY_RESPONSE_CODES:
+                    if stored is None:
+                        raise
+                    break
+                tries.append(error)
+                self._refresh_route_after(error, prepared.topic, each)
+            else:
+                is_ok = stored.send_status is SendStatus.SEND_OK
+                if is_ok or not self._is_retried_when_not_ok or not each.attempts_left:
+                    return stored
+        if stored is not None:  # though less safely than wanted
+            return stored
+        raise SendFailed(prepared.topic, tries) from tries[-1]
+
+    def send_once(
+        self,
+        prepared: PreparedMessage,
+        queue: MessageQueue,
+        timeout_ms: int,
+        attempts_left: int = 0,
+    ) -> SendResult:
+        """Send to one queue, with one try.
+
+        Raises:
+            ClientError: The try failed. Unless the broker refused it, the message may be stored.
+        """
+        instance = self._instance
+        started = time.monotonic()
+        try:
+            address = instance.routes.master_address(queue.broker_name)
+            instance.connections.connect(address, timeout_ms // (attempts_left + 1))
+            remaining_ms = max(timeout_ms - int((time.monotonic() - started) * 1000), 1)
+            header = prepared.header(queue)
+            result = instance.api.send(
+                address, header, prepared.body, prepared.message_id, remaining_ms
+            )
+        except CONNECTION_FAULTS:
+            self._sender.queue_selector.record_failure(queue.broker_name)
+            raise
+        self._sender.queue_selector.record_latency(
+            queue.broker_name, (time.monotonic() - started) * 1000
+        )
+        return result
+
+    def send_batch(self, messages: Iterable[Message], timeout_ms: int) -> list[SendResult]:
+        """Send messages of one topic together, in as few requests as the brokers' limits allow.
+
+        Raises:
+            MessageRejected: One of the messages cannot be sent, or not with the others.
+            PartlySent: A request failed after others had succeeded.
+            ClientError: The first request failed.
+        """
+        todo = self._sender.prepare_batches(messages)
+        todo.reverse()
+        results: list[SendResult] = []
+        sent = 0
+        while todo:
+            parts = todo.pop()
+            try:
+                results.append(self._send_parts(parts, timeout_ms))
+            except ClientError as error:
+                half = len(parts) // 2
+                if not half or not isinstance(error, MessageIllegal):
+                    raise _partial_failure(error, results, sent) from error
+                # The broker's limit is below ours: the two halves may pass.
+                todo += [parts[half:], parts[:half]]
+            else:
+                sent += len(parts)
+        return results
+
+    def _send_parts(self, parts: Sequence[BatchPart], timeout_ms: int) -> SendResult:
+        """Send a batch: with a sharding key, to the key's queue, with one try."""
+        first = parts[0].message
+        fixed = self._sender.fixed_queue(first, None)
+
+        def send(prepared: PreparedMessage) -> SendResult:
+            if fixed is not None:
+                return self.send_once(prepared, fixed, timeout_ms)
+            return self.send(prepared, timeout_ms)
+
+        try:
+            return send(self._sender.encode_batch(parts))
+        except MessageIllegal:
+            if len(parts) > 1:
+                raise
+            # A batch is larger than the body of its only message, which may be as large as allowed.
+            return send(self._sender.prepare(first))
+
+    def send_one_way(self, prepared: PreparedMessage, timeout_ms: int) -> None:
+        """Send to a queue of the topic without a response; elsewhere if no broker can be reached.
+
+        Raises:
+            ConnectionClosed: The connection failed meanwhile: part of the message may have been
+                sent.
+            SendFailed: No broker that was tried can be reached.
+        """
+        tries: list[ClientError] = []
+        for each in self._attempts(prepared.topic, timeout_ms):
+            try:
+                return self.send_one_way_once(
+                    prepared, each.queue, each.remaining_ms // (each.attempts_left + 1)
+                )
+            except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try has an outcome of its own
+                tries.append(error)
+                self._refresh_route_after(error, prepared.topic, each)
+        raise SendFailed(prepared.topic, tries) from tries[-1]
+
+    def send_one_way_once(
+        self, prepared: PreparedMessage, queue: MessageQueue, timeout_ms: int
+    ) -> None:
+        """Send to one queue without a response, with one try.
+
+        Raises:
+            ClientError: The broker cannot be reached, or the connection failed.
+        """
+        try:
+            address = self._instance.routes.master_address(queue.broker_name)
+            self._instance.connections.connect(address, timeout_ms)
+            self._instance.api.send_one_way(address, prepared.header(queue), prepared.body)
+        except CONNECTION_FAULTS:
+            self._sender.queue_selector.record_failure(queue.broker_name)
+            raise
+
+    def _attempts(self, topic: str, timeout_ms: int) -> Iterator[_Attempt]:
+        """Yield one try after the other while there is time, each at another broker if any."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        failed: str | None = None
+        for left in range(self.retries, -1, -1):
+            if failed is not None and _is_expired(deadline):
+                return
+            target = self._sender.queue_selector.select(self._sender.publish_queues(topic), failed)
+            # Finding out where the topic lives may have taken its time.
+            remaining_ms = max(
+                int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN)
+            )
+            yield _Attempt(target, remaining_ms, left, deadline)
+            failed = target.broker_name
+
+    def _refresh_route_after(self, error: ClientError, topic: str, attempt: _Attempt) -> None:
+        """Refresh the topic's route, if the error of a try says that it may have changed.
+
+        Where there will be no other try, or one at another broker, nobody waits for the answer; a
+        broker that answers has told of its own queues alone, and not that others are well.
+        """
+        if not is_route_stale(error):
+            return
+        if not attempt.has_next:
+            self._instance.refresh_routes_soon()
+            return
+        known = {queue.broker_name for queue in self._sender.publish_queues(topic)}
+        has_another = isinstance(error, CONNECTION_FAULTS) and known - {attempt.queue.broker_name}
+        seconds = (
+            0
+            if has_another
+            else (attempt.deadline - time.monotonic()) / (attempt.attempts_left + 1)
+        )
+        self._instance.routes.refresh_within(topic, max(seconds, 0))
+
+
+def _partial_failure(error: ClientError, results: Sequence[SendResult], sent: int) -> ClientError:
+    if not results:
+        return error
+    tries = error.tries if isinstance(error, SendFailed) else (error,)
+    return PartlySent(results[0].queue.topic, tries, results, sent)
+
+
+def _is_expired(deadline: float) -> bool:
+    return deadline - time.monotonic() < RETRY_MS_MIN / 1000

@@ -1,0 +1,296 @@
+"""Arrow tables sent at bulk speed: a row is a message (`arrow_rows`).
+
+A broker of ours takes megabytes of ready-encoded records at a time (APPEND_CHUNK), a RocketMQ
+broker batches. Several requests are under way at once, each to the next of the topic's queues. Rows
+of one request stay in their order; all rows do, if they are given a queue. Bodies are sent as they
+are, uncompressed, as RocketMQ does with batches; messages that go as chunks have no UNIQ_KEY, and
+are known by their offset message ids.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from rmq_spark.client.arguments import (
+    INT32_MAX,
+    check_kind,
+    check_queue,
+    check_range,
+    check_time_ms,
+)
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    MessageRejected,
+    PartlySent,
+    SendFailed,
+)
+from rmq_spark.client.producer.prepared_message import (
+    BATCH_MESSAGES_MAX,
+    check_batch_topic,
+    prepare_message,
+    wrap_encoded_batch,
+)
+from rmq_spark.client.producer.sync_sender import RETRY_RESPONSE_CODES
+from rmq_spark.client.producer.tables.arrow_input import normalize_tables
+from rmq_spark.client.producer.tables.arrow_rows import (
+    encode_sized_records,
+    message_columns,
+    split_rows,
+    to_message,
+    translate_record_errors,
+)
+from rmq_spark.client.producer.topic_sender import is_route_stale
+from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.wire.chunk import encode_batch_columns
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.send import AppendChunkRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.producer.topic_sender import TopicSender
+
+IN_FLIGHT: Final = 4
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+CHUNK_ROWS: Final = 32_768
+CHUNK_TIMEOUT_MS: Final = 30_000
+"""Milliseconds to wait for a response: several megabytes wait for those before them."""
+_ROUTE_SECONDS: Final = 1.0
+"""The wait for a topic's new route: without it, what is known is tried again."""
+
+
+class SentSpan(NamedTuple):
+    """Messages that are stored at successive offsets of a queue.
+
+    Attributes:
+        queue: The queue.
+        queue_offset: Offset of the first message.
+        message_count: Number of messages.
+    """
+
+    queue: MessageQueue
+    queue_offset: int
+    message_count: int
+
+
+class BulkResult(NamedTuple):
+    """Result of sending a table.
+
+    Attributes:
+        message_count: Number of messages stored.
+        spans: Queue offsets at which they are stored.
+    """
+
+    message_count: int
+    spans: tuple[SentSpan, ...]
+
+
+@dataclass
+class _TableRequest:
+    """One piece that is under way: its queue, its answer, and the tries that failed."""
+
+    topic: str
+    rows: pa.RecordBatch
+    queue: MessageQueue | None = None
+    response: Future[Any] = field(default_factory=Future)
+    errors: list[ClientError] = field(default_factory=list)
+
+
+def send_batches(
+    sender: TopicSender,
+    retries: int,
+    batches: Iterable[Any],
+    topic: str | None = None,
+    *,
+    queue: MessageQueue | None = None,
+    in_flight: int = IN_FLIGHT,
+    chunk_bytes: int = CHUNK_BYTES,
+    timeout_ms: int = CHUNK_TIMEOUT_MS,
+) -> BulkResult:
+    """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
+
+    Args:
+        sender: Makes messages ready, and chooses their queues.
+        retries: Number of times that a request which fails is sent again.
+        batches: Tables or record batches; `arrow_rows` lists their columns.
+        topic: The topic of all rows; by default each row names its own.
+        queue: Keeps all rows in order in one queue: then one request at a time is under way,
+            whatever ``in_flight`` says, and none is tried again.
+        in_flight: Most requests under way at once.
+        chunk_bytes: Most bytes of one request.
+        timeout_ms: Milliseconds to wait for each response.
+
+    Raises:
+        MessageRejected: A column is unknown, or a row cannot be a message. What was sent before
+            stays sent.
+        TypeError: Something is no table, or a column is of a type that its name cannot have.
+        PartlySent: A request failed for good; ``results`` are the spans that are stored.
+        SendFailed: The first request failed for good.
+    """
+    check_kind(
+        "batches", batches, Iterable, "several tables", "[pa.table({'body': ['one', 'two']})]"
+    )
+    check_range("in_flight", in_flight)
+    check_range("chunk_bytes", chunk_bytes)
+    check_time_ms("timeout_ms", timeout_ms)
+    if queue is not None:
+        check_queue("queue", queue)
+    bulk = _TableSend(sender, queue, timeout_ms, retries)
+    bytes_max = min(chunk_bytes, sender.rules.max_message_bytes)
+    pending: deque[_TableRequest] = deque()
+    try:
+        for rows in normalize_tables(batches):
+            for piece in split_rows(rows, topic, bytes_max, bulk.rows_max):
+                if len(pending) >= (in_flight if queue is None else 1):
+                    bulk.await_response(pending.popleft())
+                request = _TableRequest(*piece)
+                if queue is not None and queue.topic != request.topic:
+                    raise MessageRejected("queue", f"a queue of {request.topic}", str(queue))
+                bulk.send(request)
+                pending.append(request)
+        while pending:
+            bulk.await_response(pending.popleft())
+    finally:
+        for request in pending:  # wait for the answers that are under way
+            with suppress(ClientError):
+                request.response.result()
+    return BulkResult(bulk.sent_count, tuple(bulk.spans))
+
+
+class _TableSend:
+    """The requests of one call of `send_batches`."""
+
+    def __init__(
+        self, sender: TopicSender, queue: MessageQueue | None, timeout_ms: int, retries: int
+    ) -> None:
+        self._sender = sender
+        self._queue = queue
+        self._timeout_ms = timeout_ms
+        self._retries = retries
+        self.spans: list[SentSpan] = []
+        self.sent_count = 0
+
+    def rows_max(self, topic: str) -> int:
+        """Return the rows of one request: fewer if any of the brokers takes batches only."""
+        for name in sorted({queue.broker_name for queue in self._sender.publish_queues(topic)}):
+            if not self._supports_chunks(name):
+                return BATCH_MESSAGES_MAX
+        return CHUNK_ROWS
+
+    def _supports_chunks(self, broker_name: str) -> bool:
+        """Return whether the broker of this name takes chunks."""
+        instance = self._sender.instance
+        try:
+            agreement = instance.api.agreement(instance.routes.master_address(broker_name))
+        except (*CONNECTION_FAULTS, BrokerNotFound):
+            return False
+        return Extension.APPEND_CHUNK in agreement.extensions
+
+    def send(self, request: _TableRequest) -> None:
+        """Send a request to the next queue, without waiting for the answer."""
+        sender = self._sender
+        failed = request.queue.broker_name if request.queue is not None else None
+        queue = self._queue or sender.queue_selector.select(
+            sender.publish_queues(request.topic), failed
+        )
+        request.queue = queue
+        try:
+            address = sender.instance.routes.master_address(queue.broker_name)
+            agreement = sender.instance.api.agreement(address)
+            if (
+                Extension.APPEND_CHUNK in agreement.extensions
+                and agreement.store_host
+                and agreement.born_host
+            ):
+                body = encode_sized_records(
+                    request.rows, queue, agreement.born_host, agreement.store_host
+                )
+                request.response = self._append_chunk(address, queue, body)
+            else:
+                request.response = self._send_batch(address, queue, request)
+        except (*CONNECTION_FAULTS, BrokerNotFound) as error:
+            request.response = Future()
+            request.response.set_exception(error)
+
+    def await_response(self, request: _TableRequest) -> None:
+        """Wait for the answer; send the request again where it may do better, while others wait."""
+        while (error := self._record_outcome(request)) is not None:
+            request.errors.append(error)
+            may_do_better = isinstance(
+                error, (*CONNECTION_FAULTS, BrokerNotFound, _PartiallyStored)
+            ) or (isinstance(error, BrokerRefused) and error.code in RETRY_RESPONSE_CODES)
+            if self._queue is not None or not may_do_better or len(request.errors) > self._retries:
+                if self.spans:
+                    raise PartlySent(
+                        request.topic, request.errors, self.spans, self.sent_count
+                    ) from error
+                raise SendFailed(request.topic, request.errors) from error
+            if is_route_stale(error):
+                self._sender.instance.routes.refresh_within(request.topic, _ROUTE_SECONDS)
+            self.send(request)
+
+    def _record_outcome(self, request: _TableRequest) -> ClientError | None:
+        """Note the rows that are stored; return why the rest, left in the request, is not."""
+        try:
+            found = request.response.result()
+        except ClientError as error:
+            return error
+        count = request.rows.num_rows
+        stored: int = getattr(found, "message_count", count)
+        queue = request.queue
+        if queue is None:
+            raise AssertionError("an answer came to what was not sent")
+        self.spans.append(SentSpan(queue, found.queue_offset, stored))
+        self.sent_count += stored
+        if stored == count:
+            return None
+        request.rows = request.rows.slice(stored)
+        return _PartiallyStored(request.topic, stored, count)
+
+    def _append_chunk(self, address: str, queue: MessageQueue, body: bytes) -> Future[Any]:
+        rules = self._sender.rules
+        header = AppendChunkRequestHeader(
+            rules.producer_group,
+            queue.topic,
+            queue.queue_id,
+            rules.create_topic_key,
+            rules.default_topic_queue_nums,
+        )
+        return self._sender.instance.api.append_chunk(address, header, body, self._timeout_ms)
+
+    def _send_batch(self, address: str, queue: MessageQueue, request: _TableRequest) -> Future[Any]:
+        sender, rows = self._sender, request.rows
+        check_batch_topic(request.topic)
+        ids = sender.ids.next_many(rows.num_rows)
+        with translate_record_errors():
+            body = encode_batch_columns(message_columns(rows), ids)
+        if rows.num_rows == 1 and len(body) > sender.rules.max_message_bytes:
+            # No batch for a broker, which counts its properties as well. As it is: by the CRC of
+            # the body that is stored, committed rows are known.
+            rules = replace(sender.rules, compress_body_bytes=INT32_MAX)
+            prepared = prepare_message(to_message(rows, request.topic), rules, sender.ids, now_ms())
+        else:
+            prepared = wrap_encoded_batch(
+                request.topic, memoryview(body), ids, sender.rules, now_ms()
+            )
+        header = prepared.header(queue)
+        return sender.instance.api.send_async(
+            address, header, prepared.body, prepared.message_id, self._timeout_ms
+        )
+
+
+class _PartiallyStored(ClientError):
+    """A broker's disk filled up in the middle of a chunk."""
+
+    def __str__(self) -> str:
+        topic, stored, count = self.args
+        return f"only {stored} of {count} messages for {topic} found room"

@@ -1,0 +1,164 @@
+"""TaskPieces: what the tasks of a batch read: the ranges between two offsets, cut for tasks.
+
+A batch that was planned before a restart is held against the brokers first: what is left of it is
+read, and what is gone ends the query, or with failOnDataLoss=false is logged. Each piece says when
+the last of its messages was stored, so that a task notices a topic that was made again meanwhile.
+This module plans no batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from rmq_spark.spark.brokers.queue_client import MessageFingerprint, MessagePosition, QueueClient
+from rmq_spark.spark.errors import report_losses
+from rmq_spark.spark.options.options import ReadOptions
+from rmq_spark.spark.plan.offset_ranges import OffsetRange, divide_ranges
+from rmq_spark.spark.plan.queue_identity import BatchRange, QueueIdentity, bounds_of
+from rmq_spark.spark.plan.source_offset import SourceOffset
+from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- TaskBundles: pieces that one task reads, one after the other, where tasks are to be few.
+
+
+class CountedRange(Protocol):
+    """A piece whose number of rows is known."""
+
+    @property
+    def row_count(self) -> int:
+        """The number of its rows, at most."""
+
+
+P = TypeVar("P", bound=CountedRange)
+
+
+def group_ranges(ranges: Sequence[P], groups_max: int | None) -> list[tuple[P, ...]]:
+    """Return bundles of pieces, so many at most; without a maximum each piece is one.
+
+    The same pieces give the same bundles.
+    """
+    if groups_max is None or len(ranges) <= groups_max:
+        return [(piece,) for piece in ranges]
+    total = sum(piece.row_count for piece in ranges)
+    bundles: list[list[P]] = [[] for _ in range(groups_max)]
+    before = 0
+    for piece in ranges:
+        middle = 2 * before + piece.row_count  # of twice as many rows
+        bundles[min(middle * groups_max // (2 * total), groups_max - 1)].append(piece)
+        before += piece.row_count
+    return [tuple(bundle) for bundle in bundles if bundle]
+
+
+class PartitionPlanner:
+    """The pieces of one query's batches; for use by one thread."""
+
+    def __init__(self, options: ReadOptions, queues: QueueClient) -> None:
+        self._options = options
+        self._queues = queues
+        self._queue_identity = QueueIdentity(queues)
+
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+        """Return the pieces of a batch that has just been planned."""
+        return self._divide(_batch_ranges(start, end), end)
+
+    def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+        """Return the pieces of what is left of a batch that was planned before a restart.
+
+        Raises:
+            DataLoss: Messages of the batch are gone, and that is to end the query.
+        """
+        ranges = _batch_ranges(start, end)
+        self._queues.discover()  # which brokers have the queues, before these are asked
+        bounds = bounds_of(self._queues.starts(ranges), self._queues.ends(ranges), ranges)
+        left, losses = self._queue_identity.surviving_ranges(start, end, ranges, bounds)
+        report_losses(losses, is_failure=self._options.fail_on_data_loss)
+        return self._divide(left, end)
+
+    def _divide(
+        self, ranges: Mapping[MessageQueue, BatchRange], end: SourceOffset
+    ) -> list[OffsetRange]:
+        """Cut ranges, and tell tasks of their piece's last message what they know the topic by."""
+        ends = {queue: each for queue, each in end.positions.items() if each.stored_ms is not None}
+        known = {
+            MessagePosition(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()
+        }
+        cut = divide_ranges(ranges, self._options.partitions_min, self._options.partition_rows_max)
+        cut, asked = align_to_messages(self._queues, cut, known)
+        lasts = [last_position(piece) for piece in cut]
+        wanted = [last for last in lasts if last not in known]
+        # Where the end is another message by now, or none, so may be those that were found: no
+        # task is to take messages of a new queue for those that were planned.
+        again = self._queues.fingerprints(
+            MessagePosition(queue, ends[queue].next_offset - 1)
+            for queue in dict.fromkeys(each.queue for each in wanted)
+            if queue in ends
+        )
+        unchanged = {
+            at.queue
+            for at, found in again.items()
+            if ends[at.queue].may_follow(found.timestamp_ms, found.mark)
+        }
+        for place in wanted:
+            if place.queue in ends and place.queue not in unchanged:
+                known[place] = ends[place.queue][1:]
+            elif place in asked:
+                known[place] = asked[place].timestamp_ms, asked[place].mark
+        return [
+            OffsetRange(*piece[:3], *known.get(last, ()))
+            for piece, last in zip(cut, lasts, strict=True)
+        ]
+
+
+def align_to_messages(
+    queues: QueueClient, ranges: Sequence[OffsetRange], known: Container[MessagePosition] = ()
+) -> tuple[list[OffsetRange], dict[MessagePosition, MessageFingerprint]]:
+    """Return pieces that end behind a message, where brokers have one, and these last messages.
+
+    A task knows a topic by its piece's last message. So a piece that would end within a gap goes up
+    to the next message: it has no more rows for that, as an offset of it has none. What is
+    ``known`` is not asked for.
+    """
+    lasts = [last for last in map(last_position, ranges) if last not in known]
+    stored = queues.fingerprints(lasts)
+    within = [last for last in lasts if last not in stored]
+    behind = queues.first_at_or_after(within) if within else {}
+    if not behind:
+        return list(ranges), stored
+    moved = _extend_to_messages(ranges, behind)
+    more = {last_position(piece) for piece in moved} - stored.keys()
+    return moved, stored | queues.fingerprints(last for last in more if last not in known)
+
+
+def _extend_to_messages(
+    ranges: Sequence[OffsetRange], first_after: Mapping[MessagePosition, int]
+) -> list[OffsetRange]:
+    """Return pieces of which some end behind other messages; those are left out that are empty."""
+    ends = {piece.queue: piece.end for piece in ranges}
+    starts: dict[MessageQueue, int] = {}
+    moved = []
+    for piece in ranges:
+        queue, start, end = piece.queue, starts.get(piece.queue, piece.start), piece.end
+        end = min(max(end, first_after.get(last_position(piece), 0) + 1), ends[queue])
+        if start < end:
+            moved.append(piece._replace(start=start, end=end))
+            starts[queue] = end
+    return moved
+
+
+def last_position(offset_range: OffsetRange) -> MessagePosition:
+    """Return the last place of a piece, which a task knows its topic by."""
+    return MessagePosition(offset_range.queue, offset_range.end - 1)
+
+
+def _batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
+    """Return the offsets that a batch takes of each queue that it takes any of."""
+    ranges = {}
+    for queue, position in end.positions.items():
+        before = start.positions.get(queue)
+        first = end.initial_offsets.get(
+            queue, position.next_offset if before is None else before.next_offset
+        )
+        if first < position.next_offset:
+            ranges[queue] = BatchRange(first, position.next_offset)
+    return ranges

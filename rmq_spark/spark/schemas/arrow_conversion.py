@@ -1,0 +1,271 @@
+"""Values of bodies: what is common to all formats on the way from texts to Spark's own types.
+
+Readers of a format give what it has (`parsed_type`): dates and times as texts. `finished` makes
+columns of the exact types out of them, all values at once, and says which value is none. It knows
+no format and no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.errors import excerpt, sanitize
+
+_FIRST_US: Final = -62_135_596_800_000_000
+_LAST_US: Final = 253_402_300_799_999_999
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
+_DECIMAL_DIGITS: Final = 38
+_PATH_MAX: Final = 200
+_SLICES_MAX: Final = 64
+"""The pieces that values are cut into if not all of them fit."""
+
+FieldPath: TypeAlias = tuple["FieldPath", str | int] | None
+"""The place of a value: its parent's, and its name or its index there; None for the whole body.
+
+A text for each value would copy the names of all its parents: the time would grow with the square
+of a long name.
+"""
+
+
+class BodyFault(ValueError):
+    """A body cannot be decoded; the message says where, what was needed, and what is there."""
+
+    def __init__(self, path: FieldPath | str, needed: str, found: object) -> None:
+        """Take the path of a field, None or empty for the whole body."""
+        place = path if isinstance(path, str) else _format_path(path)
+        if len(place) > _PATH_MAX:
+            place = place[: _PATH_MAX - 3] + "..."
+        super().__init__(f"its {place or 'body'}: needed {needed}, found {found}")
+
+
+def _format_path(path: FieldPath) -> str:
+    """Return a path as an error shows it; of very long names only the beginning."""
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part[:_PATH_MAX]}")
+    return sanitize("".join(reversed(parts)).removeprefix("."))
+
+
+def parsed_type(kind: pa.DataType, *, keeps_decimals: bool = False) -> pa.DataType:
+    """Return a type with texts for what JSON has as texts, and with floats of 64 bits.
+
+    Decimals are texts as well, unless ``keeps_decimals`` says that the reader has them by itself.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [
+                pa.field(each.name, parsed_type(each.type, keeps_decimals=keeps_decimals))
+                for each in kind
+            ]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(parsed_type(kind.value_type, keeps_decimals=keeps_decimals))
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), parsed_type(kind.item_type, keeps_decimals=keeps_decimals))
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_float32(kind):
+        return pa.float64()
+    return pa.string() if pa.types.is_decimal(kind) and not keeps_decimals else kind
+
+
+def to_exact_type(found: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    """Return an array, as a reader gave it, in the exact type.
+
+    Raises:
+        BodyFault: A value is none of the type.
+    """
+    if pa.types.is_struct(kind):
+        before = f"{path}." if path else ""
+        children = [
+            to_exact_type(child, field.type, f"{before}{field.name}")
+            for field, child in zip(kind, found.flatten(), strict=True)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.is_null(found))
+    if pa.types.is_list(kind):
+        values = to_exact_type(found.values, kind.value_type, f"{path}[]")
+        return pa.ListArray.from_arrays(_offsets(found), values).cast(kind)
+    if pa.types.is_map(kind):
+        items = to_exact_type(found.items, kind.item_type, f"{path}[]")
+        return pa.MapArray.from_arrays(_offsets(found), found.keys, items).cast(kind)
+    if pa.types.is_timestamp(kind):
+        return _cast_leaf(
+            found, path, _to_zoned_timestamps if kind.tz else _to_local_timestamps, kind
+        )
+    if pa.types.is_date(kind):
+        return _cast_leaf(found, path, _to_dates, kind)
+    if pa.types.is_decimal(kind):
+        return _cast_leaf(found, path, _to_decimals, kind)
+    if pa.types.is_float32(kind):
+        return _cast_leaf(found, path, _to_float32, kind)
+    return found if found.type == kind else found.cast(kind)
+
+
+def decode_one_by_one(
+    bodies: pa.Array, tree: Callable[[bytes], Any], build: Callable[[list[Any]], pa.Array]
+) -> tuple[pa.Array, dict[int, BodyFault]]:
+    """Return bodies decoded one by one, null where they cannot be, and the faults of those.
+
+    Args:
+        bodies: The bodies, none of them null.
+        tree: Makes a body Python's values, or raises a BodyFault.
+        build: Makes an array of such values, or raises a BodyFault if one does not fit.
+    """
+    trees: list[Any] = []
+    faults: dict[int, BodyFault] = {}
+    for row, body in enumerate(bodies.to_pylist()):
+        try:
+            trees.append(tree(body))
+        except BodyFault as fault:  # noqa: PERF203  # each body has its own
+            faults[row] = fault
+            trees.append(None)
+    return _build_array(trees, 0, build, faults), faults
+
+
+def _build_array(
+    trees: list[Any],
+    first: int,
+    build: Callable[[list[Any]], pa.Array],
+    faults: dict[int, BodyFault],
+) -> pa.Array:
+    """Return an array of values; those that do not fit are null, and noted from ``first`` on.
+
+    Values that do not fit together are tried in pieces, and then one by one: each at most as often
+    as there are levels of pieces, of which 10,000 values have three.
+    """
+    try:
+        return build(trees)
+    except BodyFault as fault:
+        if len(trees) == 1:
+            faults[first] = fault
+            return build([None])
+    size = -(-len(trees) // _SLICES_MAX)
+    pieces = range(0, len(trees), size)
+    return pa.concat_arrays(
+        [_build_array(trees[at : at + size], first + at, build, faults) for at in pieces]
+    )
+
+
+def _offsets(found: pa.Array) -> pa.Array:
+    """Return offsets of lists or maps, null where the list is."""
+    offsets = np.asarray(found.offsets)
+    if not found.null_count:
+        return pa.array(offsets, pa.int32())
+    mask = np.append(np.asarray(pc.is_null(found)), False)  # a value, no flag
+    return pa.array(offsets, pa.int32(), mask=mask)
+
+
+Cast = Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+def _cast_leaf(found: pa.Array, path: str, cast: Cast, kind: pa.DataType) -> pa.Array:
+    try:
+        return cast(found, kind)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise BodyFault(
+            path, _describe_needed(kind), excerpt(_first_misfit(found, cast, kind))
+        ) from error
+
+
+def _first_misfit(found: pa.Array, cast: Cast, kind: pa.DataType) -> Any:
+    """Return the first value that cannot be cast, of those among which there is one."""
+    while len(found) > 1:
+        middle = len(found) // 2
+        first = found.slice(0, middle)
+        found = found.slice(middle) if _is_castable(first, cast, kind) else first
+    return found[0].as_py()
+
+
+def _is_castable(values: pa.Array, cast: Cast, kind: pa.DataType) -> bool:
+    try:
+        cast(values, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
+
+
+def _describe_needed(kind: pa.DataType) -> str:
+    if pa.types.is_date(kind):
+        return "a date as 2026-01-31"
+    if pa.types.is_decimal(kind):
+        return f"a number of {kind.precision} digits, {kind.scale} of them behind the point"
+    if pa.types.is_floating(kind):
+        return "a number that 32 bits hold"
+    zone = ", with Z or +02:00 behind it, or without" if kind.tz else " without a zone"
+    return f"a time as 2026-01-31T12:00:00.123456{zone}"
+
+
+def _to_dates(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    return _check_bounds(found.cast(kind), pa.int32(), _FIRST_DAY, _LAST_DAY)
+
+
+def _to_decimals(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return decimals; pyarrow takes more digits than there may be, and forgets bits of some."""
+    numbers = found.cast(kind)
+    if pa.types.is_string(found.type):
+        is_long = pc.greater(pc.binary_length(found), _DECIMAL_DIGITS - kind.scale)
+        is_doubtful = pc.or_(is_long, pc.match_substring(found, "e", ignore_case=True))
+        for row in np.flatnonzero(pc.fill_null(is_doubtful, fill_value=False)):
+            if Decimal(found[int(row)].as_py()) != numbers[int(row)].as_py():
+                raise pa.ArrowInvalid("a number is too large")
+    bounds = pc.min_max(numbers)
+    largest = Decimal((0, (9,) * kind.precision, -kind.scale))
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    if first is not None and (first < -largest or last > largest):
+        raise pa.ArrowInvalid("a number is too large")
+    return numbers
+
+
+def _to_float32(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return floats of 32 bits; only infinite ones may become, or be, infinite."""
+    wide = found.cast(pa.float64())
+    narrow = found.cast(kind)
+    if pc.any(pc.and_(pc.is_inf(narrow), pc.is_finite(wide))).as_py():
+        raise pa.ArrowInvalid("a number is too large")
+    return narrow
+
+
+def _to_zoned_timestamps(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return moments; texts without a zone are in UTC."""
+    texts = _to_microseconds(found)
+    has_zone = pc.match_substring_regex(texts, r":.*(Z|[+-]\d\d(:?\d\d)?)$")
+    if pc.all(has_zone).as_py() is not False:
+        return _check_years(texts.cast(kind))
+    plain = pc.if_else(has_zone, pa.scalar(None, pa.string()), texts)
+    with_zone = pc.if_else(has_zone, texts, pa.scalar(None, pa.string()))
+    local = plain.cast(pa.timestamp("us")).cast(kind)
+    return _check_years(pc.coalesce(with_zone.cast(kind), local))
+
+
+def _to_local_timestamps(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    return _check_years(_to_microseconds(found).cast(kind))
+
+
+def _to_microseconds(texts: pa.Array) -> pa.Array:
+    """Return times with at most six digits behind the point, as Spark has them."""
+    longest = pc.max(pc.binary_length(texts)).as_py()
+    if longest is None or longest <= len("2026-01-31T12:00:00.123456"):
+        return texts
+    return pc.replace_substring_regex(texts, r"(\.\d{6})\d{1,3}(\D|$)", r"\1\2")
+
+
+def _check_years(times: pa.Array) -> pa.Array:
+    """Return times, if all are in the years 1 to 9999."""
+    _check_bounds(times.cast(pa.timestamp("us")), pa.int64(), _FIRST_US, _LAST_US)
+    return times
+
+
+def _check_bounds(times: pa.Array, number: pa.DataType, least: int, most: int) -> pa.Array:
+    bounds = pc.min_max(times.cast(number))
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    if first is not None and (first < least or last > most):
+        raise pa.ArrowInvalid("a time is not in the years 1 to 9999")
+    return times

@@ -1,0 +1,93 @@
+"""Headers of offsets: what a group has consumed, what a queue holds, and setting a group back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmq_spark.wire.headers.codec import Int32, Int64
+
+# ---- Headers of consumer groups and of the clients in them.
+
+
+class UnregisterClientRequestHeader(NamedTuple):
+    """The groups that a client leaves: a producer group, a consumer group, or both."""
+
+    client_id: str
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+UNREGISTER_CLIENT_KEYS = {"client_id": "clientID"}
+
+
+class ConsumerGroupRequestHeader(NamedTuple):
+    """The header of requests that name a group and nothing else."""
+
+    consumer_group: str
+
+
+class QueryConsumerOffsetRequestHeader(NamedTuple):
+    """The group and queue whose stored offset is asked for."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    set_zero_if_not_found: bool | None = None
+    broker_name: str | None = None
+
+
+class UpdateConsumerOffsetRequestHeader(NamedTuple):
+    """An offset of a group in one queue, to be stored."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+    broker_name: str | None = None
+
+
+class GetMaxOffsetRequestHeader(NamedTuple):
+    """The queue whose next message's offset is asked for."""
+
+    topic: str
+    queue_id: Int32
+    committed: bool | None = None
+    broker_name: str | None = None
+
+
+class GetMinOffsetRequestHeader(NamedTuple):
+    """The queue whose first offset is asked for."""
+
+    topic: str
+    queue_id: Int32
+    broker_name: str | None = None
+
+
+class SearchOffsetRequestHeader(NamedTuple):
+    """A queue and a store time whose offset is asked for; ``boundary_type`` is LOWER or UPPER."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    boundary_type: str | None = None
+    broker_name: str | None = None
+
+
+class OffsetResponseHeader(NamedTuple):
+    """The one number that five requests about offsets ask for."""
+
+    offset: Int64
+
+
+class GetEarliestMsgStoretimeRequestHeader(NamedTuple):
+    """The queue whose oldest message's store time is asked for."""
+
+    topic: str
+    queue_id: Int32
+    broker_name: str | None = None
+
+
+class GetEarliestMsgStoretimeResponseHeader(NamedTuple):
+    """The store time in milliseconds, or -1."""
+
+    timestamp: Int64
