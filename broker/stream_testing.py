@@ -409,7 +409,8 @@ def _check_rows(found: Sequence[Row], expected: Sequence[object]) -> None:
     if missing or more:
         raise AssertionError(
             f"needed {len(expected)} rows, found {len(found)}\n"
-            f"missing: {_format_rows(missing)}\nnot expected: {_format_rows(more)}{_format_table(missing, more)}"
+            f"missing: {_format_rows(missing)}\nnot expected: "
+            f"{_format_rows(more)}{_format_table(missing, more)}"
         )
 
 

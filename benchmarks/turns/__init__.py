@@ -49,7 +49,7 @@ class Turns:
         """Start a broker whose store is in ``directory``; `shutdown` must end it."""
         settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
         config = load_config(None, settings)
-        bulk_tools.start_loading().result()  # else batches of a young broker are answered in later turns
+        bulk_tools.start_loading().result()  # a young broker would answer batches in later turns
         self._loop = uvloop.new_event_loop()
         self._controller = BrokerController(config)
         self._loop.run_until_complete(self._controller.start())

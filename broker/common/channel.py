@@ -66,8 +66,7 @@ class Channel(Protocol):
         timeout_ms: int,
         callback: Callable[[RemotingCommand | None], None],
     ) -> None:
-        """Send a request to the client; ``callback`` gets its answer, or None if there is none in
-        time.
+        """Send a request to the client; ``callback`` gets its response, or None after the timeout.
 
         A client that goes, or that leaves unread what it was sent, gives no answer.
         """

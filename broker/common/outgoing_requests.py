@@ -27,7 +27,7 @@ class OutgoingRequests:
     def register(
         self, command: RemotingCommand, timeout_ms: int, callback: ReplyCallback
     ) -> RemotingCommand:
-        """Register a command whose answer ``callback`` gets, and return it with an opaque to send."""
+        """Register a command and return it with its opaque; ``callback`` gets the response."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque)
         self._callbacks[opaque] = (callback, timer)

@@ -267,7 +267,8 @@ class BrokerHelpers(ABC):
             if remaining <= 0:
                 raise NotInTime(
                     f"group {group} was to consume all of topic {topic} within {timeout} s: it has "
-                    f"committed {_committed_text(behind)}; {len(admin.members(group))} of its consumers "
+                    f"committed {_committed_text(behind)}; {len(admin.members(group))} of its "
+                    "consumers "
                     "are online"
                 )
             time.sleep(min(POLL_SECONDS, remaining))

@@ -104,7 +104,8 @@ def _describe(deleted: DeletedFiles) -> str:
         if deleted.expired_files:
             why += f", {deleted.expired_files} of them past fileReservedTime"
     return (
-        f"deleted {format_count(count, 'file')} of the commit log ({deleted.size_bytes / 2**20:,.1f} "
+        f"deleted {format_count(count, 'file')} of the commit log "
+        f"({deleted.size_bytes / 2**20:,.1f} "
         f"MiB, {format_count(deleted.message_count, 'message')}{stored}) {why}; the log begins at "
         f"{deleted.log_offset} now."
     )

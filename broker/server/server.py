@@ -192,7 +192,7 @@ class RemotingServer:
         self._release_ports()
 
     def suspend_listening(self) -> None:
-        """Cut all connections and refuse new ones, until `resume_listening`; the ports stay taken."""
+        """Close all connections and refuse new ones until `resume_listening`; keep the ports."""
         away = [listener.bound_address for listener in self._listeners]
         self.stop_listening()
         self._listeners.clear()

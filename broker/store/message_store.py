@@ -197,8 +197,7 @@ class MessageStore:
         return self._appender.record_room
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
-        """Append a message that was stored before; `flush_future` says when it counts in
-        SYNC_FLUSH."""
+        """Append a message that was stored before; in SYNC_FLUSH wait for `flush_future`."""
         return self._wake_after_append(self._appender.put_message(message))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
@@ -356,8 +355,7 @@ class MessageStore:
     def queue_offsets(
         self, topic: str, queue_id: int, *, allow_incomplete: bool = False
     ) -> QueueBounds:
-        """Return a queue's first offset and its next; unless ``allow_incomplete``, only if known
-        for good."""
+        """Return a queue's first and next offset; ``allow_incomplete``: what is known so far."""
         return self._reader.queue_offsets(topic, queue_id, allow_incomplete=allow_incomplete)
 
     def queue_nums(self) -> dict[str, int]:

@@ -224,7 +224,8 @@ def check_worker_python() -> None:
     if missing:
         raise SetUpError(
             f"Spark runs this query in {sys.executable}{f' ({origin})' if path else ''}, which has "
-            f"no {', '.join(missing)}. Before Spark is started: export {_PYTHON_VARIABLE}=, and there the "
+            f"no {', '.join(missing)}. Before Spark is started: export {_PYTHON_VARIABLE}=, and "
+            "there the "
             "Python in which rocketpoll was installed with pip"
         )
     if path is None or path == sys.executable:

@@ -38,7 +38,7 @@ V6 = parse_host("[::1]:5000")
 
 
 def as_record_reads(data, position):
-    """Return what `decode_plain_record` should, as `record` reads it; None for what that refuses."""
+    """Return what `record` reads, as `decode_plain_record` should; None for what it refuses."""
     try:
         stored = decode_record(data, position)
     except RecordError:

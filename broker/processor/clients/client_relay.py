@@ -55,7 +55,7 @@ class ClientRelayProcessor:
         run_steps: Callable[[Iterator[None]], None],
         pending_replies: PendingReplies,
     ) -> None:
-        """Take what is asked; ``run_steps`` takes all the steps it is given, at once or bit by bit."""
+        """Take the request; ``run_steps`` runs steps, at once or over several turns."""
         self._run_steps = run_steps
         self._pending_replies = pending_replies
         self._broker_name = broker_name

@@ -66,7 +66,8 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if allowed < min(_DESCRIPTORS_MIN, wanted):
         raise TooFewDescriptors(
-            f"the system allows {allowed} descriptors (ulimit -Hn), and a broker needs {_DESCRIPTORS_MIN} "
+            f"the system allows {allowed} descriptors (ulimit -Hn), and a broker needs "
+            f"{_DESCRIPTORS_MIN} "
             "at least, with a file and a client"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

@@ -331,8 +331,7 @@ class FixedSizeBatch:
         ending: bytes,
         born_timestamp: int,
     ) -> None:
-        """Take at least one message; all their ``message_properties`` properties get the same
-        ending.
+        """Take one message or more; all ``message_properties`` get the same ending.
 
         Behind that they end with a separator, or none of them does.
         """

@@ -569,7 +569,7 @@ class ReputSupervisor:
         self.degradation = Degradation("messages are not carried to their consume queues")
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Carry what is confirmed; return whether that is all, and not stopped by ``should_stop``."""
+        """Dispatch what is confirmed; return False if ``should_stop`` ended it early."""
         is_all = True
         try:
             is_all = self._reput.run(should_stop)

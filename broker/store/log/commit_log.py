@@ -185,7 +185,7 @@ class CommitLog:
         return self._write(position, len(records), (records,), timestamp)
 
     def reserve_buffered(self, size: int, write_buffered: Callable[[], None]) -> PhysicalOffset:
-        """Return the place for `append_buffered` of a record; call ``write_buffered`` to make room."""
+        """Return where `append_buffered` may put a record; call ``write_buffered`` for room."""
         position = self._buffered_end
         if self._buffered:
             if position + size <= self._buffered_limit:
@@ -201,7 +201,7 @@ class CommitLog:
     def append_buffered(
         self, position: PhysicalOffset, size: int, seal: Seal, *parts: object
     ) -> None:
-        """Append a record at the place that was given for it, with others, by the next `write_buffered`.
+        """Append a record at its given place; the next `write_buffered` writes it with others.
 
         ``seal`` makes it of its size, the parts, the place and the time, which is the same for all
         that are written together. Until then nobody sees it, and nothing else may be appended in

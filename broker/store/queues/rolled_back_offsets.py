@@ -91,8 +91,7 @@ class RolledBackOffsets:
             self._rows[key] = rows
 
     def to_manifest(self, place: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
-        """Return the rows that lie before a place in the log, for a manifest: `NUMBERS_PER_RANGE`
-        each."""
+        """Return a manifest's rows before a place in the log: `NUMBERS_PER_RANGE` numbers each."""
         found: dict[str, list[int]] = {}
         for (topic, queue_id), rows in self._rows.items():
             for offsets, first, last in rows:

@@ -394,7 +394,8 @@ class BatchTable:
         if sinks[oldest].committed_ms > self._now_ms() - SINK_RETENTION_DAYS * _DAY_MS:
             raise BatchRefused(
                 f"there are {SINKS_MAX} sinks already, all of which have committed within "
-                f"{SINK_RETENTION_DAYS} days, and {sink} would be one more. Sinks that write no more "
+                f"{SINK_RETENTION_DAYS} days, and {sink} would be one more. Sinks that write no "
+                "more "
                 "can go: rocketpoll sink forget NAME"
             )
 

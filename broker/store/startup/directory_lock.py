@@ -55,8 +55,7 @@ def _flush_if_ours(disk: Disk, directory: Path) -> None:
 
 
 def lock_directory(disk: Disk, root: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
-    """Lock a directory, which must exist, and those ``subdirectories`` that do, until they are
-    released.
+    """Lock a directory and those of its ``subdirectories`` that exist, until they are released.
 
     Raises:
         StoreInUse: Another process has locked it, or this one already.

@@ -86,7 +86,7 @@ def escape_for_terminal(text: str) -> str:
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty_text: str) -> None:
-    """Print rows that have these columns; ``empty_text`` says on stderr that a table has no rows."""
+    """Print rows of these columns; ``empty_text`` goes to stderr if there is none."""
     rows = list(rows)
     if output == "table":
         if rows:

@@ -96,7 +96,8 @@ def _unconfirmed_error(
     more = f", and {unasked_count} more were not asked" if unasked_count else ""
     remark = (
         f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were told, "
-        f"but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer behind that, or left or "
+        f"but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer behind that, or left "
+        "or "
         f"connected anew{more}: who has not heard may store the offsets that it had: stop it, or "
         "do this again when it answers"
     )

@@ -97,7 +97,7 @@ class Latch:
     """Calls a function when the last one has ended. Methods may be called from any thread."""
 
     def __init__(self, on_zero: Callable[[], object], *items: Hashable) -> None:
-        """Wait for those; ``on_zero`` is called by whoever says of the last one that it has ended."""
+        """Count these down; the thread that ends the last one calls ``on_zero``."""
         self._on_zero = on_zero
         self._pending = set(items)
         self._lock = mutex()

@@ -1,5 +1,4 @@
-"""SeekableMember: a `LitePullConsumerImpl` whose user says where each queue goes on, and when it
-rests.
+"""A `LitePullConsumerImpl` whose user may seek, pause and resume each queue.
 
     commit      the offset of the group goes to its broker
     seek        messages come from elsewhere; what was pulled ahead is dropped

@@ -306,8 +306,7 @@ class AsyncSender:
     def send(
         self, prepared: PreparedMessage, fixed: MessageQueue | None, timeout_ms: int
     ) -> SendFuture:
-        """Send a message and return the future of its result; to ``to_binary``, if given, with one
-        try.
+        """Send a message and return a future; with ``to_binary``, there and with one attempt.
 
         Raises:
             TooManyPending: Too much waits for answers, and no room was made within the time.
@@ -402,7 +401,7 @@ class _AsyncSend(PendingRequest):
         self._turn: int | None = None  # the turn of one whose queues are not known yet
 
     def start_nonblocking(self, call_soon: CallSoon) -> None:
-        """Send the message without waiting, written by ``call_soon`` in this thread, or by others."""
+        """Send the message without waiting; ``call_soon`` or another thread writes it."""
         self.call_soon = call_soon
         self.attempt(may_wait=False)
 

@@ -206,7 +206,7 @@ class RemotingConnection:
             return None
 
     def memoize(self, compute: Callable[[RemotingConnection], _Found]) -> _Found:
-        """Return what ``compute`` returns for this connection; it is called once, unless it fails."""
+        """Return what ``compute`` returns for this connection; call it once, unless it fails."""
         with self._memo_lock:
             if not self._memo:
                 self._memo = (compute(self),)

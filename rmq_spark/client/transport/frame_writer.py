@@ -64,8 +64,7 @@ class FrameWriter:
         close_connection: Callable[[ClientError], None],
         close_reason: Callable[[str], str],
     ) -> None:
-        """Make a writer; ``check_open`` raises if nothing can be written any more,
-        ``close_connection`` closes.
+        """Make a writer; ``check_open`` raises once the connection is closed.
 
         ``close_reason`` says more of why the peer may have gone.
         """

@@ -1,5 +1,4 @@
-"""Connections: requests on their way to an address, over the one connection that `report_lines`
-has to it.
+"""RemotingClient: requests to an address, over the pool's one connection to it.
 
 Requests are signed, where the client has credentials, and go in the best header that the peer
 reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection,

@@ -86,7 +86,10 @@ class ResponseReader:
         if not count:
             why = "the broker has closed it"
             if self._frame_reader.buffered_bytes:
-                why += f" in the middle of an answer, {self._frame_reader.buffered_bytes} bytes into it"
+                why += (
+                    f" in the middle of an answer, {self._frame_reader.buffered_bytes} bytes into "
+                    "it"
+                )
             return ConnectionClosed(self._address, self.close_reason(why))
         self.received_at = self._clock()
         try:

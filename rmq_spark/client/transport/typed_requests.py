@@ -81,7 +81,7 @@ class TypedRequests:
     """Typed requests to any address, over a function that asks."""
 
     def __init__(self, request: RequestFunction, timeout_ms: int) -> None:
-        """Make calls by ``request``, which returns the answer to a request, whatever its code is."""
+        """Make calls by ``request``, which returns the response, whatever its code is."""
         self.request = request
         self.timeout_ms = timeout_ms
 

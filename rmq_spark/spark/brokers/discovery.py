@@ -150,7 +150,7 @@ class QueueDiscovery:
         ] = {}  # brokers that are assigned, and that no name server knew at first
 
     def queues(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
-        """Return all queues that may be read, looked for again when it is time, or ``is_forced``."""
+        """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
         at = self._discovered_at
         if (
             not is_forced

@@ -187,7 +187,7 @@ class QueueClient:
         self._commit_outages = OutageLog("takes no new offset of the group")
 
     def discover(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
-        """Return all queues that may be read, looked for again when it is time, or ``is_forced``."""
+        """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
         return self._discovery.queues(is_forced=is_forced)
 
     def wait_for_named_brokers(self, *positions: Positions | None) -> frozenset[MessageQueue]:

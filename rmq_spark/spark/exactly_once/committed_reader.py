@@ -142,7 +142,10 @@ class _SpanCheck:
     def loss(self) -> str:
         """The loss in words, if the check is not passed."""
         queue, first, count, *_ = self._span
-        which = f"{describe_queue(queue)} has other messages at offsets {first} to {first + count - 1} than"
+        which = (
+            f"{describe_queue(queue)} has other messages at offsets {first} to "
+            f"{first + count - 1} than"
+        )
         if self._unreadable:
             return (
                 f"{which} those that were committed, or damaged ones: {self._unreadable} of them "

@@ -213,7 +213,8 @@ def _not_visible_error(
     if not has_commits_topic(options, manifest.topic):
         return WriteError(
             f"{manifest.id} does not count for isolation=committed: topic {queue.topic} was "
-            f"deleted behind its manifest; {_CREATE_HINT.format(queue.topic)}, and start the query again"
+            f"deleted behind its manifest; {_CREATE_HINT.format(queue.topic)}, and start the "
+            "query again"
         )
     return WriteError(
         f"it is not known whether {manifest.id} counts: its manifest was stored at offset "

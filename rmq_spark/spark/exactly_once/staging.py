@@ -92,7 +92,8 @@ def _renamed_error(
     text: str,
 ) -> WriteError:
     return WriteError(
-        f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} knows nothing of "
+        f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} "
+        "knows nothing of "
         "it, and its rows would be seen twice. Start the query once more as it was, with "
         f'.option("{name}", "{text}") and .trigger(availableNow=True): then its checkpoint is '
         "behind that batch, and the option can be changed"
@@ -296,7 +297,8 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
     if last.owner != owner:
         raise WriteError(
             f"sink {sink} belongs to {_describe_owner(last.owner)}, which has committed batch "
-            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both are to write, set option "
+            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both are to write, set "
+            "option "
             "sinkName to a name of its own. If the checkpoint was deleted, put it back. To begin "
             "again on purpose, so that what the query reads again is written again, set a new "
             f"sinkName or run {_forget_command(sink)}"
@@ -310,7 +312,8 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
             "each of those that write at the same time. Nothing of this one is visible"
         )
     raise WriteError(
-        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this is batch "
+        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this "
+        "is batch "
         f"{batch_id}: either another driver goes on with the checkpoint, then end this one; or the "
         "checkpoint is an older copy, then put the newest back. To have rows written again on "
         "purpose, set another checkpointLocation, and set another sinkName or run "

@@ -54,7 +54,8 @@ class LoadSnapshot(NamedTuple):
             DataLoss: A queue is shorter than it was, and a loss is a failure.
         """
         losses = [
-            f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at {end} now: its "
+            f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at "
+            f"{end} now: its "
             "messages are lost, or the topic was deleted and made again. Call load() again"
             for queue, end in found.items()
             if end < self.ends.get(queue, 0)
@@ -266,7 +267,8 @@ class PositionResolver:
         if self._options.fail_on_data_loss:
             raise OptionError(
                 option,
-                f"{describe_queue(queue)} has the offsets from {start} to {end}, not {offset}; correct it, "
+                f"{describe_queue(queue)} has the offsets from {start} to {end}, not {offset}; "
+                "correct it, "
                 "or set failOnDataLoss to false to take the nearest",
             )
         return end if offset > end else start

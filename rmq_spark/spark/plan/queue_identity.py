@@ -280,7 +280,8 @@ def bounds_of(
 
 def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQueue:
     return ReplacedQueue(
-        f"{describe_queue(queue)} is not the one that was read: {how} it was read; the topic was deleted "
+        f"{describe_queue(queue)} is not the one that was read: {how} it was read; the topic was "
+        "deleted "
         "and made again, or its broker was put back from an older copy",
         since_ms,
     )
@@ -288,7 +289,8 @@ def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQue
 
 def _describe_missing(position: MessagePosition, stored_ms: int) -> str:
     return (
-        f"{describe_queue(position.queue)} has no message at offset {position.queue_offset} any more, and one of "
+        f"{describe_queue(position.queue)} has no message at offset {position.queue_offset} any "
+        "more, and one of "
         f"{stored_ms} ms was to be read there"
     )
 
@@ -299,7 +301,10 @@ def _unread_since_ms(position: QueuePosition) -> int | None:
 
 
 def _describe_shrunk(queue: MessageQueue, end: int, reached: int) -> str:
-    return f"{describe_queue(queue)} ends at offset {end}, and was read, or to be read, to {reached} before"
+    return (
+        f"{describe_queue(queue)} ends at offset {end}, and was read, or to be read, to {reached} "
+        "before"
+    )
 
 
 # ---- StoreTimes: offsets with store times and marks of the messages before them, and messages'

@@ -144,7 +144,8 @@ def read_range(
                 raise
             _report_loss(
                 options,
-                f"{describe_queue(queue)} is gone, and was to be read from {at} to {offset_range.end - 1}",
+                f"{describe_queue(queue)} is gone, and was to be read from {at} to "
+                f"{offset_range.end - 1}",
             )
             return
 
@@ -158,7 +159,8 @@ def _skip_lost(options: ReadOptions, offset_range: OffsetRange, at: int, moved: 
         return go_on
     _report_loss(
         options,
-        f"{describe_queue(queue)} ends at offset {moved.max_offset}, and was to be read to {offset_range.end}",
+        f"{describe_queue(queue)} ends at offset {moved.max_offset}, and was to be read to "
+        f"{offset_range.end}",
     )
     return offset_range.end
 

@@ -145,7 +145,8 @@ def _check_identity(
         if found is not None and found[0] == planned_ms:
             what = "is another"
         raise QueueRecreated(
-            f"{describe_queue(offset_range.queue)} is not the one of which the batch was planned: its message at "
+            f"{describe_queue(offset_range.queue)} is not the one of which the batch was planned: "
+            "its message at "
             f"offset {last.queue_offset} {what}, and was stored at {planned_ms} ms then; the topic "
             "was deleted and made again"
         )

@@ -32,8 +32,7 @@ _RUN = np.dtype([("place", ">i8"), ("records", ">i4")])
 
 
 class LocatedRecords(NamedTuple):
-    """Records of a pull: where they are in the log, or, where ``physical_offsets`` is None,
-    themselves."""
+    """The records of a pull, or their ``physical_offsets`` in the broker's commit log."""
 
     physical_offsets: Positions | None
     """The place of each record in the log."""

@@ -113,8 +113,9 @@ class FastSend:
         acknowledge_send: AcknowledgeSend,
         put_one: PutOne,
     ) -> None:
-        """Take what the usual way has: ``response_template`` for many answers,
-        ``acknowledge_send`` for one of any kind.
+        """Share what the general path uses, so that both answer alike.
+
+        ``response_template`` makes many responses, ``acknowledge_send`` one of any kind.
 
         ``busy_reason`` returns why no sends are taken now, or None; ``put_one`` puts one as the
         usual way does.

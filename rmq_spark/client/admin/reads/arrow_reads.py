@@ -122,7 +122,8 @@ def check_no_missing(
         if last > instance.api.min_offset(read_range.address, read_range.queue):
             raise ProtocolError(
                 read_range.address,
-                f"it leaves out {read_range.queue}, offsets {first} to {last - 1}, which it should hold: "
+                f"it leaves out {read_range.queue}, offsets {first} to {last - 1}, which it "
+                "should hold: "
                 "they cannot be read there",
             )
 

@@ -113,7 +113,8 @@ def read_committed_table(
         raise MessageRejected("start and end", queue, "bounds of no queue")
     if len(places) > 1:
         raise ManifestError(
-            f"topic {commits_topic_name(topic)} has {len(places)} queues, and batches are in order in "
+            f"topic {commits_topic_name(topic)} has {len(places)} queues, and batches are in "
+            "order in "
             "one only: delete those that no sink writes to"
         )
     instance.routes.refresh(topic)

@@ -41,7 +41,7 @@ PULLED_BYTES_MAX: Final = 32 << 20
 
 
 class DecodedRecords(NamedTuple):
-    """The messages of one pull; ``next_offset`` is the offset to go on at, if some were not read."""
+    """The messages of one pull; ``next_offset`` is where to resume if some were not read."""
 
     messages: list[MessageExt]
     unreadable: list[MessageExt]

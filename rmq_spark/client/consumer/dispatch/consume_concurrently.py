@@ -57,8 +57,7 @@ class ConsumeMessageConcurrentlyService:
         acknowledge: AcknowledgeFunction,
         batch_size: int,
     ) -> None:
-        """Make a service that gives messages back in ``broker_schedulers``, so that no listener
-        waits for it.
+        """Send messages back through ``broker_schedulers``, so that no listener waits for that.
 
         Without ``retries`` (BROADCASTING) what fails is logged, and not tried again.
         """

@@ -182,8 +182,7 @@ class DeadLetterQueue:
     def send(
         self, message: MessageExt, is_wanted: Callable[[], bool], on_done: Callable[[], object]
     ) -> None:
-        """Make a dead letter of a message, trying until a broker takes it, and then call
-        ``on_done``.
+        """Send a message to the dead-letter topic, retrying until stored; then call ``on_done``.
 
         Each try asks ``is_wanted`` first, and gives up if it returns False.
         """

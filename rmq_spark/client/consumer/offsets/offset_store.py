@@ -87,8 +87,7 @@ class OffsetTable:
         kind: ReadOffsetType,
         read_stored: Callable[[MessageQueue], int | None],
     ) -> int | None:
-        """Return an offset from here or, by ``read_stored``, from where it is kept, as ``kind``
-        says.
+        """Return the offset in memory or, by ``read_stored``, the stored one, as ``kind`` says.
 
         What is read from there is not remembered here, else it would be stored again, though the
         queue may be another one by then.

@@ -100,7 +100,7 @@ class PullServiceConsumer(Protocol):
         """Number of bytes in the bodies of the cached messages of all queues."""
 
     def pull(self, request: PullRequest, callback: PullCallback) -> AbandonFunction:
-        """Ask the broker; ``callback`` gets the outcome. Return a function that abandons the pull."""
+        """Pull from the broker; ``callback`` gets the outcome. Return a function to cancel it."""
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
         """Hand messages, which are in the process queue already, to the listener."""

@@ -92,7 +92,7 @@ class PullSource(Protocol):
     def pull(
         self, queue: MessageQueue, queue_offset: int, callback: PullCallback
     ) -> AbandonFunction:
-        """Ask the broker; ``callback`` gets the outcome. Return a function that abandons the pull."""
+        """Pull from the broker; ``callback`` gets the outcome. Return a function to cancel it."""
 
     def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
         """Have an unreadable message put among the dead letters."""

@@ -239,7 +239,7 @@ class QueueFingerprint:
     def relocate(
         self, queue: MessageQueue, requested: int, offset_since: Callable[[MessageQueue, int], int]
     ) -> int:
-        """Return the offset to go on at, ``requested`` at most; ``offset_since`` finds it by time."""
+        """Return where to resume, ``requested`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
         stored_ms = self._last_message.store_timestamp if self._last_message else 0
         since_ms = max(1, stored_ms) - 1

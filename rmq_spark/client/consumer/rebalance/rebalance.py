@@ -35,7 +35,7 @@ class GroupView(Protocol):
 
 
 class TopicAssignment(NamedTuple):
-    """All queues of a topic, and this member's; ``is_registered`` tells if brokers know the member."""
+    """All queues of a topic, and this member's; ``is_registered``: brokers know the member."""
 
     all_queues: tuple[MessageQueue, ...]
     own: tuple[MessageQueue, ...]
