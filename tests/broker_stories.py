@@ -69,7 +69,7 @@ class Broker:
 
     async def held(self, number, seconds=10):
         """Wait until so many pulls wait."""
-        await self.until(lambda: self.holds.held == number, seconds)
+        await self.until(lambda: self.holds.hold_count == number, seconds)
 
     async def until(self, condition, seconds=10):
         """Wait for what the broker is about to do."""

@@ -84,7 +84,7 @@ def test_whoever_comes_and_goes_the_counts_are_those_of_a_plain_list(moves):
             places.release(own[len(own) // 2])
         counts = Counter()
         for pull in taken:
-            counts[pull.connection] += pull.places
+            counts[pull.connection] += pull.quota_cost
         for client, wanted in {(pull.connection, pull.message_filter) for pull in taken}:
             counts[client] += wanted.size_bytes // QUOTA_UNIT_BYTES if wanted is not None else 0
         assert len(places) == len(taken)

@@ -125,7 +125,7 @@ def test_many_groups_in_a_topic_of_many_queues_cost_what_they_have_committed(loo
     for number in range(groups):
         room.groups.find_or_create(f"G{number}")
         room.offsets.commit(f"G{number}", "W", number, 1)
-    found = list(looking.lags.look())
+    found = list(looking.lags.collect())
     lags = [lag for lag in found if lag is not None]
     assert {lag.messages for lag in lags} == {queues - 1}
     assert sorted(lag.latency_ms for lag in lags) == [7_999] + [8_000] * (groups - 1)
@@ -174,4 +174,4 @@ def test_the_lag_of_each_group_is_that_of_its_queues_one_by_one(stored, groups):
 def test_each_queue_is_a_step(looking):
     looking.get_buffer.create_topic("W", queue_nums=500)
     looking.get_buffer.offsets.commit("G", "W", 0, 0)
-    assert sum(1 for lag in looking.lags.look() if lag is None) >= 500
+    assert sum(1 for lag in looking.lags.collect() if lag is None) >= 500

@@ -164,7 +164,7 @@ def test_a_broker_of_very_many_queues_answers_others_while_it_is_scraped(tmp_pat
             await client.ask(0)
             turns += 1
         assert turns > 2  # a scrape in one piece would let one in, at most
-        assert broker.controller.turn._remaining_seconds <= TURN_SECONDS
+        assert broker.controller.scheduler._remaining_seconds <= TURN_SECONDS
         assert (await scraping)("rocketmq_consumer_lag_messages", topic="T7") == 0
 
     tell(story, tmp_path, metricsPort=0)

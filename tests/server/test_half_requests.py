@@ -35,7 +35,7 @@ def test_nobody_goes_while_there_is_room(halves, caplog):
 
 def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halves):
     largest, *flood = Sender(1), *(Sender(2) for _ in range(6))
-    halves.note(largest, 50)
+    halves.record(largest, 50)
     for sender in flood:
         halves.note(sender, 20)
     halves.note(flood[0], 25)  # what grows is no younger for it
@@ -48,46 +48,46 @@ def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halve
 def test_who_comes_from_an_address_with_less_than_others_does_not_hold_its_share(halves):
     greedy, honest, silent = Sender(1), Sender(2), Sender(3)
     assert halves.is_over_fair_share(silent, 0)  # as nobody holds anything
-    halves.note(greedy, 90)
+    halves.record(greedy, 90)
     assert halves.is_over_fair_share(greedy, 0)
-    halves.note(honest, 30)
+    halves.record(honest, 30)
     assert [halves.is_over_fair_share(each, 0) for each in (greedy, honest, silent)] == [1, 0, 0]
-    halves.note(honest, 90)
+    halves.record(honest, 90)
     assert halves.is_over_fair_share(honest, 0)
 
 
 def test_who_holds_no_more_than_a_request_waits_for_nobody_and_goes_by_age_alone(halves):
     """Thousands of addresses hold little each, and an honest request more than any of them."""
     before, *flood = (Sender(number) for number in range(10, 31))
-    halves.note(before, 30)
+    halves.record(before, 30)
     for sender in flood[:10]:
-        halves.note(sender, 5)
+        halves.record(sender, 5)
     honest = Sender(1)
-    halves.note(honest, 40)
+    halves.record(honest, 40)
     for sender in flood[10:]:
-        halves.note(sender, 5)
+        halves.record(sender, 5)
     assert halves.is_over_fair_share(honest, 39)
     assert not halves.is_over_fair_share(honest, 40)
-    assert list(halves.to_close(120, 40)) == [before, *flood[:4]]
+    assert list(halves.evict(120, 40)) == [before, *flood[:4]]
     assert list(halves.to_close(110, 39)) == [honest]
 
 
 def test_whoever_has_ended_its_request_counts_no_more(halves):
     first, second = Sender(1), Sender(1)
-    halves.note(first, 80)
-    halves.note(second, 80)
-    halves.note(first, 0)
-    halves.note(first, 0)
+    halves.record(first, 80)
+    halves.record(second, 80)
+    halves.record(first, 0)
+    halves.record(first, 0)
     assert (halves.bytes, list(halves.to_close(100, 0))) == (80, [])
-    halves.note(first, 80)  # with a new one it is the younger of the two
+    halves.record(first, 80)  # with a new one it is the younger of the two
     assert list(halves.to_close(100, 0)) == [second]
 
 
 def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(halves, caplog):
     for round_ in range(1, 3):
         for _ in range(5):
-            halves.note(Sender(1), 80)
-            list(halves.to_close(100, 0))
+            halves.record(Sender(1), 80)
+            list(halves.evict(100, 0))
         halves.end_eviction()
         halves.end_eviction()
         assert lines_of(caplog)[(round_ - 1) * 2 :] == [

@@ -16,7 +16,7 @@ class OneCode:
     def learn(self, _connection, _header, request):
         return request.code == self.code
 
-    def take(self, _connection, data, start):
+    def process(self, _connection, data, start):
         self.asked += 1
         return start + 4 + int.from_bytes(data[start : start + 4], "big") if self.accepts else start
 

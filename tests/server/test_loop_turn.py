@@ -73,7 +73,7 @@ async def gaps_until(condition):
 @story
 async def test_what_a_turn_has_time_for_is_done_at_once(turn):
     diary = []
-    turn.work(iter(Work("a", 3, 0.003, diary)))
+    turn.run_steps(iter(Work("a", 3, 0.003, diary)))
     assert diary == ["a"] * 3
 
 
@@ -81,7 +81,7 @@ async def test_what_a_turn_has_time_for_is_done_at_once(turn):
 async def test_what_takes_longer_stops_when_the_turn_is_over_and_goes_on_in_the_next_ones(turn):
     diary = []
     work = Work("a", 100, 0.003, diary)
-    turn.work(iter(work))
+    turn.run_steps(iter(work))
     assert len(diary) == 4
     gaps = await gaps_until(lambda: not work.left)
     assert max(gaps) < TURN_SECONDS
@@ -93,7 +93,7 @@ async def test_those_in_line_go_on_one_after_the_other(turn):
     diary = []
     works = [Work(name, 40, 1.5 * SLICE_SECONDS, diary) for name in "abc"]
     for work in works:
-        turn.work(iter(work))
+        turn.run_steps(iter(work))
     del diary[:]
     await gaps_until(lambda: not any(work.left for work in works))
     assert diary[:9] == list("abcabcabc")
@@ -103,10 +103,10 @@ async def test_those_in_line_go_on_one_after_the_other(turn):
 async def test_whoever_comes_newly_gets_on_at_once_beside_those_in_line(turn):
     diary = []
     heavy = Work("heavy", 1_000, 0.001, diary)
-    turn.work(iter(heavy))
+    turn.run_steps(iter(heavy))
     for _ in range(20):
         await asyncio.sleep(0)
-        assert turn.begin(lambda _: True)
+        assert turn.run(lambda _: True)
     assert heavy.left
 
 
@@ -115,7 +115,7 @@ async def test_a_turn_in_which_very_many_come_is_over_nevertheless(turn):
     diary = []
     works = [Work(number, 1, 0.006, diary) for number in range(40)]
     for work in works:
-        turn.work(iter(work))
+        turn.run_steps(iter(work))
     assert len(diary) == 2
     gaps = await gaps_until(lambda: len(diary) == 40)
     assert max(gaps) <= QUEUED_WORK_SECONDS + 0.006
@@ -131,7 +131,7 @@ async def test_work_that_waits_for_something_takes_no_turn_until_that_is_done(tu
         yield awaited
         diary.append("goes on")
 
-    turn.work(steps())
+    turn.run_steps(steps())
     for _ in range(5):
         await asyncio.sleep(0)
     assert (diary, len(turn._queue)) == (["asks"], 0)
@@ -163,13 +163,13 @@ def long_steps(name, count, diary):
 @story
 async def test_a_long_step_has_a_turn_in_which_nobody_else_works(turn):
     loop, diary, gaps = asyncio.get_running_loop(), [], []
-    turn.work(iter(Work("before", 5, 0.001, diary)))
-    turn.work(long_steps("long", 2, diary))
+    turn.run_steps(iter(Work("before", 5, 0.001, diary)))
+    turn.run_steps(long_steps("long", 2, diary))
     behind = loop.time()
     for _ in range(12):
         before = loop.time()
-        turn.work(iter(Work("new", 1, 0.001, diary)))
-        turn.work(iter(Work("new", 4, 0.003, diary)))
+        turn.run_steps(iter(Work("new", 1, 0.001, diary)))
+        turn.run_steps(iter(Work("new", 4, 0.003, diary)))
         gaps.append(loop.time() - behind)  # behind what was in the line
         behind = loop.time()
         await asyncio.sleep(0)
@@ -184,12 +184,12 @@ async def test_a_long_step_has_a_turn_in_which_nobody_else_works(turn):
 async def test_many_that_ask_for_a_whole_turn_keep_neither_the_line_nor_newcomers_out(turn):
     diary = []
     for number in range(20):
-        turn.work(long_steps(number, 1, diary))
-    turn.work(iter(Work("heavy", 60, 0.001, diary)))
+        turn.run_steps(long_steps(number, 1, diary))
+    turn.run_steps(iter(Work("heavy", 60, 0.001, diary)))
     began = len(diary)
     for _ in range(6):
         await asyncio.sleep(0)
-        turn.work(iter(Work("new", 1, 0.001, diary)))
+        turn.run_steps(iter(Work("new", 1, 0.001, diary)))
     assert diary[began:].count("heavy") >= 4
     assert diary.count("new") >= 3
     await gaps_until(lambda: turn.is_idle)
@@ -202,11 +202,11 @@ async def test_work_within_work_shares_its_time(turn):
 
     def outer():
         asyncio.get_running_loop().move(0.008)
-        turn.work(iter(inner))
-        diary.append(turn.is_over)
+        turn.run_steps(iter(inner))
+        diary.append(turn.is_turn_over)
         yield
 
-    turn.work(outer())
+    turn.run_steps(outer())
     assert diary == [True]
     assert 20 - inner.left == 1
     await gaps_until(lambda: not inner.left)
@@ -221,8 +221,8 @@ async def test_work_that_fails_in_a_later_turn_is_told_of_and_keeps_nobody_waiti
         yield
         raise OSError("bad sector")
 
-    turn.work(failing())
-    turn.work(iter(Work("other", 1, 0, diary)))
+    turn.run_steps(failing())
+    turn.run_steps(iter(Work("other", 1, 0, diary)))
     await gaps_until(lambda: diary)
     assert diary == ["other"]
 
@@ -231,7 +231,7 @@ async def test_work_that_fails_in_a_later_turn_is_told_of_and_keeps_nobody_waiti
 async def test_what_is_to_be_written_soon_is_so_in_its_order_and_so_much_in_a_turn(turn):
     written, by_turn = [], []
     for number in range(2 * DEFERRED_WRITES_MAX + 50):
-        turn.soon(partial(written.append, number))
+        turn.defer_write(partial(written.append, number))
     assert (written, turn.is_idle) == ([], False)
     while not turn.is_idle:
         before = len(written)
@@ -244,8 +244,8 @@ async def test_what_is_to_be_written_soon_is_so_in_its_order_and_so_much_in_a_tu
 @story
 async def test_one_that_cannot_be_written_to_keeps_nobody_waiting(turn):
     written = []
-    turn.soon(lambda: written.append(1 / 0))
-    turn.soon(lambda: written.append("other"))
+    turn.defer_write(lambda: written.append(1 / 0))
+    turn.defer_write(lambda: written.append("other"))
     await asyncio.sleep(0)
     assert written == ["other"]
 
@@ -255,7 +255,7 @@ async def test_a_turn_that_nobody_has_used_is_not_looked_after(turn):
     planned = []
     turn._call_soon = planned.append
     for _ in range(10):
-        turn.begin(lambda _: True)
+        turn.run(lambda _: True)
     assert planned == []
 
 
@@ -275,7 +275,7 @@ def test_whatever_is_to_be_done_everything_is_done_and_no_turn_is_longer_than_it
         ]
         for work, turns in zip(left, between + [0] * len(left), strict=False):
             before = loop.time()
-            turn.work(iter(work))
+            turn.run_steps(iter(work))
             gaps.append(loop.time() - before)
             for _ in range(turns):
                 before = loop.time()

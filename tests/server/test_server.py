@@ -228,7 +228,7 @@ def test_a_newcomer_whose_request_we_do_not_read_is_not_closed_for_it(caplog):
         newcomer = await clients.connect()
         frame = RemotingCommand(ECHO, ext_fields={"p": "x" * 20_000}, body=bytes(1 << 20)).encode()
         newcomer.send(frame[:18_000])
-        await until(lambda: server._held_back)
+        await until(lambda: server._throttled)
         newcomer.send(frame[18_000:])
         asyncio.get_running_loop().move(29)
         await until(lambda: server._sweeps)
@@ -354,7 +354,7 @@ def test_who_was_held_back_and_may_go_on_is_not_closed_for_others():
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 15)).encode()
         waiting = {}
-        while len(server._held_back) < 3:
+        while len(server._throttled) < 3:
             client = await clients.connect()
             client.send(frame[:-1])
             waiting[client.address[1]] = client
@@ -380,7 +380,7 @@ def test_who_was_held_back_and_may_go_on_is_not_closed_for_others():
 def test_who_comes_from_an_address_with_few_halves_does_not_wait_for_those_of_another():
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 18)).encode()
-        while len(server._held_back) < 2:
+        while len(server._throttled) < 2:
             (await clients.connect(address="127.0.0.2")).send(frame[:-1])
             taken = len(clients._all)
             await until(lambda taken=taken: len(server._request_bytes) == taken)
@@ -427,7 +427,7 @@ def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
             await client.ask(ECHO)
             client.send(frame[: 1 << 19])
             await until(lambda: server.in_flight_bytes >= 1 << 18)
-        await until(lambda: server._held_back)
+        await until(lambda: server._throttled)
         second.send(frame[1 << 19 :])
         asyncio.get_running_loop().move(121)
         await first.closed()
@@ -478,10 +478,10 @@ def test_a_client_that_goes_while_it_is_held_back_is_forgotten():
         frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
         for _ in range(2):
             (await clients.connect()).send(frame[: 1 << 19])
-        await until(lambda: server._held_back)
-        next(iter(server._held_back)).abort()
+        await until(lambda: server._throttled)
+        next(iter(server._throttled)).abort()
         await until(lambda: gone)
-        assert not server._held_back
+        assert not server._throttled
         asyncio.get_running_loop().move(1)
         await until(lambda: server._sweeps)
         assert server._partial_since.keys() == {server._favoured}

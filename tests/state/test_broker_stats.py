@@ -32,7 +32,7 @@ def clocked():
 
 
 def test_what_was_counted_shows_after_the_next_sample(clocked):
-    clocked.stats.put("T", 3, 300)
+    clocked.stats.record_put("T", 3, 300)
     assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
     clocked.pass_ms(10 * SECOND)
     data = clocked.stats.data("TOPIC_PUT_NUMS", "T")
@@ -42,7 +42,7 @@ def test_what_was_counted_shows_after_the_next_sample(clocked):
 
 
 def test_a_steady_stream_is_the_same_rate_over_each_window_and_another_sum(clocked):
-    clocked.pass_ms(3 * DAY, lambda: clocked.stats.put("T", 20, 2000))
+    clocked.pass_ms(3 * DAY, lambda: clocked.stats.record_put("T", 20, 2000))
     data = clocked.stats.data("TOPIC_PUT_NUMS", "T")
     assert [item.tps for item in (data.stats_minute, data.stats_hour, data.stats_day)] == [
         2.0,
@@ -56,7 +56,7 @@ def test_a_steady_stream_is_the_same_rate_over_each_window_and_another_sum(clock
 
 
 def test_each_window_forgets_in_its_own_time_and_then_so_does_memory(clocked):
-    clocked.stats.put("T", 5, 50)
+    clocked.stats.record_put("T", 5, 50)
     clocked.pass_ms(10 * SECOND)
     assert clocked.sums("TOPIC_PUT_NUMS", "T") == (5, 5, 5)
     clocked.pass_ms(MINUTE)
@@ -90,8 +90,8 @@ def test_groups_are_counted_for_each_topic(clocked):
 
 
 def test_the_broker_as_a_whole_goes_by_its_clusters_name(clocked):
-    clocked.stats.put("T", 4, 40)
-    clocked.stats.put("U", 5, 50)
+    clocked.stats.record_put("T", 4, 40)
+    clocked.stats.record_put("U", 5, 50)
     clocked.stats.record_get("T", "G", 2, 20, 0)
     clocked.pass_ms(10 * SECOND)
     assert clocked.sums("BROKER_PUT_NUMS", "DefaultCluster")[0] == 9
@@ -100,7 +100,7 @@ def test_the_broker_as_a_whole_goes_by_its_clusters_name(clocked):
 
 @pytest.mark.parametrize("name", ["topic put", "TOPIC_PUT", "GROUP_GET_LATENCY", ""])
 def test_a_counter_of_another_name_is_none(clocked, name):
-    clocked.stats.put("T", 1, 1)
+    clocked.stats.record_put("T", 1, 1)
     clocked.pass_ms(10 * SECOND)
     assert name not in STATS_NAMES
     assert clocked.stats.data(name, "T") is None
@@ -108,10 +108,10 @@ def test_a_counter_of_another_name_is_none(clocked, name):
 
 def test_a_deleted_topic_begins_at_zero_again_and_its_groups_with_it(clocked):
     for topic in ("T", "TT"):
-        clocked.stats.put(topic, 1, 1)
+        clocked.stats.record_put(topic, 1, 1)
         clocked.stats.record_get(topic, "G", 1, 1, 0)
     clocked.pass_ms(10 * SECOND)
-    clocked.stats.put("T", 1, 1)
+    clocked.stats.record_put("T", 1, 1)
     finished(clocked.stats.forget_topic("T"))
     clocked.pass_ms(10 * SECOND)
     assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
@@ -132,8 +132,8 @@ def test_a_deleted_group_begins_at_zero_again(clocked):
 
 
 def test_rates_cover_ten_seconds_a_minute_and_ten_minutes(clocked):
-    clocked.pass_ms(10 * MINUTE, lambda: clocked.stats.put("T", 10, 100))
-    clocked.stats.put("T", 600, 6000)
+    clocked.pass_ms(10 * MINUTE, lambda: clocked.stats.record_put("T", 10, 100))
+    clocked.stats.record_put("T", 600, 6000)
     clocked.stats.record_get("T", "G", 40, 400, 0)
     clocked.stats.record_get("T", "G", 0, 0, 0)
     clocked.pass_ms(10 * SECOND)
@@ -145,34 +145,34 @@ def test_rates_cover_ten_seconds_a_minute_and_ten_minutes(clocked):
 
 
 def test_before_the_first_sample_every_rate_is_zero(clocked):
-    clocked.stats.put("T", 1, 1)
+    clocked.stats.record_put("T", 1, 1)
     assert clocked.stats.rates().puts == Rates(0.0, 0.0, 0.0)
     assert clocked.stats.topic_put_tps("T") == 0.0
 
 
 @pytest.mark.parametrize("step_ms", [9_990, 10_010, 10_900])
 def test_samples_that_come_a_little_early_or_late_keep_the_windows_apart(clocked, step_ms):
-    clocked.pass_ms(HOUR, lambda: clocked.stats.put("T", 1, 1), step_ms)
+    clocked.pass_ms(HOUR, lambda: clocked.stats.record_put("T", 1, 1), step_ms)
     assert clocked.sums("TOPIC_PUT_NUMS", "T")[0] == 6
     assert [len(clocked.stats._hour._buckets), len(clocked.stats._day._buckets)] == [6, 1]
 
 
 @pytest.mark.parametrize("jump_ms", [-DAY, 3650 * DAY])
 def test_a_clock_that_jumps_spoils_nothing(clocked, jump_ms):
-    clocked.pass_ms(MINUTE, lambda: clocked.stats.put("T", 10, 100))
+    clocked.pass_ms(MINUTE, lambda: clocked.stats.record_put("T", 10, 100))
     clocked.now_ms += jump_ms
-    clocked.pass_ms(30 * SECOND, lambda: clocked.stats.put("T", 10, 100))
+    clocked.pass_ms(30 * SECOND, lambda: clocked.stats.record_put("T", 10, 100))
     assert clocked.stats.topic_put_tps("T") == 1.0
     assert clocked.sums("TOPIC_PUT_NUMS", "T") == (60, 90, 90)
 
 
 def test_each_morning_closes_a_day(clocked):
-    clocked.stats.put("T", 5, 50)
+    clocked.stats.record_put("T", 5, 50)
     clocked.stats.record_get("T", "G", 2, 20, 0)
     clocked.pass_ms(10 * SECOND)
     assert clocked.stats.put_totals == (0, 0)
     clocked.pass_ms(DAY)
-    clocked.stats.put("T", 1, 10)
+    clocked.stats.record_put("T", 1, 10)
     clocked.pass_ms(10 * SECOND)
     assert clocked.stats.put_totals == (0, 5)
     clocked.pass_ms(DAY)
@@ -182,7 +182,7 @@ def test_each_morning_closes_a_day(clocked):
 
 def test_totals_count_what_was_stored_and_what_was_not(clocked):
     stats = clocked.stats
-    stats.put("T", 3, 300)
+    stats.record_put("T", 3, 300)
     stats.record_put_failure()
     stats.record_get("T", "G", 2, 200, took_ms=4)
     assert (stats.put_messages, stats.put_bytes, stats.put_failures) == (3, 300, 1)
@@ -212,25 +212,25 @@ def totals(stats):
 
 
 def test_totals_count_at_once_and_never_forget(clocked):
-    clocked.stats.put("T", 3, 300)
+    clocked.stats.record_put("T", 3, 300)
     clocked.stats.record_get("T", "G", 2, 200, 0)
     clocked.stats.record_send_back("T", "G")
     expected = {("topic put", "T"): (3, 300), ("group get", "T@G"): (2, 200)}
     assert totals(clocked.stats) == {**expected, ("send back", "T@G"): (1, 0)}
     clocked.pass_ms(2 * DAY, step_ms=MINUTE)
     assert totals(clocked.stats) == {**expected, ("send back", "T@G"): (1, 0)}
-    clocked.stats.put("T", 1, 10)
+    clocked.stats.record_put("T", 1, 10)
     assert totals(clocked.stats)["topic put", "T"] == (4, 310)
 
 
 def test_totals_do_not_go_back_at_any_step_of_a_sample_nor_when_two_overlap(clocked):
     for number in range(1_000):
-        clocked.stats.put(f"T{number}", 1, 1)
+        clocked.stats.record_put(f"T{number}", 1, 1)
     slow = clocked.stats.sample(NOON + 10_000)
     for _ in range(2):
         next(slow)
         assert sum(messages for messages, _ in totals(clocked.stats).values()) == 1_000
-    clocked.stats.put("T999", 1, 1)
+    clocked.stats.record_put("T999", 1, 1)
     for _ in clocked.stats.sample(NOON + 20_000):
         assert sum(messages for messages, _ in totals(clocked.stats).values()) == 1_001
     finished(slow)
@@ -239,7 +239,7 @@ def test_totals_do_not_go_back_at_any_step_of_a_sample_nor_when_two_overlap(cloc
 
 def test_totals_of_what_is_deleted_begin_at_zero_again(clocked):
     for topic in ("T", "U"):
-        clocked.stats.put(topic, 1, 1)
+        clocked.stats.record_put(topic, 1, 1)
         clocked.stats.record_get(topic, "G", 1, 1, 0)
     clocked.pass_ms(10 * SECOND)
     finished(clocked.stats.forget_topic("T"))

@@ -60,7 +60,7 @@ def test_a_queue_has_one_owner_who_may_lock_it_again(locks):
 def test_a_time_that_is_passed_over_ends_no_lock(locks, clock):
     lock(locks, "g", "a", {ONE})
     clock.now_ms += 120_000
-    locks.pass_over(120_000)
+    locks.skip_time(120_000)
     assert lock(locks, "g", "b", {ONE}) == set()
     clock.now_ms += 60_001
     assert lock(locks, "g", "b", {ONE}) == {ONE}
@@ -136,8 +136,8 @@ def test_a_member_that_comes_back_and_goes_before_its_heartbeat_is_no_stranger(l
 def test_who_has_become_a_member_since_is_no_stranger(locks):
     lock(locks, "g", "a", {ONE}, is_member=False)
     lock(locks, "h", "a", {ONE}, is_member=False)
-    locks.joined(CONNECTIONS["a"], "g")
-    locks.joined(FakeConnection(), "h")
+    locks.mark_member(CONNECTIONS["a"], "g")
+    locks.mark_member(FakeConnection(), "h")
     close(locks, "a")
     assert not lock(locks, "g", "b", {ONE})
     assert lock(locks, "h", "b", {ONE}) == {ONE}

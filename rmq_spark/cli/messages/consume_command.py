@@ -90,8 +90,9 @@ def _consume_options(function: Any) -> Any:
 )
 @click.argument("topic")
 @click.option("--offset", "place", type=POSITION, default="start", show_default=True,
-              metavar="PLACE", help="Where to begin in each queue: start, end, -10 (before the end), +5 (behind the "
-              "start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
+              metavar="PLACE",
+              help="Where to begin in each queue: start, end, -10 (before the end), +5 (behind "
+              "the start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
 @click.option("--key", metavar="KEY", help="Only messages with this key, found by the index.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
 @_consume_options
