@@ -76,7 +76,7 @@ class Sink:
         for number, (topic, queue_id, texts) in enumerate(chunks):
             sizes, records, body = sized(texts, topic, queue_id)
             name = StagedName(self.sink, batch_id, attempt, number)
-            result_of(self.store.batches.stage(name, body, sizes, records, at_once))
+            result_of(self.store.staged_batches.stage(name, body, sizes, records, at_once))
             crc, rows = zlib.crc32(body, crc), rows + len(texts)
         return StagedAttempt(attempt=attempt, chunks=len(chunks), rows=rows, crc=crc)
 

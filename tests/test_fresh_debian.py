@@ -57,7 +57,7 @@ def test_the_last_lines_are_what_stood_on_the_terminal():
 )
 def test_a_demo_without_rows_has_shown_nothing(summary, is_shown):
     assert (
-        bool(fresh_debian.PAGE_MESSAGES["demo"].search(f"batch\r\n{summary}\r\nrows per second"))
+        bool(fresh_debian.SHOWN["demo"].search(f"batch\r\n{summary}\r\nrows per second"))
         is is_shown
     )
 

@@ -47,7 +47,7 @@ _MODULES: Final = {
     "BulkPull": "rmq_spark.client.reading.bulk_pull",
     "ClientError": "rmq_spark.client.errors",
     "ClientInstance": "rmq_spark.client.instance.instance",
-    "Connections": "rmq_spark.client.transport.remoting_client",
+    "RemotingClient": "rmq_spark.client.transport.remoting_client",
     "ConsumeConcurrentlyContext": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeConcurrentlyStatus": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeOrderlyContext": "rmq_spark.client.consumer.dispatch.listeners",

@@ -249,7 +249,7 @@ def test_each_case_with_java_clients_does_its_work_and_can_be_run_again(version,
     try:
         classes = JavaClasses(version)
     except JavaUnavailable as error:
-        java_programs.unavailable_result(str(error))
+        java_programs.unavailable(str(error))
     sides = {**SIDES, PEER: RocketMQ(classes)}
     with Arena(tmp_path, sides, classes) as arena:
         cases = [case for case in broker_cases(arena, SMALL) if case.subject.startswith("Java")]

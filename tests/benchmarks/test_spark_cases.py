@@ -89,7 +89,7 @@ def test_a_case_that_nobody_has_is_refused(tmp_path):
 @pytest.mark.peers
 def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
     if shutil.which("java") is None:
-        java_programs.unavailable_result("no java on the path")
+        java_programs.unavailable("no java on the path")
     path = tmp_path / "new" / "spark.json"
     alone = ["--peer", "none", "--rocketmq", "none", "--spark", SPARK_HERE]
     command_line.main(
@@ -130,7 +130,7 @@ def test_each_case_does_its_work_on_every_side_and_can_be_run_again(tmp_path):
             PEER: kafka_broker({}),
         }
     except JavaUnavailable as error:
-        java_programs.unavailable_result(str(error))
+        java_programs.unavailable(str(error))
     with Arena(tmp_path, sides) as arena:
         results = run_rounds(spark_cases(arena, SMALL), sides, 2, lambda _: None)
     needs_messages = ("send to foreachBatch", "an idle query")

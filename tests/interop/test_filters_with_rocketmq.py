@@ -215,7 +215,7 @@ def test_expressions_by_hand(rocketmq):
 @pytest.mark.wide
 def test_expressions_made_at_random(rocketmq):
     random = Random(11)
-    texts = [made.written_name(made.random_condition(random), random) for _ in range(4_000)]
+    texts = [made.written(made.random_condition(random), random) for _ in range(4_000)]
     texts = [text for text in texts if rocketmq.knows(text) and is_within_limits(text)]
     maps_of_each = [[made.random_properties(random) for _ in range(8)] for _ in texts]
     assert compare(rocketmq, texts, maps_of_each) == len(texts) > 1_000

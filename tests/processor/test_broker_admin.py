@@ -49,7 +49,7 @@ def test_delay_offsets_are_shown_by_level(room):
 
 
 def test_a_counter_is_shown_in_the_text_that_java_reads(room):
-    room.stats.put("T", 3, 300)
+    room.stats.record_put("T", 3, 300)
     finished(room.stats.sample(room.clock() + 10_000))
     answer = room.ask(
         RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}

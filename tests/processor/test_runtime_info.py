@@ -121,7 +121,7 @@ def test_the_broker_tells_since_when_it_runs(room):
 
 
 def test_sends_and_gets_show_as_they_were_counted(room):
-    room.stats.put("T", 30, 3000)
+    room.stats.record_put("T", 30, 3000)
     room.stats.put_latency.add(4)
     room.stats.record_put_failure()
     room.stats.record_get("T", "G", 20, 2000, took_ms=7)

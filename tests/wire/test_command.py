@@ -40,7 +40,7 @@ def test_byte_by_byte_and_with_trailing_bytes_it_is_the_same_command(command, tr
     assert decode_command(frame) == command
 
 
-@java_vectors.decode_each("frames")
+@java_vectors.each("frames")
 def test_javas_frames_are_read_as_java_reads_them(vector):
     command = read_one(bytes.fromhex(vector["frame"]))
     assert command.code == vector["code"]
@@ -65,7 +65,7 @@ NOT_WRITTEN_LIKE_JAVA = {
 }
 
 
-@java_vectors.decode_each("frames")
+@java_vectors.each("frames")
 def test_javas_frames_are_written_with_the_same_bytes(vector, request):
     data = bytes.fromhex(vector["frame"])
     if request.node.callspec.id in NOT_WRITTEN_LIKE_JAVA:

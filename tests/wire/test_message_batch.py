@@ -16,7 +16,7 @@ def as_message(fields):
     return BatchedMessage(bytes.fromhex(fields["body"]), fields["propertiesData"], fields["flag"])
 
 
-@java_vectors.decode_each("batches")
+@java_vectors.each("batches")
 def test_javas_batches_are_read_and_written_with_the_same_bytes(vector):
     messages = [as_message(fields) for fields in vector["messages"]]
     body = bytes.fromhex(vector["body"])

@@ -15,7 +15,7 @@ from rmq_spark.wire.message_id import (
 )
 
 
-@java_vectors.decode_each("ids", where=lambda vector: vector["kind"] == "offset")
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "offset")
 def test_javas_offset_ids(vector):
     host, offset = decode_offset_message_id(vector["id"])
     assert (host.address.hex(), host.port, offset) == (
@@ -26,7 +26,7 @@ def test_javas_offset_ids(vector):
     assert encode_offset_message_id(host, offset) == vector["id"]
 
 
-@java_vectors.decode_each("ids", where=lambda vector: vector["kind"] == "unique")
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "unique")
 def test_javas_unique_ids(vector):
     unique = decode_unique_id(vector["id"])
     assert unique.address.hex() == vector["ipBytes"]
@@ -37,7 +37,7 @@ def test_javas_unique_ids(vector):
     assert unique.encode() == vector["id"]
 
 
-@java_vectors.decode_each(
+@java_vectors.each(
     "ids", where=lambda vector: vector["kind"] == "unique" and vector["pid"] > 0
 )
 def test_javas_unique_ids_are_told_from_those_of_brokers(vector):

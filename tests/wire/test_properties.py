@@ -21,12 +21,12 @@ def is_writable(vector):
     )
 
 
-@java_vectors.decode_each("properties", where=lambda vector: "text" in vector)
+@java_vectors.each("properties", where=lambda vector: "text" in vector)
 def test_strings_are_read_as_java_reads_them(vector):
     assert decode_properties(vector["text"]) == vector["properties"]
 
 
-@java_vectors.decode_each("properties", where=is_writable)
+@java_vectors.each("properties", where=is_writable)
 def test_strings_are_written_as_rocketmq_5_writes_them(vector):
     theirs = vector["encoded"]
     ends = "" if not theirs or theirs.endswith("\x02") else "\x02"  # 4.9 leaves the last one out

@@ -8,7 +8,7 @@ FIELDS = {"AccessKey": "RocketMQ", "topic": "TopicTest"}
 SIGNED = "RSnjDEmC7TZWy3Cb7kjIryomJgA="
 
 
-@java_vectors.decode_each("signatures")
+@java_vectors.each("signatures")
 def test_javas_signatures(vector):
     # A field that Java holds as null it signs as "null"; ours hold text only.
     fields = {name: "null" if value is None else value for name, value in vector["ext"].items()}

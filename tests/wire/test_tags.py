@@ -6,7 +6,7 @@ import pytest
 from rmq_spark.wire.tags import java_string_hash, tags_code
 
 
-@java_vectors.decode_each("ids", where=lambda vector: vector["kind"] == "hash")
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "hash")
 def test_the_hash_is_javas(vector):
     assert java_string_hash(vector["text"]) == vector["hash"]
 

@@ -33,7 +33,7 @@ _MODULE_BY_NAME = {
     "COLUMNS": "rmq_spark.wire.chunk.columns",
     "RecordChunk": "rmq_spark.wire.chunk.decode",
     "py_buffer": "pyarrow",
-    "Sealing": "rmq_spark.wire.chunk.checksums",
+    "ChecksumWriter": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "rocketpoll.broker.store.bulk.java_hash",
     "keys_before": "rocketpoll.broker.store.bulk.java_hash",
     "intact_records": "rmq_spark.wire.chunk.checksums",

@@ -103,7 +103,7 @@ del _PUSH["pull_threshold_for_all"]  # at which one that pushes does not look
 _NOT_ROCKETMQS = {"await_termination_ms"}
 
 
-@java_vectors.decode_each("defaults", where=lambda vector: "Consumer" in vector["kind"])
+@java_vectors.each("defaults", where=lambda vector: "Consumer" in vector["kind"])
 def test_a_default_is_javas_unless_its_description_says_another(vector):
     kind, names = (LitePullSettings, _LITE) if "Lite" in vector["kind"] else (PushSettings, _PUSH)
     settings = kind()

@@ -141,7 +141,7 @@ def test_what_cannot_go_together_is_refused(messages):
         prepare_batch(messages, RULES, IDS)
 
 
-@java_vectors.decode_each("defaults", where=lambda vector: vector["kind"] == "DefaultMQProducer")
+@java_vectors.each("defaults", where=lambda vector: vector["kind"] == "DefaultMQProducer")
 def test_what_nobody_sets_is_as_in_javas_producer(vector):
     javas, arguments = vector["settings"], inspect.signature(Producer).parameters
     for ours, theirs in (

@@ -169,7 +169,7 @@ def test_one_way_replies_and_those_of_clients_that_have_gone_are_pushed_and_nobo
         await broker.until(lambda: broker.controller.server.connections == 1)
         asker.send(pushed.respond(0))
         assert await stored_replies(asker) == ["one way"]
-        assert set(broker.controller.processors.sends._plans._clients) <= set(
+        assert set(broker.controller.processors.sends._cache._clients) <= set(
             broker.controller.server._connections
         )
 

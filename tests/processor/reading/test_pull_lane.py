@@ -168,7 +168,7 @@ class Story:
             }
             for group in ("G", "H")
         }
-        held = twin.controller.hold_service.held
+        held = twin.controller.hold_service.hold_count
         return (
             offsets,
             held,
@@ -272,12 +272,12 @@ def test_a_pull_that_is_held_by_the_lane_is_woken_and_its_time_ends(told):
         story.act_pull(1, [pull(offset, suspend_ms=2_000)], is_cut=False)
     lane = story.twins.fast_path
     assert lane.pull_result == 1
-    assert [twin.controller.hold_service.held for twin in story.twins.both] == [1, 1]
+    assert [twin.controller.hold_service.hold_count for twin in story.twins.both] == [1, 1]
     story.act_send(0, "T", "A")
     assert lane.answers(1)[-1].ext_fields["nextBeginOffset"] == "4"
     story.act_pull(1, [pull(4, suspend_ms=2_000)], is_cut=False)
     story.act_pass_ms(1_999)
-    assert lane.controller.hold_service.held == 1
+    assert lane.controller.hold_service.hold_count == 1
     story.act_pass_ms(1)
     assert [answer.code for answer in lane.answers(1)] == [0, 0, 19]
     story.check()

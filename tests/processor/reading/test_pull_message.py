@@ -184,7 +184,7 @@ def test_of_a_pull_that_waits_only_what_its_replay_needs_is_kept_however_long_th
     (held,) = room.held
     texts = [each for each in (*held.header, *held.request) if isinstance(each, str)]
     assert (sum(map(len, texts)) > 60_000) is is_kept
-    assert held.places == (43 if is_kept else 1)
+    assert held.quota_cost == (43 if is_kept else 1)
 
 
 def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts):
@@ -369,7 +369,7 @@ def test_places_are_told_to_those_who_have_agreed(monkeypatch, parts):
     found = decode_located(room.connection.sent.pop().body)
     chunk = parts.store.get_message("T", 0, 0, count_max=100, bytes_max=1 << 20)
     assert found.sizes.tolist() == list(chunk.sizes)
-    assert found.physical_offsets.tolist() == list(chunk.places)
+    assert found.physical_offsets.tolist() == list(chunk.physical_offsets)
     assert not found.records
 
 

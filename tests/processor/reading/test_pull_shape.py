@@ -39,7 +39,7 @@ def cut(shape, header):
     known = tuple(
         piece[: -len(mark)] for piece, mark in zip(shape.pieces, shape.marks, strict=False)
     )
-    return shape.cut(header) if header_prefix(header, shape.marks) == known else None
+    return shape.match(header) if header_prefix(header, shape.marks) == known else None
 
 
 def test_a_header_is_cut_at_both_offsets_and_the_opaque():

@@ -109,7 +109,7 @@ def test_extensions_prove_the_store_to_a_client_on_this_machine(parts, remote):
     room.connection.local_host = parse_host("10.0.0.7:9876")
     found = asked_for_files(room)
     assert found.extensions == room.connection.extensions == {Extension.READ_FILES}
-    directory, log_name, file_bytes, proof_name = found.log_place
+    directory, log_name, file_bytes, proof_name = found.log_location
     assert Path(directory) == parts.root / "store"
     assert (log_name, file_bytes) == (
         "commitlog",
@@ -134,7 +134,7 @@ def test_extensions_write_no_proof_without_a_nonce(parts):
 def test_extensions_write_nothing_else_than_a_nonce(parts, nonce):
     room = Room(parts)
     room.connection.remote_host = parse_host("127.0.0.1:5")
-    assert asked_for_files(room, nonce).log_place is None
+    assert asked_for_files(room, nonce).log_location is None
     assert proofs_of(parts) == []
 
 
@@ -149,7 +149,7 @@ def test_extensions_do_not_know_the_files_of_the_previous_release(parts):
 def test_extensions_name_no_files_to_a_client_elsewhere(parts):
     room = Room(parts)
     found = asked_for_files(room, names="proven-files,pull-chunk")
-    assert (found.names, found.log_place) == ("pull-chunk", None)
+    assert (found.names, found.log_location) == ("pull-chunk", None)
     assert room.connection.extensions == {Extension.PULL_CHUNK}
     assert proofs_of(parts) == []
 
@@ -158,7 +158,7 @@ def test_extensions_delete_the_proof_when_the_connection_ends(parts):
     room = Room(parts)
     room.connection.remote_host = parse_host("127.0.0.1:5")
     for _ in range(3):
-        assert asked_for_files(room).log_place is not None
+        assert asked_for_files(room).log_location is not None
     assert len(proofs_of(parts)) == 1
     room.processor.connection_closed(room.connection)
     assert proofs_of(parts) == []

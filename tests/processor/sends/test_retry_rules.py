@@ -67,6 +67,6 @@ def test_a_retry_of_a_group_that_cannot_be_is_refused(rules):
 
 
 def test_a_dead_letter_of_a_group_with_a_long_name_gets_the_record_with_room_for_it(rules):
-    dead = redirect_to_dlq(message("x"), rules.dead_letters("g" * 200))
+    dead = redirect_to_dlq(message("x"), rules.dead_letter_topic("g" * 200))
     assert dead.topic == "%DLQ%" + "g" * 200
     assert dead.magic == layout.MAGIC_V2

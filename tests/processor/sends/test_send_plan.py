@@ -116,7 +116,7 @@ def test_what_is_known_of_a_topic_holds_not_while_it_is_being_deleted(plans, par
     parts.topics.begin_deletion("T")
     with pytest.raises(TopicNotSaved):
         plans.resolve(request)
-    parts.topics.keep("T")
+    parts.topics.cancel_deletion("T")
     assert plans.resolve(request)[0].template is plan.template
 
 
@@ -144,9 +144,9 @@ def test_no_client_makes_the_broker_remember_more_and_more(plans):
         plans.resolve(send_request("a", flag=0)._replace(opaque=number))
         plans.resolve(changed(send_request("a"), h=str(number)))
     assert len(plans._plans) <= CACHED_SENDS_MAX
-    plans._plans.clear()
+    plans._by_key.clear()
     plans.resolve(changed(send_request("a"), a="P" * 10_000))
-    assert not plans._plans
+    assert not plans._by_key
 
 
 def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_anew(

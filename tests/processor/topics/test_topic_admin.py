@@ -334,7 +334,7 @@ def test_a_deleted_topic_is_gone_with_its_messages_offsets_and_counters_and_stay
     for topic in ("T", "U"):
         room.put("body", topic=topic)
         room.offsets.commit("G", topic, 0, 1)
-        room.stats.put(topic, 1, 4)
+        room.stats.record_put(topic, 1, 4)
     finished(room.stats.sample(room.clock() + 10_000))
     assert room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
     assert room.topics.get("T") is None

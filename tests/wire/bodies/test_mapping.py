@@ -113,7 +113,7 @@ def is_ours(vector):
     return vector["class"] not in NOT_OURS
 
 
-@java_vectors.decode_each("bodies", where=is_ours)
+@java_vectors.each("bodies", where=is_ours)
 def test_javas_bodies_are_read_as_java_means_them(vector, request):
     version = request.node.callspec.id.partition("-")[0]
     body_class = JAVA_NAMES[vector["class"]]
@@ -139,7 +139,7 @@ def order_and_digits_are_determined(vector):
     )
 
 
-@java_vectors.decode_each("bodies", where=order_and_digits_are_determined)
+@java_vectors.each("bodies", where=order_and_digits_are_determined)
 def test_javas_bodies_are_written_with_the_same_text(vector):
     body = decode_body(JAVA_NAMES[vector["class"]], vector["text"].encode())
     assert encode_body(body).decode() == vector["text"]

@@ -60,7 +60,7 @@ def test_what_is_taken_outlives_and_ignores_what_becomes_of_the_buffer(width):
 @given(gaps_and_widths, st.sampled_from([0, 3, 100]))
 def test_pieces_stand_side_by_side_with_room_for_the_longest(pairs, width_min):
     starts, widths = positions([(gap, width + width_min) for gap, width in pairs])
-    end = int((starts + widths).max(initial_offset=0))
+    end = int((starts + widths).max(initial=0))
     for data in (DATA[: max(end, 24)], DATA[:end]):
         found, places = pack_slices(np.frombuffer(data, np.uint8), starts, widths)
         assert [bytes(found[at : at + n]) for at, n in zip(places, widths, strict=True)] == [

@@ -39,7 +39,7 @@ def ext_fields_of(vector):
     return decode_command(reader.next_frame()).ext_fields
 
 
-@java_vectors.decode_each("frames", where=has_header)
+@java_vectors.each("frames", where=has_header)
 def test_a_header_says_what_java_says(vector):
     codec = codec_of(vector)
     header = codec.decode(ext_fields_of(vector))
@@ -90,7 +90,7 @@ def test_any_header_is_read_as_it_was_written_in_every_codec(codec):
     round_trip()
 
 
-@java_vectors.decode_each("frames", where=has_header)
+@java_vectors.each("frames", where=has_header)
 def test_a_header_is_written_as_it_was_read(vector):
     codec = codec_of(vector)
     ext_fields = ext_fields_of(vector)
