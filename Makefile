@@ -23,7 +23,7 @@ FRAMES ?= 1000000
 
 .PHONY: help check format lint types test collected deep lowest wide demo picture pictures site \
 	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld commitworld \
-	holds seeded peers matrix cluster restarts golden vectors fresh image bench releasable \
+	lieworld holds seeded peers matrix cluster restarts golden vectors fresh image bench releasable \
 	release clean
 
 help:  ## this list
@@ -195,6 +195,10 @@ sparkworld: $(READY)  ## source and sink in simulated worlds: make sparkworld SE
 
 commitworld: $(READY)  ## the same, sinks that write exactly once, whose commits all troubles hit
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark.at_commits --first $(FIRST) --seeds $(SEEDS)
+
+lieworld: $(READY)  ## client and Spark worlds, with brokers whose answers are wrong
+	PYTHONPATH=.:tests $(BIN)/python -m world.clients.lied_to --first $(FIRST) --seeds $(SEEDS)
+	PYTHONPATH=.:tests $(BIN)/python -m world.spark.lied_to --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='lock-renewal-ignored file-flush-missing'
 seeded: ROCKETPOLL_DEEP :=

@@ -20,7 +20,9 @@ from fake_servers import FakeServer, Peer
 from rmq_spark.client.reading.log_files import machine_identity
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, LockBatchResponseBody
+from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.chunk.record_locations import decode_located, encode_locations
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -100,25 +102,13 @@ class WrongBroker(FakeServer):
         if answer.code != ResponseCode.SUCCESS or not self.left:
             return answer
         self.left -= 1
-        found, fields = decode_located(answer.body), dict(answer.ext_fields)
-        if found.physical_offsets is None:
-            return answer
-        places, sizes = self._places(self.dice, found.physical_offsets, found.sizes, fields)
-        return answer._replace(body=encode_locations(places, sizes), ext_fields=fields)
+        return with_wrong_places(self.dice, self._places, answer)
 
     def _error(self, answer, *, has_sizes):
         if answer.code != ResponseCode.SUCCESS or not self.left:
             return answer
         self.left -= 1
-        body, records = bytes(answer.body), []
-        at = 4 + 4 * int.from_bytes(body[:4], "big") if has_sizes else 0
-        while at < len(body):
-            records.append(body[at : at + record_size(body, at)])
-            at += len(records[-1])
-        fields = dict(answer.ext_fields)
-        records = self._lie(self.dice, records, fields)
-        front = encode_sizes([len(each) for each in records]) if has_sizes else b""
-        return answer._replace(body=front + b"".join(records), ext_fields=fields)
+        return with_wrong_records(self.dice, self._lie, answer, has_sizes=has_sizes)
 
 
 class WrongNames(FakeServer):
@@ -140,6 +130,28 @@ class WrongNames(FakeServer):
                 if right in body:
                     body = body.replace(right, next(self._addresses).encode())
                 peer.send(answer._replace(body=body))
+
+
+def with_wrong_records(dice, lie, answer, *, has_sizes):
+    """Return an answer to a pull whose records are what a lie of `LIES` makes of them."""
+    body, records = bytes(answer.body), []
+    at = 4 + 4 * int.from_bytes(body[:4], "big") if has_sizes else 0
+    while at < len(body):
+        records.append(body[at : at + record_size(body, at)])
+        at += len(records[-1])
+    fields = dict(answer.ext_fields)
+    records = lie(dice, records, fields)
+    front = encode_sizes([len(each) for each in records]) if has_sizes else b""
+    return answer._replace(body=front + b"".join(records), ext_fields=fields)
+
+
+def with_wrong_places(dice, lie, answer):
+    """Return an answer with places that are what a lie of `PLACE_LIES` makes of them."""
+    found, fields = decode_located(answer.body), dict(answer.ext_fields)
+    if found.physical_offsets is None:
+        return answer
+    places, sizes = lie(dice, found.physical_offsets, found.sizes, fields)
+    return answer._replace(body=encode_locations(places, sizes), ext_fields=fields)
 
 
 def _connection_to(broker):
@@ -215,7 +227,14 @@ def _cut(dice, records, at):
 
 
 def _another_body(dice, records, at):
-    return [records[at].replace(b"body ", dice.choice([b"BODY ", b"bodY "]), 1)]
+    """Some bytes of the body are others; its CRC stays.
+
+    Not one bit alone: a check of many bodies at once misses the same damage to two of them.
+    """
+    body = bytes(decode_record(records[at], check_crc=False).body)
+    start = records[at].index(body)
+    wrong = bytes(each ^ dice.randrange(256) for each in body[:-1]) + bytes([body[-1] ^ 1])
+    return [records[at][:start] + wrong + records[at][start + len(body) :]]
 
 
 def _mixed(dice, records, _fields):
@@ -304,12 +323,27 @@ PLACE_LIES = {
 """What is wrong with places in a log, by its name."""
 
 
+_PULLS = (RequestCode.PULL_MESSAGE, RequestCode.PULL_CHUNK)
+_SENDS = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.APPEND_CHUNK,
+)
+
+
 def _number(name):
     def lie(dice, answer):
         number = dice.choice([-1, 0, 1, 5, 1 << 31, (1 << 63) - 1, -(1 << 63)])
         return answer._replace(ext_fields={**answer.ext_fields, name: str(number)}, code=0)
 
     return lie
+
+
+def _moved(dice, answer):
+    """The offset is not there, and the queue begins elsewhere."""
+    fields = {**answer.ext_fields, _NEXT: str(dice.choice([0, 3, 1_000, 1 << 40]))}
+    return answer._replace(code=ResponseCode.PULL_OFFSET_MOVED, ext_fields=fields, body=b"")
 
 
 def _foreign_members(dice, answer):
@@ -338,8 +372,10 @@ ANSWER_LIES = {
     "other starts": {RequestCode.GET_MIN_OFFSET: _number("offset")},
     "other committed offsets": {RequestCode.QUERY_CONSUMER_OFFSET: _number("offset")},
     "other offsets of times": {RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _number("offset")},
-    "other bounds of pulls": {RequestCode.PULL_MESSAGE: _number("minOffset")},
-    "pulls that go on anywhere": {RequestCode.PULL_MESSAGE: _number("nextBeginOffset")},
+    "other bounds of pulls": dict.fromkeys(_PULLS, _number("minOffset")),
+    "other ends in pulls": dict.fromkeys(_PULLS, _number("maxOffset")),
+    "pulls that go on anywhere": dict.fromkeys(_PULLS, _number("nextBeginOffset")),
+    "pulls from elsewhere": dict.fromkeys(_PULLS, _moved),
     "nothing in answers": dict.fromkeys(
         [
             RequestCode.GET_CONSUMER_LIST_BY_GROUP,
@@ -363,3 +399,96 @@ ANSWER_LIES = {
     ),
 }
 """What is wrong with answers to other requests, by its name."""
+
+SEND_LIES = {
+    "other offsets of sends": dict.fromkeys(_SENDS, _number("queueOffset")),
+    "other queues of sends": dict.fromkeys(_SENDS, _number("queueId")),
+    "nothing in answers to sends": dict.fromkeys(_SENDS, _nothing_at_all),
+    "refusals of sends": dict.fromkeys(_SENDS, _another_refusal),
+}
+"""What is wrong with answers to sends, by its name."""
+
+
+def _another_opaque(dice, answer):
+    return answer._replace(opaque=answer.opaque ^ (1 << dice.randrange(20, 31)))
+
+
+def _a_request(_dice, answer):
+    """It is no response by its flag."""
+    return answer._replace(flag=answer.flag & ~1)
+
+
+def _a_one_way_response(_dice, answer):
+    return answer._replace(flag=answer.flag | 2)
+
+
+def _another_code(dice, answer):
+    return answer._replace(code=dice.choice([3, 209, 2_999, 1 << 30, -1]))
+
+
+FRAME_LIES = {
+    "another opaque": _another_opaque,
+    "the flag of a request": _a_request,
+    "the flag of a one-way response": _a_one_way_response,
+    "an unknown code": _another_code,
+}
+"""What is wrong with answers to requests of any code, by its name."""
+
+
+def _route_lie(change):
+    def lie(dice, answer):
+        if answer.code != ResponseCode.SUCCESS:
+            return answer
+        route = change(dice, decode_body(TopicRouteData, answer.body))
+        return answer._replace(body=encode_body(route))
+
+    return {RequestCode.GET_ROUTEINFO_BY_TOPIC: lie}
+
+
+def _with_queues(count_of):
+    def change(dice, route):
+        queues = tuple(
+            replace(each, read_queue_nums=count, write_queue_nums=count)
+            for each in route.queue_datas
+            for count in [count_of(dice, each)]
+        )
+        return replace(route, queue_datas=queues)
+
+    return _route_lie(change)
+
+
+def _a_broker_that_is_not_there(dice, route):
+    """One broker has another name, and an address at which nobody answers."""
+    name = dice.choice(route.broker_datas).broker_name
+    wrong = f"{name}-of-nobody"
+    return replace(
+        route,
+        queue_datas=tuple(
+            replace(each, broker_name=wrong) if each.broker_name == name else each
+            for each in route.queue_datas
+        ),
+        broker_datas=tuple(
+            replace(each, broker_name=wrong, broker_addrs={0: "127.0.9.9:10911"})
+            if each.broker_name == name
+            else each
+            for each in route.broker_datas
+        ),
+    )
+
+
+def _without_a_broker(dice, route):
+    name = dice.choice(route.broker_datas).broker_name
+    return replace(
+        route,
+        queue_datas=tuple(each for each in route.queue_datas if each.broker_name != name),
+        broker_datas=tuple(each for each in route.broker_datas if each.broker_name != name),
+    )
+
+
+ROUTE_LIES = {
+    "fewer queues": _with_queues(lambda dice, each: dice.randint(0, each.read_queue_nums)),
+    "more queues": _with_queues(lambda dice, each: each.read_queue_nums + dice.choice([1, 3])),
+    "a broker that is not there": _route_lie(_a_broker_that_is_not_there),
+    "one broker less": _route_lie(_without_a_broker),
+}
+"""What is wrong with routes, by its name."""

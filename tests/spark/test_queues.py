@@ -1,9 +1,12 @@
+import json
 import os
+import random
 import struct
 from datetime import timedelta
 
 import pytest
-from source_parts import queue_of, queues_of, send
+from source_parts import BROKER, queue_of, queues_of, send
+from wrong_answers import LIES, WrongBroker
 
 from rmq_spark.spark.brokers.queue_client import MessagePosition, TimestampQuery
 from rocketpoll import EmbeddedBroker
@@ -36,6 +39,38 @@ def test_single_messages_have_a_time_and_a_size(rocketpoll_broker, rocketpoll_to
         assert list(found) == places[:1]
         assert found[places[0]].timestamp_ms == message.store_timestamp
         assert 190 < found[places[0]].size < 500
+
+
+@pytest.mark.parametrize(
+    "lie", ["another topic", "another queue", "another offset", "all of other offsets", "cut short"]
+)
+def test_stored_asks_again_for_a_record_that_contradicts_its_request(
+    rocketpoll_broker, rocketpoll_topic, lie
+):
+    """A message that is not there is a loss: a planned batch would be read without it."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    place = MessagePosition(queue_of(rocketpoll_topic), 1)
+    with WrongBroker(rocketpoll_broker, LIES[lie]) as wrong:
+        wrong.dice, wrong.left = random.Random(1), 1
+        ways = json.dumps({BROKER: wrong.address})
+        with queues_of(rocketpoll_broker, rocketpoll_topic, brokerAddresses=ways) as queues:
+            queues.discover()
+            assert list(queues.fingerprints([place])) == [place]
+        assert wrong.left == 0
+
+
+def test_stored_believes_a_record_that_contradicts_its_request_in_the_end(
+    rocketpoll_broker, rocketpoll_topic, caplog
+):
+    """A damaged record must not stop a query for good."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    with WrongBroker(rocketpoll_broker, LIES["another queue"]) as wrong:
+        wrong.dice, wrong.left = random.Random(1), 1_000
+        more = {"brokerAddresses": json.dumps({BROKER: wrong.address}), "retryTimeoutMs": "300"}
+        with queues_of(rocketpoll_broker, rocketpoll_topic, **more) as queues:
+            queues.discover()
+            assert queues.fingerprints([MessagePosition(queue_of(rocketpoll_topic), 1)]) == {}
+    assert "cannot be read, and is taken for one that is not there" in caplog.text
 
 
 @pytest.mark.parametrize("bit", [42, 63])

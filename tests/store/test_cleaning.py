@@ -181,6 +181,20 @@ def test_a_checkpoint_beside_a_clean_that_is_killed_does_not_say_that_entries_ha
     again.shutdown()
 
 
+def test_expire_entries_offers_none_of_a_deleted_topics_records(tmp_path):
+    """The log still has them: its files expire later."""
+    store = with_messages(tmp_path)
+    place = store.put_message(message("body 200")).physical_offset
+    store.put_message(message("body 201"))
+    bodies(store)
+    store._components.dispatcher.deleted_topics = {"T": place}
+    store._checkpointer.expire_entries()
+    assert store._log.min_offset < place
+    assert store.queue_offsets("T", 0).first == 200
+    assert bodies(store) == ["body 200", "body 201"]
+    store.shutdown()
+
+
 def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
     store = with_messages(tmp_path)
     for files, is_noted in [(2, True), (4, False)]:

@@ -301,8 +301,11 @@ class Network:
         self._without_power = []
         self._accepted = {}
         self._ports = count(40_000)
-        self.line_back = lambda kernel, dice, weather, _host: Line(kernel, dice, weather)
-        """Makes the line from a host to who has connected to it."""
+        self.lines = lambda kernel, dice, weather, _host, _client: (
+            Line(kernel, dice, weather),
+            Line(kernel, dice, weather),
+        )
+        """Makes the lines to a host and back, for a client at another."""
         self.accept_errno = None
         """What systems lack to accept anybody; None: nothing."""
 
@@ -391,8 +394,9 @@ class Network:
 
     def _join(self, end, accepted):
         self._accepted[accepted] = None
-        there = Line(self._kernel, self._dice, self.weather)
-        back = self.line_back(self._kernel, self._dice, self.weather, end.other_address[0])
+        there, back = self.lines(
+            self._kernel, self._dice, self.weather, end.other_address[0], end.address[0]
+        )
         accepted.address, accepted.other_address = end.other_address, end.address
         there.lead(end, accepted)
         back.lead(accepted, end)

@@ -44,7 +44,7 @@ class Room:
         self.kernel = Kernel(random.Random(1))
         network = Network(self.kernel, random.Random(2), Weather(cut_odds=0.9))
         self.answers = Answers(self.kernel, random.Random(3))
-        network.line_back = self.answers.line
+        network.lines = self.answers.lines
         self.client, self.broker = Client(), End()
         network.listen((HOST, 1), lambda join: join(self.broker))
         network.connect(self.client, (HOST, 1))

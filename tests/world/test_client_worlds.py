@@ -57,7 +57,7 @@ def test_the_stories_of_clients_have_everything_in_them():
     }
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
         "kill a broker", "stop a broker", "kill a client", "cut", "silence", "hold up", "slow",
-        "clock", "twice", "late",
+        "clock", "twice", "late", "lie",
     }  # fmt: skip
 
 

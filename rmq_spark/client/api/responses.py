@@ -70,6 +70,8 @@ def pull_result(
                 sizes, records = decode_sized_chunk(records)
         except WireError as error:
             raise ProtocolError(address, str(error)) from error
+    if status is PullStatus.FOUND and not len(records if places is None else places):
+        raise ProtocolError(address, "the answer to a pull has status FOUND and no records")
     return PullResult(
         status,
         found.next_begin_offset,

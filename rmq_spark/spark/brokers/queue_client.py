@@ -14,6 +14,7 @@ Spark nor what offsets mean to a query.
 
 from __future__ import annotations
 
+import logging
 import struct
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -30,7 +31,7 @@ from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.transport.typed_requests import build_request, check_response, response_header
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
 from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, BrokerFanOut
-from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.errors import OptionError, describe_queue
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
@@ -122,6 +123,8 @@ def _has_messages(response: Future[PullResult]) -> bool:
         return False
     return response.result().pull_status is not PullStatus.NO_NEW_MSG
 
+
+_log = logging.getLogger(__name__)
 
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
@@ -373,12 +376,28 @@ class QueueClient:
     def _pull_each(
         self, positions: Iterable[MessagePosition]
     ) -> dict[MessagePosition, PullResult | None]:
-        """Pull one message from each place on; None where the queue is gone."""
-        return self._fan_out.query_all(
-            {place: place.queue for place in positions},
-            lambda address, place: self._pull(address, *place),
-            unknown_value=None,
-        )
+        """Pull one message from each place on; None where the queue is gone.
+
+        A record that contradicts its request is no proof that the message is gone: the broker is
+        asked again for `retry_timeout_ms`, and what it answers then counts.
+        """
+        found: dict[MessagePosition, PullResult | None] = {}
+        patience = self._fan_out.retry_timer()
+        asked = {place: place.queue for place in positions}
+        while asked:
+            found |= self._fan_out.query_all(
+                asked, lambda address, place: self._pull(address, *place), unknown_value=None
+            )
+            asked = {place: place.queue for place in asked if _is_doubtful(place, found[place])}
+            if asked and not patience.sleep_or_expire():
+                for place in asked:
+                    _log.warning(
+                        "the message at offset %d of %s cannot be read, and is taken for one that "
+                        "is not there",
+                        *(place.queue_offset, describe_queue(place.queue)),
+                    )
+                break
+        return found
 
     # ---- groups
 
@@ -456,6 +475,16 @@ class QueueClient:
         )
         timeout_ms = options.access.request_timeout_ms + suspend_ms
         return self._instance.api.pull_async(address, header, timeout_ms)
+
+
+def _is_doubtful(place: MessagePosition, result: PullResult | None) -> bool:
+    """Tell whether a pull found a record that cannot be the first one from a place on."""
+    if result is None or result.pull_status is not PullStatus.FOUND:
+        return False
+    message = result.first_message(place.queue)
+    return (
+        message is None or not place.queue_offset <= message.queue_offset < result.next_begin_offset
+    )
 
 
 _ALL_ERROR_CODES: Final = frozenset(

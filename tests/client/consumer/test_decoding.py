@@ -181,13 +181,39 @@ def test_a_record_whose_parts_have_no_sensible_length_keeps_nothing_behind_it_ba
 def test_a_record_with_an_offset_that_it_cannot_have_moves_no_other(wrong):
     """Without tags offsets follow one another: begin is 3, the end 10,
     and 5 says that it is another."""
-    records = b"".join(good(wrong if each == 5 else each) for each in range(3, 10))
+    records = b"".join(good(wrong, b"5 once") if each == 5 else good(each) for each in range(3, 10))
     found = pulled(records, 3, 10)
     assert offsets(found.messages) == [3, 4, 6, 7, 8, 9]
     assert (offsets(found.unreadable), found.next_offset) == ([5], None)
-    found = pulled(good(wrong) + b"".join(map(good, range(6, 10))), 5, 10)
+    found = pulled(good(wrong, b"5 once") + b"".join(map(good, range(6, 10))), 5, 10)
     assert (offsets(found.messages), offsets(found.unreadable)) == ([6, 7, 8, 9], [5])
     assert found.next_offset is None
+
+
+@pytest.mark.parametrize("order", [(3, 3, 5), (3, 3), (3, 4, 3)])
+def test_decoded_pull_refuses_a_copy_in_place_of_another_record(order):
+    """To pass over it would lose the message of that offset."""
+    with pytest.raises(RecordError, match=f"record of offset {len(order) + 2 - (5 in order)}"):
+        decode_pull(b"".join(map(good, order)), QUEUE, 3, 6)
+
+
+@pytest.mark.parametrize("begin", [1, 3])
+@pytest.mark.parametrize("order", [(4, 3), (3, 5, 4, 6), (4, 5, 3, 6), (6, 5, 4, 3)])
+def test_decoded_pull_asks_again_for_records_that_are_out_of_order(order, begin):
+    end = max(order) + 1
+    had, at = [], begin
+    records, doubted = b"".join(map(good, order)), None
+    while at < end:
+        try:
+            found = decode_pull(records, QUEUE, at, end, doubted)
+        except SuspectRecord:
+            pass
+        else:
+            assert found.unreadable == []
+            had += offsets(found.messages)
+            at = end if found.next_offset is None else found.next_offset
+        records = b"".join(map(good, range(max(at, 3), end)))
+    assert had == sorted(order)
 
 
 @given(st.lists(st.integers(-2, 40), min_size=1, max_size=12), st.data())
@@ -203,7 +229,8 @@ def test_whatever_offsets_records_have_all_that_was_there_is_had_once(noise, dat
         if not asked:
             break
         try:
-            found = pulled(b"".join(good(damaged_at.get(each, each)) for each in asked), at, end)
+            records = [good(damaged_at.get(each, each), b"body %d" % each) for each in asked]
+            found = pulled(b"".join(records), at, end)
         except RecordError:  # none of them can be right
             assert all(not at <= damaged_at.get(each, each) < end for each in asked)
             return

@@ -215,7 +215,7 @@ class Broker:
         end = min(self._next_of(start), start + wanted)
         body = b"".join(
             encode_record(StoredMessage(topic="T", body=b"x", queue_offset=n))
-            for n in range(start, end)
+            for n in range(start, max(end, start + 1))
         )
         fields = {
             "suggestWhichBrokerId": 0,

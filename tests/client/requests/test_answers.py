@@ -40,6 +40,15 @@ def test_a_pull_says_where_to_go_on_whatever_it_found(status):
     assert result == (status, 5, 2, 9, 1, b"records", None, None)
 
 
+@pytest.mark.parametrize(
+    ("code", "body"), [(PULL, b""), (PULL_CHUNK, encode_sizes([]))], ids=["pull", "chunk"]
+)
+def test_pulled_refuses_the_status_found_without_records(code, body):
+    """Else a consumer would go on behind messages that it never got."""
+    with pytest.raises(ProtocolError, match="status FOUND and no records"):
+        pull_result("h:1", code, answer(0, FOUND, body))
+
+
 def test_a_pull_may_be_refused():
     with pytest.raises(BrokerRefused, match="no such group"):
         pull_result("h:1", PULL, answer(26, {}, remark="no such group"))

@@ -13,6 +13,7 @@ from world.clients.acts import ACTS, TOPICS
 from world.clients.consuming import CONSUME
 from world.clients.listening import MOODS, MORE_MOODS
 from world.clients.themes import with_themes
+from world.cluster.lying import with_lies
 from world.story import Client, Step, Story, Trouble
 
 TROUBLES_SECONDS = 20.0
@@ -31,6 +32,11 @@ _OF_CONSUMERS = (
 
 def draw(seed):
     """The story of a seed."""
+    return with_lies(drawn_without_lies(seed), TROUBLES_SECONDS, 2)
+
+
+def drawn_without_lies(seed):
+    """The story of a seed whose brokers are all honest."""
     dice = random.Random(seed)
     settings = {
         "flushDiskType": "SYNC_FLUSH" if dice.random() < 0.3 else "ASYNC_FLUSH",

@@ -69,6 +69,7 @@ class Ledger:
         self.tags = {}  # by body, of those that have one
         self.sent_at = {}  # by body
         self.recreated_topics = {}  # topics that are made again: when last
+        self.unreadable = {}  # when a log first said of a place that it cannot be read
 
     def print_error(self, what):
         """Something is not as it must be."""
@@ -136,6 +137,7 @@ class Ledger:
                 self._check_floor(reader, queue, message.queue_offset)
                 self._check_repeat(reader, place, message.body)
             reader.begun[place].append(now)
+            reader.came_as[place] = message.body
             reader.begun_first.setdefault(message.body, now)
         reader.calls[call] = None
         return call
@@ -291,6 +293,26 @@ class Ledger:
                 reader.skipped_until[queue[0]] = self._world.kernel.now
                 reader.floors.pop(queue, None)
 
+    def cannot_be_read(self, place):
+        """A consumer has logged that what it was given for a place cannot be read."""
+        self.unreadable.setdefault(place, self._world.kernel.now)
+
+    def was_lied_to(self, name):
+        """A broker has made wrong claims: what lies there by now, and what was committed there,
+        counts no more."""
+        now, groups = self._world.kernel.now, {reader.group for reader in self.readers.values()}
+        own = [(f"%RETRY%{group}", name, 0) for group in groups]
+        queues = [queue for queue in (*self._world.queues(), *own) if queue[1] == name]
+        for reader in self.readers.values():
+            reader.commits = [each for each in reader.commits if each[1][1] != name]
+            for queue in queues:
+                end = self._world.end_of(queue)
+                reader.skipped[queue] = max(reader.skipped[queue], end)
+                reader.floors.pop(queue, None)
+                reader.first_commits[queue] = now, end
+                if queue[0] in self.recreated_topics:
+                    reader.skipped_until[queue[0]] = now
+
     # ---- when all is quiet
 
     def audited(self, queue, queue_offset, body):
@@ -363,7 +385,7 @@ class Ledger:
     def _is_settled(self, reader, body):
         if reader.is_broadcasting:
             return any(
-                (*queue, offset) in reader.failed
+                (*queue, offset) in reader.failed or (*queue, offset) in self.unreadable
                 for queue, bodies in self.stored.items()
                 for offset, found in bodies.items()
                 if found == body
@@ -394,20 +416,33 @@ class Ledger:
             if self.stored[place[:3]].get(place[3]) != body:
                 self.print_error(f"{_name(body)} was acknowledged at {place}, where it is not")
         for reader in self.readers.values():
+            self._check_places(reader)
             self._check_commits(reader)
             if not reader.is_broadcasting:
                 self.moves.check(reader, partial(self._offsets_for, reader), self.print_error)
             if reader.is_orderly:
                 self._check_order(reader)
 
+    def _check_places(self, reader):
+        """Each message lies where its reader was told that it does."""
+        for place, body in reader.came_as.items():
+            if (
+                place[0] not in self.recreated_topics
+                and self.stored[place[:3]].get(place[3]) != body
+            ):
+                self.print_error(f"{reader.name} got {_name(body)} at {place}, where it is not")
+
     def _check_commits(self, reader):
         passed = {}
         for time, queue, queue_offset in reader.commits:
-            for offset in range(max(passed.get(queue, 0), reader.begins_at(queue)), queue_offset):
+            first = max(passed.get(queue, 0), reader.begins_at(queue))
+            for offset in sorted(
+                each for each in self.stored[queue] if first <= each < queue_offset
+            ):
                 place = (*queue, offset)
                 if not self._must_be_finished(reader, queue, offset):
                     continue
-                if reader.dealt_with(place) > time:
+                if min(reader.dealt_with(place), self.unreadable.get(place, inf)) > time:
                     self.print_error(
                         f"{reader.name} committed {queue_offset} of {queue} at {time:.6f} s, "
                         f"and {offset} was dealt with at {reader.dealt_with(place):.6f} s"
@@ -441,7 +476,8 @@ class Ledger:
         """When an orderly reader was first through with it."""
         failed = reader.failed.get(place, ())
         given_up_at = failed[reader.tries_max - 1] if len(failed) >= reader.tries_max else inf
-        return min(reader.finished.get(place, inf), given_up_at)
+        unreadable_at = self.unreadable.get(place, inf)
+        return min(reader.finished.get(place, inf), given_up_at, unreadable_at)
 
 
 def _name(body):

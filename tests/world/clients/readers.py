@@ -39,6 +39,7 @@ class Reader:
     """So many times an orderly listener gets a message before it is a dead letter."""
 
     begun: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
+    came_as: dict = field(default_factory=dict)  # the body that was delivered, by place
     firsts: dict = field(
         default_factory=lambda: defaultdict(list)
     )  # offset and time of each call, by queue

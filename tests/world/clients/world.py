@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import threading
 from math import inf
 
@@ -24,6 +25,7 @@ from world.clients.watch import Watch
 from world.cluster.audit import Auditor
 from world.cluster.stage import ClusterStage
 from world.logs import Logs
+from world.story import Client, Step
 
 import rmq_spark.client
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
@@ -34,6 +36,10 @@ _HOSTS = {"broker-a": "127.0.1.1", "broker-b": "127.0.1.2"}
 _UNSETTLED_SECONDS = 30.0
 """So long behind a trouble queues may still go from one member to another:
 rebalances are 20 s apart."""
+_UNREADABLE = re.compile(
+    r"the message at offset (\d+) of MessageQueue\(topic='(\S+)', broker_name='(\S+)', "
+    r"queue_id=(\d+)\) \(\w*\) cannot be read, and it (?:goes to|is passed over)"
+)
 _DELETED = "was deleted while it waited"
 _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
 """Troubles in which what is asked of a broker, or told by it, may not arrive."""
@@ -42,6 +48,11 @@ _NOTICED_SECONDS = 10.0
 broker does not know of a member, and tells it nothing."""
 _ROUTES_SECONDS = 60.0
 """Until all know of a topic that was put right, and have shared its queues out."""
+_BELIEVED_SECONDS = 60.0
+"""So long after the last lie members may go by what they were told."""
+_GHOSTS_SECONDS = 130.0
+"""A broker believes so long in a member whose connection died without a word; queues move then."""
+_SEND = {"how": "sync", "count": 5, "gap": 0.01, "size": 0, "timeout_ms": 3_000}
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
@@ -68,7 +79,7 @@ class ClientWorld(ClusterStage):
         _load_all()
 
     def _furniture(self):
-        return (ClientLogs(self.kernel, self.note, self.print_error, self.watch.is_excused),)
+        return (ClientLogs(self),)
 
     # ---- what its parts ask
 
@@ -115,6 +126,8 @@ class ClientWorld(ClusterStage):
         if kind in _UNHEARD or (kind == "hold up" and seconds > _NOTICED_SECONDS):
             name = self._broker(broker).name if broker is not None else None
             self.ledger.moves.troubled(seconds, name)
+        if kind == "lie":
+            self.ledger.moves.troubled(seconds)
         if kind == "hold up":
             self.ledger.held_up(self._broker(broker).name, seconds)
         super().befall(kind, seconds, arguments)
@@ -143,6 +156,8 @@ class ClientWorld(ClusterStage):
             self._await(host.steps_are_done, _STORY_SECONDS, f"the steps of {host.name}")
         self._outlast_troubles()
         self._put_all_right()
+        if self._lies:
+            lives.append(self._send_after_lies())
         self.is_calm = True
         self.note("all is calm")
         self._join_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "whom they were for")
@@ -150,6 +165,23 @@ class ClientWorld(ClusterStage):
         for host, life in zip(self.hosts, lives, strict=True):
             self._await(life, _CURTAIN_SECONDS, f"the end of {host.name}")
         self._look_at_the_end()
+
+    def _send_after_lies(self):
+        """Have an honest cluster get messages that must all come; return a promise of the end of
+        their host.
+
+        Of what came before, a wrong claim may have led members past it.
+        """
+        self.kernel.run(_BELIEVED_SECONDS)
+        self.ledger.disturbed(_GHOSTS_SECONDS)
+        for name in self.lied_about:
+            self.ledger.was_lied_to(name)
+        sends = [Step("send", {**_SEND, "topic": topic}) for topic in TOPICS]
+        host = Host(self, Client("after-lies", tuple(sends)), len(self.hosts))
+        self.hosts.append(host)
+        life = self.tasks.begin(host.live_region(), host.name)
+        self._await(host.steps_are_done, _STORY_SECONDS, f"the steps of {host.name}")
+        return life
 
     def _put_all_right(self):
         """What operators have closed or taken away is there again."""
@@ -192,7 +224,16 @@ class ClientLogs(Logs):
 
     loggers = (*Logs.loggers, "rmq_spark")
 
+    def __init__(self, world):
+        super().__init__(world.kernel, world.note, world.print_error, world.watch.is_excused)
+        self._world = world
+
     def is_expected(self, record, error):
+        found = _UNREADABLE.match(record.getMessage())
+        if found is not None and found[3] in self._world.liars:
+            offset, topic, broker, queue_id = found.groups()
+            self._world.ledger.cannot_be_read((topic, broker, int(queue_id), int(offset)))
+            return True
         return (
             record.name == "rmq_spark.client.consumer.dispatch.listeners"
             or record.getMessage().endswith(_DELETED)

@@ -1,15 +1,17 @@
-"""What becomes of brokers' answers on their way: some come twice, some late, behind younger ones.
+"""What becomes of brokers' answers on their way: some come twice, some late, behind younger ones,
+and some are wrong (`lies`).
 
-    broker ── AnswerLine ──> frames ──> Answers: as it is, once more, or later ──> client
+    broker ── AnswerLine ──> frames ──> Answers: as it is, wrong, once more, or later ──> client
 
 Bytes of a frame that is not complete wait for the rest of it. What brokers ask of clients passes
-as it is.
+as it is. Requests pass unchanged; a `RequestLine` notes which answer belongs to which.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+from world.cluster.lies import HONEST_HOST
 from world.network import Line
 
 from rmq_spark.wire.command import decode_command
@@ -25,9 +27,10 @@ _TWICE_MAX = 40
 class Answers:
     """Says of each answer of some hosts what becomes of it."""
 
-    def __init__(self, kernel, dice):
+    def __init__(self, kernel, dice, liar=None):
         self._kernel = kernel
         self._dice = dice
+        self._liar = liar
         self._twice_until = {}
         self._late_until = {}
 
@@ -39,9 +42,19 @@ class Answers:
         """For so long some of a host's answers come late."""
         self._late_until[host] = self._kernel.now + seconds
 
-    def line(self, kernel, dice, weather, host):
-        """A line from a host to a client of it."""
-        return AnswerLine(kernel, dice, weather, partial(self._pass_on, host))
+    def lines(self, kernel, dice, weather, host, client_host):
+        """The lines to a host and back, for a client at another."""
+        if self._liar is None or client_host == HONEST_HOST:
+            there, changed = Line(kernel, dice, weather), None
+        else:
+            there = RequestLine(kernel, dice, weather)
+            changed = partial(self._changed, host, there.asked)
+        back = AnswerLine(kernel, dice, weather, partial(self._pass_on, host), changed)
+        return there, back
+
+    def _changed(self, host, asked, answer):
+        request = asked.pop(answer.opaque, None)
+        return answer if request is None else self._liar.changed(host, request, answer)
 
     def _pass_on(self, host, line, frame, is_answer):
         if not is_answer:
@@ -62,13 +75,35 @@ class Answers:
             line.pass_on(frame)
 
 
+class RequestLine(Line):
+    """A line that notes the requests that pass."""
+
+    def __init__(self, kernel, dice, weather):
+        super().__init__(kernel, dice, weather)
+        self._frame_reader = FrameReader()
+        self.asked = {}
+        """Requests without an answer, by opaque."""
+
+    def write(self, data):
+        """Bytes, which pass as they are; None is the end."""
+        if data is not None:
+            self._frame_reader.feed(bytes(data))
+            while (frame := self._frame_reader.next_frame()) is not None:
+                command = decode_command(frame)
+                if not command.is_response and not command.is_one_way:
+                    self.asked[command.opaque] = command
+        super().write(data)
+
+
 class AnswerLine(Line):
     """A line whose frames somebody else passes on."""
 
-    def __init__(self, kernel, dice, weather, decide):
+    def __init__(self, kernel, dice, weather, decide, changed=None):
+        """``changed(answer)`` returns what is passed on for an answer; None: the answer itself."""
         super().__init__(kernel, dice, weather)
         self._frame_reader = FrameReader()
         self._decide = decide
+        self._changed = changed
         self._is_at_end = False
         self.twice = 0
 
@@ -81,9 +116,12 @@ class AnswerLine(Line):
         self._frame_reader.feed(bytes(data))
         while (frame := self._frame_reader.next_frame()) is not None:
             head, body = bytes(frame.header), bytes(frame.body)
-            is_answer = decode_command(frame).is_response
             whole = encode_prefix(frame.serialize_type, head, len(body)) + body
-            self._decide(self, whole, is_answer)
+            answer = decode_command(frame)
+            if answer.is_response and self._changed is not None:
+                changed = self._changed(answer)
+                whole = whole if changed is answer else changed.encode()
+            self._decide(self, whole, answer.is_response)
 
     def pass_on(self, frame):
         """Have a frame go on its way."""

@@ -16,6 +16,7 @@ from unittest.mock import patch
 from broker_stories import make_topic
 from world.cluster.answers import Answers
 from world.cluster.brokers import Broker
+from world.cluster.lies import WORLD_LIES, Liar
 from world.cluster.name_server import HOST as NAME_SERVER_HOST
 from world.cluster.name_server import NameServer
 from world.identity import Identity
@@ -28,7 +29,7 @@ from rmq_spark.client.transport import connection
 from rmq_spark.client.transport.sockets import SocketRegistry
 
 _TWICE = 0.1
-_OF_ANSWERS = frozenset({"twice", "late"})
+_OF_ANSWERS = frozenset({"twice", "late", "lie"})
 _BEGIN_SECONDS = 30.0
 _STOP_SECONDS = 2_000.0
 _REST_SECONDS = 140.0
@@ -48,6 +49,8 @@ class ClusterStage(Stage):
         super().__init__(story)
         self.threads = Threads(self.kernel, story.preemption, story.line_preemption, self.preempted)
         self.brokers = []
+        self.liar = None
+        self._lies = []  # since when, until when, of which broker, and what
         self._over_at = 0.0
 
     def tell(self):
@@ -81,13 +84,37 @@ class ClusterStage(Stage):
     def disturbed(self, seconds):
         """Something has begun that lasts so long."""
 
+    def may_be_wrong(self, name, ago_seconds=0.0, about=None):
+        """Whether a broker makes claims that may be wrong, or has until some seconds ago.
+
+        None is any broker; ``summary`` restricts it to lies of which that function is true.
+        """
+        now = self.kernel.now
+        return any(
+            begin <= now < end + ago_seconds
+            and name in (None, broker)
+            and (lie.is_claim if about is None else about(lie))
+            for begin, end, broker, lie in self._lies
+        )
+
+    @property
+    def liars(self):
+        """The names of brokers that have given wrong answers by now."""
+        return {name for _, _, name, _ in self._lies if name is not None}
+
+    @property
+    def lied_about(self):
+        """The names of brokers that have made wrong claims."""
+        return {name for _, _, name, lie in self._lies if lie.is_claim}
+
     # ---- the story
 
     def _begin_brokers(self, hosts, topics, queues):
         """Have brokers serve, each with these topics, and a name server that knows them."""
         if not _OF_ANSWERS.isdisjoint(trouble.kind for trouble in self.story.troubles):
-            self._answers = Answers(self.kernel, self.dice_for("answers"))
-            self.network.line_back = self._answers.line
+            self.liar = Liar(self.kernel, self.dice_for("lies"), self.note)
+            self._answers = Answers(self.kernel, self.dice_for("answers"), self.liar)
+            self.network.lines = self._answers.lines
         self.brokers = [Broker(self, name, host) for name, host in hosts.items()]
         self._ends = [
             self.tasks.begin(broker.live_region(), broker.name) for broker in self.brokers
@@ -218,6 +245,15 @@ class ClusterStage(Stage):
 
     def _late(self, seconds, broker):
         self._answers.overdue(self._broker(broker).host, seconds)
+
+    def _lie(self, seconds, broker, about):
+        """A broker, or the name server, gives wrong answers of one kind."""
+        lie, name = WORLD_LIES[about], None
+        if not lie.is_of_names:
+            name = self._broker(broker).name
+        host = self._host(None if lie.is_of_names else broker)
+        self._lies.append((self.kernel.now, self.kernel.now + seconds, name, lie))
+        self.liar.lie(host, about, seconds)
 
     def _clock(self, seconds, ahead_seconds):  # it takes no time
         self.threads.wall_ahead += ahead_seconds

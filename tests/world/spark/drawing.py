@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import random
 
+from world.cluster.lies import WORLD_LIES
+from world.cluster.lying import SHARE, with_lies
 from world.cluster.name_server import ADDRESS
 from world.spark.bodies import with_formats
 from world.spark.other_words import with_other_words
 from world.spark.producers import COLOURS
-from world.spark.rarities import with_rarities
+from world.spark.rarities import is_reader, with_rarities, with_sources_changed
 from world.spark.ways import with_other_ways
 from world.story import Client, Step, Story, Trouble
 
@@ -34,11 +36,35 @@ TROUBLES_SECONDS = 8.0
 """Within so long everything befalls that befalls."""
 
 COLUMNS = "topic,brokerName,queueId,queueOffset,keys,tags,body,storeTimestamp,properties"
+_LIES = tuple(name for name, lie in WORLD_LIES.items() if not (lie.is_about_sends and lie.is_claim))
+"""A sink believes what it is told of where its rows are stored: nothing contradicts that."""
+
 _SECONDS = (0.05, 0.3, 1.0, 1.0, 3.0, 6.0)
 
 
 def draw(seed):
     """The story of a seed."""
+    return lied_to(drawn_without_lies(seed), share=SHARE)
+
+
+def lied_to(story, share):
+    """The story with lies, in such a share of stories.
+
+    Of a row whose body is null, or is not checked, nobody could say whether it is the right one.
+    """
+    lied = with_lies(story, TROUBLES_SECONDS, len(BROKERS), share, _LIES)
+    return story if lied is story else with_sources_changed(lied, is_reader, _with_bodies)
+
+
+def _with_bodies(source):
+    options = {name: given for name, given in source["options"].items() if name != "checkCrc"}
+    if options.get("onBadRecord") == "null":
+        options = {**options, "onBadRecord": "skip"}
+    return {**source, "options": options, "on_bad_record_then": "skip"}
+
+
+def drawn_without_lies(seed):
+    """The story of a seed whose brokers are all honest."""
     dice = random.Random(seed)
     settings = {
         "flushDiskType": "SYNC_FLUSH" if dice.random() < 0.5 else "ASYNC_FLUSH",

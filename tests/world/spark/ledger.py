@@ -55,6 +55,14 @@ class Ledger:
         self._sinks.append(SinkModel(self, program))
         return self._sinks[-1]
 
+    def is_lied_to(self, queue):
+        """Whether a queue's broker has given wrong answers by now."""
+        return any(self.first_name(name) == queue[1] for name in self._world.liars)
+
+    def is_misled(self, queue):
+        """Whether a queue's broker has made claims by now that may be wrong."""
+        return any(self.first_name(name) == queue[1] for name in self._world.lied_about)
+
     @property
     def brokers(self):
         """All brokers."""

@@ -29,6 +29,11 @@ _QUEUE = re.compile(
     r"| may not be read any more: its offsets from (\d+) to (\d+))?"
 )
 _BROKERS_GONE = "no name server knows broker"
+_LEFT_OUT = re.compile(
+    r"the message at offset (\d+) of queue (\d+) of (\S+) on ([\w-]+) "
+    r"cannot be read, it is left out"
+)
+_TAKEN_FOR_GONE = "cannot be read, and is taken for one that is not there"
 _PASSED_OVER = "messages are gone, and are passed over"
 _REFUSED = "option assign: topic"
 _READ_AGAIN = "all are read"
@@ -92,6 +97,13 @@ class RowModel:
             self.print_error(f"one run has logged {_LINES_MAX} times: {line}")
         if _PASSED_OVER in line:
             self._loses(line)
+        if _TAKEN_FOR_GONE in line:
+            self._loses(line)
+        if (found := _LEFT_OUT.match(line)) is not None:
+            offset, number, topic, broker = found.groups()
+            place = self._ledger.first_physical_offset(topic, broker, int(number), int(offset))
+            if self._ledger.is_lied_to(place[:3]):
+                self._told[place[:3]].append((self._ledger.now, place[3], place[3]))
 
     def may_meet(self, error):
         """Whether what cannot be read has been damaged, or is none of the format that it reads."""
@@ -99,7 +111,11 @@ class RowModel:
         place = self._ledger.first_physical_offset(
             queue.topic, queue.broker_name, queue.queue_id, error.queue_offset
         )
-        return place in self._ledger.damaged or self._may_be_none_of_its_format(place)
+        return (
+            place in self._ledger.damaged
+            or self._ledger.is_lied_to(place[:3])
+            or self._may_be_none_of_its_format(place)
+        )
 
     def _may_be_none_of_its_format(self, place):
         """Whether somebody has sent what is none of the format that this program reads, there or
@@ -369,14 +385,18 @@ class StreamModel(RowModel):
     def ran(self, batch, parts):
         """All tasks of a batch are done."""
         rows = self._once(parts)
-        if len(rows) > self._rows_max[batch]:
+        misled = sum(self._ledger.is_misled(place[:3]) for place in rows.values())
+        if len(rows) - misled > self._rows_max[batch]:
             self.print_error(f"batch {batch} has {len(rows)} rows")
         for body, place in rows.items():
             if self._is_behind_the_end(place[0], place[3]):
                 self.print_error(f"{self._name(body)} is at {place}, which is behind the given end")
         for other, found in self._batches.items():
             for body in rows if other != batch else ():
-                if body in found and rows[body][:3] not in self._read_again:
+                queue = rows[body][:3]
+                if body in found and not (
+                    queue in self._read_again or self._ledger.is_misled(queue)
+                ):
                     places = f"{found[body]} and {rows[body]}"
                     self.print_error(
                         f"{self._name(body)} is in batches {other} and {batch}, at {places}"

@@ -20,6 +20,7 @@ from functools import partial
 from unittest.mock import patch
 
 from world.cluster.audit import Auditor
+from world.cluster.lies import WORLD_LIES
 from world.cluster.stage import ClusterStage
 from world.disk import ROOMY
 from world.logs import Logs
@@ -66,6 +67,8 @@ _LAID_SECONDS = 1.5
 
 _CLEANED_SECONDS = 0.1
 """So often old messages may go from a disk that is full."""
+_CLAIMED_SECONDS = 5.0
+"""So long after a wrong claim a query may still go by it."""
 _WITHOUT = ("tls_", "cli", "__main__")
 _PROGRAMS = {"stream": Stream, "read": Reads, "sink": Writes}
 """What a program is, by its first step."""
@@ -201,6 +204,21 @@ class SparkWorld(ClusterStage):
             if each.name == stream and isinstance(each, Stream):
                 each.down_seconds = seconds
                 each.kill_a_planner()
+
+    def _lie(self, seconds, broker, about):
+        """Wrong claims are as good as losses, for who is told of them."""
+        super()._lie(seconds, broker, about)
+        lie, until = WORLD_LIES[about], self.kernel.now + seconds + _CLAIMED_SECONDS
+        if lie.is_claim or lie.is_of_names:
+            names = [None] if lie.is_of_names else [self._broker(broker).name]
+
+            def is_believed():
+                for name in names:
+                    self.ledger.takes_away(broker=name)
+                if self.kernel.now < until:
+                    self.kernel.after(_CLEANED_SECONDS, is_believed)
+
+            is_believed()
 
     def _recreate_topic(self, seconds, topic, queues):
         async def make_again():

@@ -6,6 +6,8 @@
     one of another queue              the same: its answer, or its queue, is not what it was
     one without a record's magic      the same, if its size leads to another record or to the end
     one with an impossible offset     unreadable: offsets grow, and lie in the range that was pulled
+    one out of order                  asked for again, as no other record has its offset
+    a copy in place of another        an error: no damage makes a copy, so that the answer is wrong
     one whose size makes no sense     an error, as nobody knows where the next one begins
 
 To ask again, the messages before a damaged record are taken, and the next pull begins with it; one
@@ -117,7 +119,7 @@ def _is_of_other_queue(message: MessageExt, queue: MessageQueue) -> bool:
     return not queue.is_of(message.queue.topic, message.queue.queue_id)
 
 
-def _decode_damaged(
+def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, in one order
     data: bytes,
     queue: MessageQueue,
     begin: int,
@@ -133,6 +135,11 @@ def _decode_damaged(
             "pulled messages", at=0, needed=f"offsets from {begin} to {end}", found=offsets[0]
         )
     of_others = {offsets[number] for number in possible}
+    misplaced = {offset for offset in offsets if begin <= offset < end} - of_others
+    stop = min(misplaced, default=None)
+    if stop == begin:
+        _check_doubted(data, places[0], queue, begin, suspect)
+        stop = None  # the queue itself is out of order
     messages: list[MessageExt] = []
     faulty: list[MessageExt] = []
     reached = begin
@@ -140,6 +147,8 @@ def _decode_damaged(
     for number, (at, size) in enumerate(places):
         if plain_bytes > PULLED_BYTES_MAX:
             return DecodedRecords(messages, faulty, reached)
+        if stop is not None and stop <= (offsets[number] if number in possible else reached):
+            return DecodedRecords(messages, faulty, stop)
         try:
             sound = _decode_record(data, at, queue, max_body_bytes)
         except CodecMissing:
@@ -154,9 +163,11 @@ def _decode_damaged(
         if sound is None and number:  # the next pull begins with it
             return DecodedRecords(messages, faulty, reached)
         record = data[at : at + size]
+        if sound is not None and reached not in of_others:
+            _check_is_no_copy(data, places, number, queue, reached)
         offset = offsets[number] if number in possible else reached
-        if not number and record != suspect:
-            raise SuspectRecord(record, queue, offset)
+        if not number:
+            _check_doubted(data, places[0], queue, offset, suspect)
         if number not in possible and offset in of_others:
             _log.warning(
                 "a message of %s before offset %d is damaged, and its own offset with it: it is "
@@ -166,6 +177,8 @@ def _decode_damaged(
             continue
         faulty.append(_damaged_message(record, queue, offset))
         reached = offset + 1
+    if stop is not None:
+        return DecodedRecords(messages, faulty, stop)
     return DecodedRecords(messages, faulty, reached if failure else None)
 
 
@@ -181,6 +194,34 @@ def _record_positions(data: bytes) -> tuple[list[tuple[int, int]], WireError | N
         places.append((at, size))
         at += size
     return places, None
+
+
+def _check_doubted(
+    data: bytes, place: tuple[int, int], queue: MessageQueue, offset: int, doubted: bytes | None
+) -> None:
+    """Raise `SuspectRecord` for the first record, unless it is the one in doubt already."""
+    at, size = place
+    if data[at : at + size] != doubted:
+        raise SuspectRecord(data[at : at + size], queue, offset)
+
+
+def _check_is_no_copy(
+    data: bytes, places: Sequence[tuple[int, int]], number: int, queue: MessageQueue, reached: int
+) -> None:
+    """Raise a RecordError if another record is the same, byte for byte, with its place in the log.
+
+    To take it for a damaged record would lose the message of the offset that was ``commit_progress``.
+    """
+    at, size = places[number]
+    record = data[at : at + size]
+    for other, (start, length) in enumerate(places):
+        if other != number and length == size and data.startswith(record, start):
+            raise RecordError(
+                f"pulled messages of {queue}",
+                at=at,
+                needed=f"a record of offset {reached}",
+                found=Verbatim("a copy of another one"),
+            )
 
 
 def _longest_increasing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:

@@ -1,0 +1,35 @@
+"""Stories in which brokers or the name server lie: what they lie about, drawn from a seed.
+
+Dice of their own draw it, so that the story of a seed without lies is as it would be without this.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from world.cluster.lies import WORLD_LIES
+from world.story import Trouble
+
+SHARE = 0.15
+"""So many of all stories have lies."""
+
+_COUNTS = (1, 1, 2, 4)
+_SECONDS = (0.5, 2.0, 2.0, 8.0, 20.0)
+
+
+def with_lies(story, within_seconds, brokers, share=SHARE, kinds=tuple(WORLD_LIES)):
+    """The story with lies of these kinds, or as it is."""
+    dice = random.Random(f"{story.seed} lies")
+    if dice.random() >= share:
+        return story
+    lies = [
+        Trouble(
+            "lie",
+            dice.uniform(0, within_seconds),
+            dice.choice(_SECONDS),
+            {"broker": dice.randrange(brokers), "about": dice.choice(kinds)},
+        )
+        for _ in range(dice.choice(_COUNTS))
+    ]
+    return replace(story, troubles=(*story.troubles, *lies))
