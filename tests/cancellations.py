@@ -82,7 +82,7 @@ def _innermost(coroutine):
 
 
 async def cancelled_everywhere(make, do, check, *, least=1):
-    """Cancel ``run`` at each await, in each way, and look each time what became of it.
+    """Cancel ``do`` at each await, in each way, and look each time what became of it.
 
     All three are coroutine functions. ``least`` is a number of awaits that there must be.
     """

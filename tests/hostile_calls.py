@@ -94,7 +94,7 @@ class Call(NamedTuple):
 def parameters_of(
     function: Callable[..., Any], more: Callable[..., Any] | None = None
 ) -> tuple[str, ...]:
-    """Return the names of what can be given to a function; of ``extra_headers``,
+    """Return the names of what can be given to a function; of ``more``,
     those that are only known by name."""
     found = inspect.signature(function).parameters.values()
     names = [

@@ -69,7 +69,7 @@ class _Interruption:
 
 
 def interrupted_everywhere(make, do, check, *, step=1, least):
-    """Interrupt ``run`` at every place of its way, and look each time what became of it.
+    """Interrupt ``do`` at every place of its way, and look each time what became of it.
 
     ``least`` is a number of places that there must be.
     """

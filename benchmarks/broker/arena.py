@@ -70,7 +70,7 @@ class Arena:
         return self._load
 
     def once(self, role: Role, name: str, make: Callable[[], object]) -> None:
-        """Call ``create`` once for this side and name, to prepare a shared broker."""
+        """Call ``make`` once for this side and name, to prepare a shared broker."""
         if (role, name) not in self._on_done:
             make()
             self._on_done.add((role, name))

@@ -55,9 +55,9 @@ class Workspace:
         self._fresh.append(made)
 
     def kept(self, name: str, make: Callable[[Path], _Made]) -> _Made:
-        """Return what ``create`` returned under this name, calling it for the first time only.
+        """Return what ``make`` returned under this name, calling it for the first time only.
 
-        ``create`` gets a directory of its own.
+        ``make`` gets a directory of its own.
         """
         if name not in self._kept:
             path = self._directory / name

@@ -18,7 +18,7 @@ class NotifyMessageArrivingListener:
         hold_service: PullRequestHoldService,
         on_arrival: Callable[[str, int], None],
     ) -> None:
-        """Take the listeners; ``set_arrival_callback`` gets topic and queue."""
+        """Take the listeners; ``on_arrival`` gets topic and queue."""
         self._hold_service = hold_service
         self._on_arrival = on_arrival
 

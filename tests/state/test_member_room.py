@@ -18,7 +18,11 @@ ONE, TWO = FakeConnection("one"), FakeConnection("two")
 def test_what_does_not_fit_is_not_counted_at_all():
     members = room(members_max=2, subscription_bytes_max=1_600)
     members.reserve(ONE, members=1, client_bytes=100, group_bytes=100)
-    for more in ({"members": 2}, {"members": 1, "client_bytes": 1}, {"members": 1, "group_bytes": 1_501}):
+    for more in (
+        {"members": 2},
+        {"members": 1, "client_bytes": 1},
+        {"members": 1, "group_bytes": 1_501},
+    ):
         with pytest.raises(TooMany):
             members.reserve(ONE, **more)
     members.reserve(ONE, members=1, group_bytes=1_500)

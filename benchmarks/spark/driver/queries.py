@@ -160,7 +160,7 @@ def _run(writer: Any) -> dict[str, Any]:
 
 
 def _since(began: int, seen: list[tuple[int, int]]) -> list[float]:
-    """Return the milliseconds of the messages that were sent since ``initial_offsets``."""
+    """Return the milliseconds of the messages that were sent since ``began``."""
     return [(arrived - sent) / 1e6 for sent, arrived in seen if sent >= began]
 
 

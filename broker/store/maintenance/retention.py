@@ -60,7 +60,7 @@ class PendingFreeSpace:
     def update(self, usage: DiskUsage, written: int, now_ms: int) -> DiskUsage:
         """Return the usage once all that was deleted is free.
 
-        ``written_name`` is the end of the log: what was written there since the last look hides as
+        ``written`` is the end of the log: what was written there since the last look hides as
         much room that became free.
         """
         freed = self._used + written - self._written - usage.used

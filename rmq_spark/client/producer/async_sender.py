@@ -306,7 +306,7 @@ class AsyncSender:
     def send(
         self, prepared: PreparedMessage, fixed: MessageQueue | None, timeout_ms: int
     ) -> SendFuture:
-        """Send a message and return a future; with ``to_binary``, there and with one attempt.
+        """Send a message and return a future; with ``fixed``, there and with one attempt.
 
         Raises:
             TooManyPending: Too much waits for answers, and no room was made within the time.

@@ -63,7 +63,7 @@ _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
 def whole_number(option: str, text: str, least: int = 0, most: int | None = None) -> int:
-    """Parse a whole number that is not below ``least``, nor above ``used_max``."""
+    """Parse a whole number that is not below ``least``, nor above ``most``."""
     digits = text.strip()
     is_number = _NUMBER.fullmatch(digits) is not None
     if not is_number or int(digits) < least or (most is not None and int(digits) > most):
@@ -114,7 +114,7 @@ def duration(text: str) -> int | None:
 
 
 def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
-    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``, up to ``used_max`` bytes."""
+    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``, up to ``most`` bytes."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     unit = (
         (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"

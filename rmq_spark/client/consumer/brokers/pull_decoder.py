@@ -210,7 +210,7 @@ def _check_is_no_copy(
 ) -> None:
     """Raise a RecordError if another record is the same, byte for byte, with its place in the log.
 
-    To take it for a damaged record would lose the message of the offset that was ``commit_progress``.
+    To take it for a damaged record would lose the message at ``reached``.
     """
     at, size = places[number]
     record = data[at : at + size]
