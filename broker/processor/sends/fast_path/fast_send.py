@@ -164,7 +164,7 @@ class FastSend:
         if count == 1:
             return self._put_single(connection, plans, cuts[0], properties[0])
         shapes, born_timestamps, _, bodies, opaques, ends = zip(*cuts[:count], strict=True)
-        templates = [planned.plan.template for planned in shapes]
+        templates = [cached.cached_send.template for cached in shapes]
         run = RecordRun(templates, bodies, properties, born_timestamps)
         result = self._store.put_run(run)
         if result is None:
