@@ -194,7 +194,7 @@ async def starts_in_order_and_commits(root):
             assert rows == of_batches(0)
 
 
-@pytest.mark.parametrize("is_unknown_queue", [False, True], ids=["client there", "client gone"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 4, 6, 8, 10, 14, 20, 30])
 def test_a_stop_amid_a_commit_is_one_in_order(tmp_path, caplog, turns, is_gone):
     async def some_turns(_):
@@ -211,7 +211,7 @@ def test_a_stop_amid_a_commit_is_one_in_order(tmp_path, caplog, turns, is_gone):
     assert lines_of(caplog) == []
 
 
-@pytest.mark.parametrize("is_unknown_queue", [False, True], ids=["client there", "client gone"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
 @pytest.mark.parametrize("directory", ["commitlog", "config"])
 def test_a_stop_waits_for_a_disk_that_has_yet_to_take_a_batch(tmp_path, caplog, directory, is_gone):
     disk = SlowDisk(directory=directory)

@@ -49,7 +49,7 @@ def opened(directory, disk=None, clock=None):
 def committed(table, number, sink="s"):
     """Commit a batch of one row; what the table says of it."""
     table.begin(OpenBatch(sink=sink, batch_id=number, log_offset=number), 1)
-    return table.finish(sink, replace(FIRST, batch_id=number))
+    return table.commit(sink, replace(FIRST, batch_id=number))
 
 
 def test_a_commit_is_found_with_all_that_it_was(tmp_path, clock):
@@ -172,7 +172,7 @@ def test_what_the_disk_refuses_at_any_operation_is_done_by_the_next(tmp_path):
         for number in range(6):
             for step in (
                 lambda n=number: table.begin(OpenBatch(sink="s", batch_id=n, log_offset=n), 1),
-                lambda n=number: table.finish("s", replace(FIRST, batch_id=n)),
+                lambda n=number: table.commit("s", replace(FIRST, batch_id=n)),
             ):
                 try:
                     step()

@@ -468,7 +468,7 @@ def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):
     attempt = sink.stage(0, CHUNKS)
     first = sink.commit(0, attempt)
     assert sink.commit(0, attempt) == first
-    assert store.batches.is_committed(sink.sink, 0, sink.owner)
+    assert store.staged_batches.is_committed(sink.sink, 0, sink.owner)
     assert rows_seen(store) == ROWS
 
 
@@ -511,11 +511,11 @@ def test_whatever_drivers_ask_at_the_same_time_a_batch_that_counts_is_there_once
     ]
     asked = [*staged, dice.choice(staged), dice.choice(staged)]
     requests = [
-        store.batches.commit(SINK, batch_id, OWNER, [attempt], admitted, aside, no_pause)
+        store.staged_batches.commit(SINK, batch_id, OWNER, [attempt], admitted, aside, no_pause)
         for batch_id, attempt in asked
     ]
     if seed % 2:
-        requests.append(store.batches.abort(SINK, 0, OWNER, at_once))
+        requests.append(store.staged_batches.abort(SINK, 0, OWNER, at_once))
     answers = at_the_same_time(dice, *requests)
     committed = {
         batch_id: answer
@@ -624,9 +624,9 @@ def test_a_sink_that_was_forgotten_commits_again_from_the_first_batch(store):
     sink = Sink(store)
     sink.commit(40, sink.stage(40, CHUNKS[:1]))
     sink.stage(41, CHUNKS[1:])
-    assert result_of(store.batches.forget_sink(sink.sink, at_once))
-    assert (sink.last, store.batches.staged_bytes) == (None, 0)
-    assert not result_of(store.batches.forget_sink(sink.sink, at_once))
+    assert result_of(store.staged_batches.forget_sink(sink.sink, at_once))
+    assert (sink.last, store.staged_batches.staged_bytes) == (None, 0)
+    assert not result_of(store.staged_batches.forget_sink(sink.sink, at_once))
     sink.commit(0, sink.stage(0, CHUNKS[1:]))
     assert rows_seen(store) == ROWS
 
@@ -785,7 +785,7 @@ def test_a_sink_that_can_stage_nothing_cannot_commit_nothing_either(store, name,
     with pytest.raises(BatchRefused, match=r"cannot be called|needed is a batch") as refused:
         Sink(store, name).commit(batch_id)
     assert len(str(refused.value)) < 300
-    assert dict(store.batches.sinks) == {}
+    assert dict(store.staged_batches.sinks) == {}
 
 
 def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_path):
@@ -847,7 +847,7 @@ def test_a_store_of_little_is_looked_at_as_a_whole_though_its_log_goes_on_in_a_s
 
 def texts_that_rocketmq_finds(store, topic, queue_id):
     """From an entry that leads to no message, RocketMQ goes on behind that file of the log."""
-    log, queue = store._parts.log, store._parts.queues.get(topic, queue_id)
+    log, queue = store._components.log, store._components.queues.get(topic, queue_id)
     found, next_file, queue_offset = [], 0, 0
     while queue_offset < queue.max_offset:
         entries = queue.entries(queue_offset, queue.max_offset - queue_offset).tolist()
@@ -1215,7 +1215,7 @@ def test_others_are_held_up_from_the_copy_on_and_not_before(tmp_path):
 def test_a_commit_waits_for_the_one_before(store):
     one, two = Sink(store, "one"), Sink(store, "two")
     first, second = one.stage(0, CHUNKS[:1]), two.stage(0, CHUNKS[1:])
-    commit = store.batches.commit
+    commit = store.staged_batches.commit
     steps = commit("one", 0, one.owner, [first], admitted, at_once, no_pause)
     assert next(steps).done()
     waiting = commit("two", 0, two.owner, [second], admitted, at_once, no_pause)

@@ -11,7 +11,7 @@ class Reput:
 
     def __init__(self):
         self.outcomes = []
-        self.has_ended = False
+        self.is_stopped = False
 
     def run(self, is_over):
         outcome = self.outcomes.pop(0)

@@ -161,7 +161,7 @@ def expire(store, files):
     log = store._log.files
     log.delete_before(log.files[files].from_offset)
     store._checkpointer.expire_entries()
-    store._parts.index.delete_before(store._log.min_offset)
+    store._components.index.delete_before(store._log.min_offset)
 
 
 class Story:

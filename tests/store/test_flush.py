@@ -67,7 +67,7 @@ def test_one_flush_serves_all_that_wait(service, log):
 
 def test_who_settles_waits_for_a_slow_disk(service, log):
     log.written_name = 5
-    settling = threading.Thread(target=service.settle, args=(5,))
+    settling = threading.Thread(target=service.wait_flushed, args=(5,))
     settling.start()
     assert log.entered.acquire(timeout=SECONDS_MAX)
     assert settling.is_alive()
@@ -81,7 +81,7 @@ def test_who_settles_does_not_wait_for_what_is_lacking(service, log):
     log.error = OSError(errno.ENOSPC, "full")
     log.written_name = 5
     log.gate.release(100)
-    service.settle(5)
+    service.wait_flushed(5)
     assert log.flushes == []
 
 

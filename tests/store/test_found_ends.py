@@ -20,7 +20,7 @@ def found(reput):
 
 def test_any_end_may_be_told_before_a_start_has_looked_and_when_it_is_finished(found, reput):
     assert found.lower_bound("T", 0) == 0
-    found.begin(100, {("T", 0): 7})
+    found.start(100, {("T", 0): 7})
     reput.carried = 100
     found.finish()
     reput.carried = 50  # a topic is deleted: what came meanwhile is carried again
@@ -28,14 +28,14 @@ def test_any_end_may_be_told_before_a_start_has_looked_and_when_it_is_finished(f
 
 
 def test_no_end_may_be_told_while_the_log_is_not_carried_to_the_queues(found, reput):
-    found.begin(100, {})
+    found.start(100, {})
     for reput.carried in (0, 99):
         assert found.lower_bound("T", 0) > 1 << 62
         assert found.lower_bound("Any", 3) > 1 << 62
 
 
 def test_then_a_queue_may_not_end_before_where_it_was_found_to(found, reput):
-    found.begin(100, {("T", 1): 7})
+    found.start(100, {("T", 1): 7})
     reput.carried = 100
     assert found.lower_bound("T", 1) == 7
     assert found.lower_bound("T", 0) == 0

@@ -42,7 +42,7 @@ def test_what_is_not_carried_yet_stays(batches):
 
 
 def test_what_has_no_keys_to_be_hashed_is_forgotten(batches):
-    batches.forget(batches.next_contiguous(0, 9_999))
+    batches.discard(batches.next_contiguous(0, 9_999))
     assert batches.next_contiguous(0, 9_999) == [rows_at(3_500, 300)]
 
 

@@ -28,25 +28,25 @@ def runs():
 
 
 def test_runs_are_taken_in_the_order_of_the_log(runs):
-    assert [runs.take(start, 1000).start_offset for start in (0, 200, 400)] == [0, 200, 400]
-    assert runs.take(600, 1000) is None
+    assert [runs.pop_at(start, 1000).start_offset for start in (0, 200, 400)] == [0, 200, 400]
+    assert runs.pop_at(600, 1000) is None
 
 
 def test_what_is_not_confirmed_yet_stays(runs):
-    assert runs.take(0, 199) is None
-    assert runs.take(0, 200) == run_at(0)
-    assert runs.take(200, 399) is None
-    assert runs.take(200, 1000) == run_at(200)
+    assert runs.pop_at(0, 199) is None
+    assert runs.pop_at(0, 200) == run_at(0)
+    assert runs.pop_at(200, 399) is None
+    assert runs.pop_at(200, 1000) == run_at(200)
 
 
 def test_what_was_read_from_the_log_meanwhile_is_forgotten(runs):
-    assert runs.take(400, 1000) == run_at(400)
-    assert runs.take(0, 1000) is None
+    assert runs.pop_at(400, 1000) == run_at(400)
+    assert runs.pop_at(0, 1000) is None
 
 
 def test_who_is_in_the_middle_of_a_run_or_before_it_reads_the_log(runs):
-    assert runs.take(100, 1000) is None
-    assert runs.take(200, 1000) == run_at(200)
+    assert runs.pop_at(100, 1000) is None
+    assert runs.pop_at(200, 1000) == run_at(200)
 
 
 def test_few_runs_are_kept_and_none_of_many_bytes():

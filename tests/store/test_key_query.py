@@ -29,7 +29,7 @@ def bodies_of(steps):
 
 
 def query(store, topic, key, max_num=10, span=EVER):
-    return bodies_of(store._key_query.in_steps(topic, key, max_num, *span))
+    return bodies_of(store._key_query.query_in_steps(topic, key, max_num, *span))
 
 
 def test_those_of_the_topic_with_the_key_are_found(store):
@@ -65,7 +65,7 @@ def test_it_looks_at_no_more_records_than_it_gives(store):
         looks.append(place)
         return store.record_at(place)
 
-    found = KeyQuery(store._parts, record_at).query_in_steps("T", "k", 3, *EVER)
+    found = KeyQuery(store._components, record_at).query_in_steps("T", "k", 3, *EVER)
     assert bodies_of(found) == ["5", "4", "3"]
     assert len(looks) == 3
 

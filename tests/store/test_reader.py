@@ -94,7 +94,7 @@ def expire(store, clock):
     store.put_message(message("newest"))
     store.update_retention(
         dataclasses.replace(
-            store._cleaning.config,
+            store._cleaner.config,
             file_reserved_time_hours=0,
             delete_when_hours=tuple(range(24)),
         )

@@ -22,7 +22,7 @@ def store(tmp_path):
 
 def put_marked(store, *texts, mark=MARK):
     sizes, records, _ = sized(texts)
-    checked = result_of(store._chunk_appender.checked(records, sizes))
+    checked = result_of(store._chunk_appender.check(records, sizes))
     checked.mark(mark)
     return store._chunk_appender.put_checked(checked).physical_offset
 
@@ -44,7 +44,7 @@ def test_marked_records_are_rolled_back_and_no_others(store):
     )
     assert decode_record(store.record_at(first)).sys_flag & 0xC == 0
     crash(store)
-    (store._parts.root / "config" / "manifest.json").unlink(missing_ok=True)
+    (store._components.root / "config" / "manifest.json").unlink(missing_ok=True)
     again = open_store(store._parts.root)
     assert bodies(again) == ["before", "of another commit", "behind"]
     again.shutdown()
@@ -64,7 +64,7 @@ def test_damage_between_is_passed_over(store):
     at = put_marked(store, "a")
     store._log.files.write(damaged + 4, b"\0" * 40)
     rollback_rows(store._log, 0, MARK)
-    assert decode_record(store._log.record(at)).sys_flag & 0xC == 0xC
+    assert decode_record(store._log.read_record(at)).sys_flag & 0xC == 0xC
 
 
 def test_the_first_row_of_a_commit_is_one_that_was_not_taken_back(store):

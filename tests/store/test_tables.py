@@ -393,7 +393,7 @@ def test_a_load_that_cannot_put_aside_or_flush_says_so_and_loses_nothing(root):
 def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=STATES):
     """At each operation: the last value whose save had returned, or one that was saved after it.
 
-    ``record_returned`` holds, for each save in its order, its number and how many operations there
+    ``returned`` holds, for each save in its order, its number and how many operations there
     were when it had returned; None if it failed.
     """
     for point in range(len(disk.operations) + 1):

@@ -381,7 +381,7 @@ def test_messages_of_a_topic_that_went_are_not_found_by_their_keys(tmp_path, res
     store.shutdown()
 
 
-@pytest.mark.parametrize("recreated_topics", [False, True])
+@pytest.mark.parametrize("made_again", [False, True])
 def test_files_of_a_deletion_that_a_crash_has_left_half_done_are_out_of_the_way_at_once(
     tmp_path, made_again
 ):

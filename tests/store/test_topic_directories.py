@@ -73,7 +73,7 @@ def put_in_turn(store, texts):
 
 
 @pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
-@pytest.mark.parametrize("recreated_topics", [False, True])
+@pytest.mark.parametrize("made_again", [False, True])
 def test_each_of_three_has_its_own_messages_over_restarts(tmp_path, disk, end, made_again):
     """So few files may be open that each is opened again, by its name, to be read."""
     texts = []

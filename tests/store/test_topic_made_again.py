@@ -154,7 +154,7 @@ def test_messages_that_come_once_more_are_those_of_the_topic_that_is_there(tmp_p
     assert not warnings(caplog)
 
 
-@pytest.mark.parametrize("is_same_file", [(1, 50), (0, 0), (1, 1 << 30)])
+@pytest.mark.parametrize("leads_to", [(1, 50), (0, 0), (1, 1 << 30)])
 def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, caplog):
     """It leads to another message, to nothing, or behind the end of the log."""
     store = open_store(tmp_path)
