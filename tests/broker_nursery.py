@@ -52,7 +52,7 @@ class ForkedBroker:
 
     def poll(self):
         """Return how it has ended; None: it runs."""
-        self._nursery.log(0.0)
+        self._nursery.hear(0.0)
         return self._ended()
 
     def wait(self, timeout):
@@ -62,7 +62,7 @@ class ForkedBroker:
             left = deadline - time.monotonic()
             if left <= 0.0:
                 raise subprocess.TimeoutExpired("a broker", timeout)
-            self._nursery.log(min(left, 0.1))
+            self._nursery.hear(min(left, 0.1))
         return self.returncode
 
     def send_signal(self, number):
@@ -104,7 +104,7 @@ class _Nursery:
                 self._note(said)
         return ForkedBroker(self, said["born"], os.fdopen(readable, encoding="utf-8"))
 
-    def log(self, seconds):
+    def hear(self, seconds):
         """Note who has ended; wait so long for anybody to end."""
         with self._mutex:
             if select.select([self._socket], [], [], seconds)[0]:

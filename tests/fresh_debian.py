@@ -5,14 +5,13 @@
     python3 tests/fresh_debian.py --wheel dist/rocketpoll-1.2.3-py3-none-any.whl
 
 A root has Debian's smallest set of packages and its python3. build/fresh keeps for each release
-`without_content`, as debootstrap made it, and logs; and in `downloads` what apt and pip have
-fetched. Each run makes `root`, a copy of `without_content` with the committed tree, which stays
-there if a command fails. With a wheel there is no tree: pip installs the wheel, and the demo runs
-out of that (`make release`). All mounts are made in a mount namespace of the command's own, and
-end with it. A command has TERM=dumb and an empty /dev/pts, as in many containers and build jobs;
-one that needs pseudo-terminals mounts them with `mount -t devpts -o ptmxmode=666 devpts /dev/pts`.
-How this machine reaches mirrors and registries is handed on: apt's mirror and proxies, pip's
-settings, certificates.
+`bare`, as debootstrap made it, and logs; and in `downloads` what apt and pip have fetched. Each run
+makes `root`, a copy of `bare` with the committed tree, which stays there if a command fails. With a
+wheel there is no tree: pip installs the wheel, and the demo runs out of that (`make release`). All
+mounts are made in a mount namespace of the command's own, and end with it. A command has TERM=dumb
+and an empty /dev/pts, as in many containers and build jobs; one that needs pseudo-terminals mounts
+them with `mount -t devpts -o ptmxmode=666 devpts /dev/pts`. How this machine reaches
+mirrors and registries is handed on: apt's mirror and proxies, pip's settings, certificates.
 """
 
 from __future__ import annotations

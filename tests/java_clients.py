@@ -170,7 +170,7 @@ class Consumer(Client):
     """What both kinds of consumer have in common: messages that have come so far."""
 
     def __init__(self, clients: JavaClients, group: str, **options: Any) -> None:
-        self.to_message: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         super().__init__(clients, group, **options)
 
     def look(self) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ class Consumer(Client):
 
     @property
     def bodies(self) -> list[str]:
-        return [each["body"] for each in self.to_message]
+        return [each["body"] for each in self.received]
 
     def wait_for(self, bodies: Iterable[str]) -> list[dict[str, Any]]:
         """Come back when all of these have come at least once, and say what has come."""
@@ -194,7 +194,7 @@ class Consumer(Client):
         except AssertionError as error:
             missing = sorted(expected - set(self.bodies))
             raise AssertionError(f"{error}; missing {missing}, received {self.bodies}") from None
-        return self.to_message
+        return self.received
 
     def wait_for_assigned(self, *expected: Any, **fields: Any) -> None:
         """Come back when it has exactly these queues."""
@@ -211,7 +211,7 @@ class LiteConsumer(Consumer):
 
     def look(self) -> list[dict[str, Any]]:
         polled = self.ask("poll", timeoutMs=POLL_MS)
-        self.to_message += polled
+        self.received += polled
         return polled
 
     def assign(self, topic: str, *queue_ids: int) -> None:
@@ -227,8 +227,8 @@ class PushConsumer(Consumer):
     kind = "push"
 
     def look(self) -> list[dict[str, Any]]:
-        came = self.ask("received", **{"from": len(self.to_message)})
-        self.to_message += came
+        came = self.ask("received", **{"from": len(self.received)})
+        self.received += came
         return came
 
 
@@ -299,11 +299,11 @@ class Scenario:
         consumer.assign(topic, *range(queues))
         wait_until(
             f"{count} messages in {topic}",
-            lambda: consumer.look() and len(consumer.to_message) >= count,
+            lambda: consumer.look() and len(consumer.received) >= count,
         )
         consumer.stop()
-        assert len(consumer.to_message) == count
-        return consumer.to_message
+        assert len(consumer.received) == count
+        return consumer.received
 
     def consumed(self, group: str, topic: str) -> dict[int, int]:
         """How far a group has come in each queue, as the broker has it."""

@@ -29,7 +29,7 @@ class LackingDisk(FaultyDisk):
         self.error = None
         self.spared = 0
 
-    def descriptor_shortage(self, error, spared=0):
+    def lack(self, error, spared=0):
         """From now on, but for so many operations that would fail."""
         self.error, self.spared = error, spared
 

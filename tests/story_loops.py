@@ -40,7 +40,7 @@ class _Timer:
     """A call that is due at a time; ``handle`` is what whoever asked for it has."""
 
     def __init__(self, when, call):
-        self.age = when
+        self.when = when
         self.call = call
         self.handle = None
 
@@ -74,7 +74,7 @@ if uvloop is not None:
             self.moved_seconds += seconds
             self._timers = {timer: None for timer in self._timers if not timer.handle.cancelled()}
             for timer in self._timers:
-                super().call_later(timer.age - self.time(), self._ring, timer)
+                super().call_later(timer.when - self.time(), self._ring, timer)
 
         def _ring(self, timer):
             if timer in self._timers and not timer.handle.cancelled():

@@ -48,7 +48,7 @@ class World:
     def __init__(self, broker, dice, query_of):
         """``query_of`` makes the query of a pattern."""
         self.dice = dice
-        self.missing_brokers = []
+        self.gone = []
         self._broker = broker
         self._prefix = f"stress{dice.randrange(1 << 30)}"
         self._queues = {}
@@ -110,7 +110,7 @@ class World:
 
     def _delete(self, topic):
         committed = self.query.committed()
-        self.missing_brokers += [body for body in self._sent[topic] if body not in committed]
+        self.gone += [body for body in self._sent[topic] if body not in committed]
         self._broker.delete_topic(topic)
         del self._queues[topic]
 

@@ -128,7 +128,7 @@ def lacks(tmp_path, monkeypatch):
     """The file; processes that are started now have such a system."""
     preload(tmp_path, monkeypatch, LIBRARY)
     file = tmp_path / "lacks"
-    monkeypatch.setenv("RESOURCE_SHORTAGE_ERRNOS", str(file))
+    monkeypatch.setenv("LACKS", str(file))
     return file
 
 

@@ -150,14 +150,14 @@ def test_a_broker_that_starts_on_a_full_disk_gives_out_messages_and_takes_some_w
         assert "No space left on device" in answer.remark
         broker.move(1)
         assert (await client.pull(0)).bodies == ["before"]
-        disk.descriptor_shortage(None)
+        disk.lack(None)
         broker.move(1)
         await broker.until(lambda: not broker.store.is_opening)
         await client.put("after")
         assert (await client.pull(0)).bodies == ["before", "after"]
 
     tell(first, tmp_path, disk, **SYNC)
-    disk.descriptor_shortage(errno.ENOSPC)
+    disk.lack(errno.ENOSPC)
     tell(second, tmp_path, disk, **SYNC)
 
 

@@ -65,7 +65,7 @@ def test_a_start_without_room_for_queues_tells_no_group_that_they_end_where_they
         commit = {**GROUP, "commitOffset": str(COUNT)}
         assert (await client.call(asked(RequestCode.UPDATE_CONSUMER_OFFSET, commit))).code == 0
         broker.controller.tables.save()
-        disk.descriptor_shortage(errno.ENOSPC)
+        disk.lack(errno.ENOSPC)
 
     async def second(broker):
         client = await broker.connect()
@@ -91,7 +91,7 @@ def test_a_start_without_room_for_queues_tells_no_group_that_they_end_where_they
             ]
         assert await offset_of_group(client) == (0, COUNT)
         assert broker.holds.held == 0
-        disk.descriptor_shortage(None)
+        disk.lack(None)
         broker.move(1)
         await broker.until(lambda: not broker.store.is_opening)
         assert (await client.pull(COUNT - 1)).bodies == [str(COUNT - 1)]
@@ -125,14 +125,14 @@ def test_delayed_messages_that_were_delivered_stay_so_behind_a_start_without_roo
         broker.move(2)
         await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 1)
         broker.controller.schedule.save()
-        disk.descriptor_shortage(errno.ENOSPC)
+        disk.lack(errno.ENOSPC)
 
     async def second(broker):
         client = await broker.connect()
         for _ in range(3):
             broker.move(1)
             assert (await client.call(asked(RequestCode.GET_BROKER_RUNTIME_INFO, {}))).code == 0
-        disk.descriptor_shortage(None)
+        disk.lack(None)
         broker.move(1)
         await broker.until(lambda: not broker.store.is_opening)
         broker.move(5)
@@ -203,12 +203,12 @@ def test_offsets_behind_the_ends_of_queues_are_taken_back_when_a_start_is_finish
         assert (await client.call(asked(RequestCode.UPDATE_CONSUMER_OFFSET, commit))).code == 0
         broker.controller.tables.offsets.commit("G", "T", 0, COUNT + 20)
         broker.controller.tables.save()
-        disk.descriptor_shortage(errno.ENOSPC)
+        disk.lack(errno.ENOSPC)
 
     async def second(broker):
         assert broker.store.is_opening
         client = await broker.connect()
-        disk.descriptor_shortage(None)
+        disk.lack(None)
         broker.move(1)
         offsets = broker.controller.tables.offsets
         await broker.until(lambda: offsets.queues("G", "T") == {0: COUNT})
@@ -229,13 +229,13 @@ def test_topics_that_are_missing_come_back_when_a_start_is_finished_later(tmp_pa
         client = await broker.connect()
         for queue_id in range(16):
             await client.put("x", topic="New", queue_id=queue_id)
-        disk.descriptor_shortage(errno.ENOSPC)
+        disk.lack(errno.ENOSPC)
         kept.append(older)
 
     async def second(broker):
         assert broker.store.is_opening
         client = await broker.connect()
-        disk.descriptor_shortage(None)
+        disk.lack(None)
         broker.move(1)
         await broker.until(lambda: broker.controller.tables.topics.get("New") is not None)
         for queue_id in range(16):

@@ -69,7 +69,7 @@ def fields_of(owner):
         if not each.__module__.startswith(("rmq_spark.", "rocketpoll.")):
             continue
         for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(each)))):
-            targets = getattr(node, "targets", [getattr(node, "queue", None)])
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
             for target in targets:
                 if isinstance(target, ast.Name) and isinstance(node, ast.AnnAssign):
                     fields.add(target.id)

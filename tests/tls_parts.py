@@ -1,7 +1,7 @@
 """TLS for tests: certificates, servers that speak it, and a terminator that
 stands before a broker without.
 
-The certificates are files of `tests/certificates`, whose ``create.sh`` says what each is.
+The certificates are files of `tests/certificates`, whose ``make.sh`` says what each is.
 """
 
 from __future__ import annotations

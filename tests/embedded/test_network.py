@@ -21,13 +21,13 @@ class Echo(asyncio.Protocol):
     transport = None
 
     def __init__(self):
-        self.to_message = b""
+        self.received = b""
 
     def connection_made(self, transport):
         self.transport = transport
 
     def data_received(self, data):
-        self.to_message += data
+        self.received += data
         self.transport.writelines([data[:1], data[1:]])
         if data.endswith(b"bye"):
             self.transport.close()
@@ -107,7 +107,7 @@ def test_a_slow_one_holds_back_in_order_and_lets_out_when_it_is_good_again(tell)
         client = await room.client()
         room.network.slow(600)
         client[1].write(b"one")
-        await until(lambda: room.served[0].to_message == b"one")
+        await until(lambda: room.served[0].received == b"one")
         assert room.served[0].transport.get_write_buffer_size() == 3
         room.network.slow(0)
         assert await exchange(client, b"two") == b"one"
@@ -157,7 +157,7 @@ def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(te
         room.served[0].transport.resume_reading()
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert [each.to_message for each in room.served] == [b"", b""]
+        assert [each.received for each in room.served] == [b"", b""]
         room.network.pause_reading(is_held=False)
         for reader, _ in (first, second):
             assert await reader.readexactly(5) == b"hello"
@@ -201,7 +201,7 @@ def test_a_connection_that_ends_with_something_held_back_leaves_nothing(tell):
         _, writer = await room.client()
         room.network.slow(600)
         writer.write(b"hello")
-        await until(lambda: room.served[0].to_message)
+        await until(lambda: room.served[0].received)
         writer.transport.abort()
         await until(lambda: not room.network._lines)
         room.network.slow(0)

@@ -26,9 +26,7 @@ def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(scen
     assert sorted(consumer.bodies) == sorted(bodies_of(sent))
     assert consumer.ask("assigned") == [0, 1, 2, 3]
     for queue_id in range(4):
-        offsets = [
-            each["queueOffset"] for each in consumer.to_message if each["queueId"] == queue_id
-        ]
+        offsets = [each["queueOffset"] for each in consumer.received if each["queueId"] == queue_id]
         assert offsets == list(range(25))
 
 
@@ -103,7 +101,7 @@ def test_seek_goes_to_any_message_and_to_both_ends(scenario):
     consumer.wait_for(bodies_of(numbered(30)))
 
     def after(what: str, expected: list[str], **fields) -> None:
-        consumer.to_message.clear()
+        consumer.received.clear()
         consumer.ask(what, **queue(topic, 0), **fields)
         consumer.wait_for(expected)
         assert consumer.bodies == expected
@@ -112,7 +110,7 @@ def test_seek_goes_to_any_message_and_to_both_ends(scenario):
     after("seek to begin", bodies_of(numbered(30)))
     consumer.ask("seek to end", **queue(topic, 0))
     producer.send(topic, to_send("new"))
-    consumer.to_message.clear()
+    consumer.received.clear()
     consumer.wait_for(["new"])
     assert consumer.bodies == ["new"]
     with pytest.raises(JavaError, match="illegal"):
@@ -195,7 +193,7 @@ def test_an_offset_is_found_by_its_time(scenario):
     consumer = scenario.lite()
     consumer.assign(topic, 0)
     consumer.wait_for("01234")
-    times = [each["storeTimestamp"] for each in consumer.to_message]
+    times = [each["storeTimestamp"] for each in consumer.received]
     for queue_offset, timestamp in enumerate(times):
         if times.count(timestamp) == 1:
             assert (
@@ -214,7 +212,7 @@ def test_each_of_those_that_are_told_by_broadcast_gets_all(scenario, impatient_c
     scenario.producer().send(topic, *numbered(20))
     for each in both:
         each.wait_for(bodies_of(numbered(20)))
-        assert len(each.to_message) == 20
+        assert len(each.received) == 20
     assert scenario.consumed(scenario.group, topic) == {}
 
 
@@ -230,13 +228,11 @@ def test_two_of_a_group_share_the_queues(scenario):
     scenario.producer().send(topic, *sent)
     wait_until(
         "all",
-        lambda: (
-            first.look() + second.look() == [] and len(first.to_message + second.to_message) == 40
-        ),
+        lambda: first.look() + second.look() == [] and len(first.received + second.received) == 40,
     )
     assert sorted(first.bodies + second.bodies) == sorted(bodies_of(sent))
-    assert {each["queueId"] for each in first.to_message}.isdisjoint(
-        each["queueId"] for each in second.to_message
+    assert {each["queueId"] for each in first.received}.isdisjoint(
+        each["queueId"] for each in second.received
     )
 
 
@@ -266,7 +262,7 @@ def test_a_reset_by_our_admin_counts_for_a_subscriber_or_is_refused(scenario, ja
     with Admin(java_broker.name_server) as admin:
         if isinstance(java_broker, RocketMQBroker) and java_broker.version.startswith("5"):
             admin.reset_to_time(consumer.group, topic, 0)
-            consumer.to_message.clear()
+            consumer.received.clear()
             consumer.wait_for(bodies_of(sent))
         else:
             with pytest.raises(NotSupported, match="pull consumers of Java"):

@@ -23,8 +23,8 @@ def test_a_consumer_gets_all_messages_once_and_goes_on_there_after_a_restart(sce
     consumer.wait_for(bodies_of(numbered(40)))
     producer.send(topic, *numbered(20, start=40))  # now that pulls are held
     consumer.wait_for(bodies_of(numbered(60)))
-    assert len(consumer.to_message) == 60
-    assert {each["reconsumeTimes"] for each in consumer.to_message} == {0}
+    assert len(consumer.received) == 60
+    assert {each["reconsumeTimes"] for each in consumer.received} == {0}
     consumer.stop()
     wait_until(
         "offsets", lambda: scenario.consumed(scenario.group, topic) == dict.fromkeys(range(4), 15)
@@ -42,7 +42,7 @@ def test_groups_do_not_disturb_each_other(scenario):
     for name in ("one", "another"):
         consumer = scenario.push(topic=topic, group=f"{scenario.group}-{name}")
         consumer.wait_for(bodies_of(numbered(10)))
-        assert len(consumer.to_message) == 10
+        assert len(consumer.received) == 10
 
 
 def test_in_order_means_in_the_order_of_each_key(scenario):
@@ -52,7 +52,7 @@ def test_in_order_means_in_the_order_of_each_key(scenario):
     consumer = scenario.push(topic=topic, orderly=True)
     consumer.wait_for(bodies_of(sent))
     for key in {each["keys"] for each in sent}:
-        received = [each["body"] for each in consumer.to_message if each["keys"] == key]
+        received = [each["body"] for each in consumer.received if each["keys"] == key]
         assert received == [each["body"] for each in sent if each["keys"] == key]
 
 
@@ -62,7 +62,7 @@ def test_in_order_a_message_that_fails_holds_up_its_queue(scenario):
     consumer = scenario.push(topic=topic, orderly=True, failTimes=2, failBody="message 2")
     consumer.wait_for(bodies_of(numbered(5)))
     assert consumer.bodies == [f"message {number}" for number in (0, 1, 2, 2, 2, 3, 4)]
-    assert [each["reconsumeTimes"] for each in consumer.to_message] == [0, 0, 0, 1, 2, 0, 0]
+    assert [each["reconsumeTimes"] for each in consumer.received] == [0, 0, 0, 1, 2, 0, 0]
 
 
 def test_in_order_a_message_that_fails_for_good_ends_as_a_dead_letter(scenario):
@@ -136,10 +136,10 @@ def test_a_message_that_fails_comes_again_until_it_succeeds(scenario):
     consumer = scenario.push(topic=topic, failTimes=2, failBody="message 1")
     (_, sent, _) = scenario.producer().send(topic, *numbered(3, keys="k", properties={"a": "b"}))
     wait_until(
-        "all deliveries", lambda: consumer.look() is not None and len(consumer.to_message) >= 5
+        "all deliveries", lambda: consumer.look() is not None and len(consumer.received) >= 5
     )
     assert sorted(consumer.bodies) == [f"message {number}" for number in (0, 1, 1, 1, 2)]
-    again = [each for each in consumer.to_message if each["body"] == "message 1"]
+    again = [each for each in consumer.received if each["body"] == "message 1"]
     assert [each["reconsumeTimes"] for each in again] == [0, 1, 2]
     assert {each["topic"] for each in again} == {topic}  # whatever topic it has come back by
     assert {each["keys"] for each in again} == {"k"}
@@ -200,8 +200,8 @@ def test_two_instances_share_the_queues_and_one_takes_over_from_the_other(scenar
     wait_until("two queues each", lambda: shares() == [[0, 1], [2, 3]])
     producer.send(topic, *numbered(40))
     wait_until("all", lambda: has_all(first, second, count=40))
-    assert {each["queueId"] for each in first.to_message}.isdisjoint(
-        each["queueId"] for each in second.to_message
+    assert {each["queueId"] for each in first.received}.isdisjoint(
+        each["queueId"] for each in second.received
     )
 
     second.stop()
@@ -226,8 +226,8 @@ def test_another_takes_over_from_one_whose_jvm_has_died(scenario, more_clients):
     wait_until("a share", lambda: len(victim.ask("assigned", topic=topic)) == 2)
     wait_until("the other", lambda: len(survivor.ask("assigned", topic=topic)) == 2)
     producer.send(topic, *numbered(40))
-    wait_until("what the victim works on", lambda: victim.look() or victim.to_message)
-    wait_until("half of all", lambda: survivor.look() == [] and len(survivor.to_message) == 20)
+    wait_until("what the victim works on", lambda: victim.look() or victim.received)
+    wait_until("half of all", lambda: survivor.look() == [] and len(survivor.received) == 20)
     more_clients.kill()
 
     survivor.wait_for_assigned(0, 1, 2, 3, topic=topic)
@@ -259,7 +259,7 @@ def test_each_of_those_that_are_told_by_broadcast_gets_all(scenario):
     scenario.producer().send(topic, *numbered(20))
     for each in both:
         each.wait_for(bodies_of(numbered(20)))
-        assert len(each.to_message) == 20
+        assert len(each.received) == 20
 
 
 def test_the_broker_asks_a_consumer_what_it_is_doing(scenario):

@@ -21,7 +21,7 @@ def test_replies_come_to_those_who_have_asked(scenario):
     for number, asker in enumerate((first, second, first)):
         asker.request(topic, to_send(f"question {number}"))
         consumer.wait_for([f"question {number}"])
-        asked = next(each for each in consumer.to_message if each["body"] == f"question {number}")
+        asked = next(each for each in consumer.received if each["body"] == f"question {number}")
         result = replier.reply(asked, f"answer {number}")
         assert (result["status"], result["topic"]) == ("SEND_OK", REPLY_TOPIC)
         found = asker.replied()

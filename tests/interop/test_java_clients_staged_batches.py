@@ -143,10 +143,10 @@ def test_consumers_pass_over_the_places_of_rows_that_were_rolled_back(
         consumer.wait_for(expected)
         assert sorted(consumer.bodies) == sorted(expected)  # a push consumer has many threads
     assert lite.bodies == expected
-    places = {each["queueOffset"] for each in lite.to_message}
+    places = {each["queueOffset"] for each in lite.received}
     assert places.isdisjoint(gap)
     for at in gap:
-        lite.to_message.clear()
+        lite.received.clear()
         lite.ask("seek", **queue(topic, 0), queueOffset=at)
         behind = [body for place, body in zip(sorted(places), expected, strict=True) if place > at]
         lite.wait_for(behind)
@@ -161,7 +161,7 @@ def wait_for(consumer, bodies):
 
     def has_all():
         consumer.look()
-        return len(consumer.to_message) >= bodies.total()
+        return len(consumer.received) >= bodies.total()
 
     wait_until(f"{bodies.total()} messages for {consumer.name}", has_all)
 
@@ -196,7 +196,7 @@ def check(consumer, topic, story):
         if span.topic == topic
     }
     rows = defaultdict(list)
-    for each in consumer.to_message:
+    for each in consumer.received:
         batch_id, queue_id = batch_of(each["body"]), each["queueId"]
         if batch_id is not None:
             rows[batch_id, queue_id].append((each["queueOffset"], each["body"]))

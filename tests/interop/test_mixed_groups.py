@@ -107,7 +107,7 @@ def test_batches_delays_and_tags_of_ours_are_what_java_expects(scenario, ours):
     consumer.wait_for([*numbers(10)[1::2], "late"])
     assert consumer.bodies == [*numbers(10)[1::2], "late"]
     ids = batch.message_id.split(",")[1::2]
-    assert [each["messageId"] for each in consumer.to_message] == [*ids, late.message_id]
+    assert [each["messageId"] for each in consumer.received] == [*ids, late.message_id]
 
 
 def test_batches_and_delays_of_java_come_to_our_consumer(scenario, ours):
@@ -190,7 +190,7 @@ def test_push_consumers_of_both_kinds_share_queues_and_take_over_from_each_other
         "all", lambda: java.look() is not None and len(java.bodies) + len(listener.bodies) >= 40
     )
     assert sorted(java.bodies + listener.bodies) == numbers(40)
-    assert {each["queueId"] for each in java.to_message}.isdisjoint(
+    assert {each["queueId"] for each in java.received}.isdisjoint(
         each.queue.queue_id for each in listener.messages
     )
     if first == "ours":
@@ -246,10 +246,10 @@ def test_what_fails_with_one_may_succeed_with_the_other(scenario, ours):
     wait_until(
         "all of them", lambda: java.look() is not None and len(java.bodies + listener.bodies) >= 12
     )
-    failed = sorted({each["body"] for each in java.to_message if each["reconsumeTimes"] == 0})
+    failed = sorted({each["body"] for each in java.received if each["reconsumeTimes"] == 0})
     assert len(failed) == 4
     again = sorted(
-        [each["body"] for each in java.to_message if each["reconsumeTimes"] == 1]
+        [each["body"] for each in java.received if each["reconsumeTimes"] == 1]
         + [each.body.decode() for each in listener.messages if each.reconsume_times == 1]
     )
     assert again == failed
@@ -271,7 +271,7 @@ def test_in_order_both_respect_each_others_locks(scenario, ours):
     )
     assert sorted(java.bodies + listener.bodies) == numbers(70)
     queues_of_mine = {queue_id for queue_id, _ in said}
-    assert queues_of_mine.isdisjoint(each["queueId"] for each in java.to_message)
+    assert queues_of_mine.isdisjoint(each["queueId"] for each in java.received)
     for bodies in (java.bodies, listener.bodies):
         for key in range(7):
             of_key = [body for body in bodies if int(body) % 7 == key]

@@ -288,7 +288,7 @@ def test_an_offset_is_reset_to_a_time_and_to_the_end(mqadmin, scenario, half_con
     reset(0)
     consumer = scenario.push(topic=half_consumed)
     consumer.wait_for(bodies_of(numbered(14)))
-    assert len(consumer.to_message) == 14
+    assert len(consumer.received) == 14
 
 
 # ---- messages
@@ -379,4 +379,4 @@ def test_a_group_that_is_reset_while_it_consumes_begins_again(rewound):
     consumer, said = rewound
     assert {cells[1]: cells[-1] for cells in rows(said, NAME)} == {"0": "0", "1": "0"}
     consumer.wait_for(bodies_of(numbered(6)))
-    assert len(consumer.to_message) == 6
+    assert len(consumer.received) == 6

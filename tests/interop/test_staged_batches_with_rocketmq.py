@@ -52,9 +52,9 @@ class Life:
 
     def commit(self, store, batch_id, attempt, **more):
         Sink(store).commit(batch_id, attempt, **more)
-        self.on_records(batch_id)
+        self.see(batch_id)
 
-    def on_records(self, batch_id):
+    def see(self, batch_id):
         for *_, bodies in self.rows_of(batch_id):
             self.visible.update(bodies)
 

@@ -27,7 +27,7 @@ WORK = {
         for name in (
             *("send", "send_passing", "send_delayed", "send_one_way", "burst", "batch", "chunk"),
             *("pull", "wait_for_messages", "pull_passing", "query_by_key"),
-            *("heartbeat", "commit", "send_back", "give_back_again"),
+            *("heartbeat", "commit", "give_back", "give_back_again"),
             *("make_topic", "delete_topic", "ask_for"),
             *OF_SINKS,
         )
@@ -132,12 +132,10 @@ class Campaign:
             count = min(lives, LIVES_PER_DISK)
             is_full = self._dice.random() < self._full_disks
             rules = [_FULL] if is_full else []
-            self.live_region(
-                (drawn_life(self._dice, *rules) for _ in range(count)), may_expire=is_full
-            )
+            self.live((drawn_life(self._dice, *rules) for _ in range(count)), may_expire=is_full)
             lives -= count
 
-    def live_region(self, lives, *, may_expire=False):
+    def live(self, lives, *, may_expire=False):
         """Live these on one disk, and another one in the end, to which nothing happens."""
         base = self._base / f"disk-{self._disks}"
         self._disks += 1

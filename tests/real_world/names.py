@@ -26,7 +26,7 @@ class Names:
     """What is known of each: whether it is there, or None while nobody knows."""
 
     def __init__(self, complain):
-        self._print_error = complain
+        self._complain = complain
         self._known = {}
 
     def asked(self, kind, name):
@@ -56,9 +56,7 @@ class Names:
             for (of_kind, name), is_there in before.items():
                 is_known = is_there is not None and self._known[of_kind, name] is is_there
                 if of_kind == kind and is_known and is_there != (name in found):
-                    self._print_error(
-                        f"the {kind} {name} should {'' if is_there else 'not '}be there"
-                    )
+                    self._complain(f"the {kind} {name} should {'' if is_there else 'not '}be there")
 
 
 def _draw(dice):

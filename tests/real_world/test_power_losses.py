@@ -64,7 +64,7 @@ WRONGS = {
 @pytest.mark.parametrize("wrong", some(WRONGS, "ROCKETPOLL_WRONG_BROKERS", 2))
 def test_a_broker_is_found_out_of_which(tmp_path, dice, wrong):
     campaign = Campaign(tmp_path, dice, SENDS)
-    campaign.live_region(repeat(Life(tuple(WRONGS[wrong]), odds=ALL_LOST), 2))
+    campaign.live(repeat(Life(tuple(WRONGS[wrong]), odds=ALL_LOST), 2))
     assert campaign.findings != []
 
 
@@ -87,5 +87,5 @@ def test_a_broker_is_found_out_that_writes_the_checkpoint_before_it_flushes_the_
     not_full = f"{STORE}/consumequeue/T0/0/{3 * 50 * 20:020}"
     rule = Rule("late", "flush", not_full, number=2, until=f"{STORE}/")
     campaign = Campaign(tmp_path, dice, {"fill": Act(fill_files_in_two_goes, lambda dice: {})})
-    campaign.live_region([Life((rule,), work_seconds=20)])
+    campaign.live([Life((rule,), work_seconds=20)])
     assert campaign.findings != []

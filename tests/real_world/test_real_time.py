@@ -12,7 +12,7 @@ class Client(End):
     def __init__(self):
         super().__init__()
         self.data = b""
-        self.is_open, self.has_heard, self.is_unknown_queue = Promise(), Promise(), Promise()
+        self.is_open, self.has_heard, self.is_gone = Promise(), Promise(), Promise()
 
     def connected(self):
         self.is_open.keep()
@@ -22,7 +22,7 @@ class Client(End):
         self.has_heard.keep()
 
     def broken(self):
-        self.is_unknown_queue.keep()
+        self.is_gone.keep()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_bytes_go_both_ways_until_one_side_ends_it(time, connect):
     assert time.run(10, client.has_heard)
     assert client.data == b"pong"
     other.close()
-    assert time.run(10, client.is_unknown_queue)
+    assert time.run(10, client.is_gone)
 
 
 def test_an_end_that_is_reset_hears_nothing_more(time, connect):
@@ -118,5 +118,5 @@ def test_where_nobody_listens_a_connection_is_broken(time, sockets, listener):
     listener.close()
     client = Client()
     sockets.connect(client, address)
-    assert time.run(10, client.is_unknown_queue)
+    assert time.run(10, client.is_gone)
     assert not client.is_open.is_kept

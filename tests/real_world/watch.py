@@ -28,7 +28,7 @@ class Watch:
         a broker process that may move that."""
         self.may_expire = may_expire
         self._time = time
-        self._print_error = complain
+        self._complain = complain
         self._log_min_offset = log_min_offset
         self._is_alive = is_alive
         self._crashed_at = -1.0
@@ -87,7 +87,7 @@ class Watch:
     def check_refusal(self, answer, what):
         self.last_refusal = f"{what}: {answer.code} {answer.remark}"
         if "internal error" in (answer.remark or ""):
-            self._print_error(self.last_refusal)
+            self._complain(self.last_refusal)
 
     def check_lateness(self, sent, delivered_at, where):
         pass

@@ -67,14 +67,14 @@ class World:
         self.machine = Machine(base, tracer)
         self.watch = Watch(
             self.kernel,
-            self._print_error,
+            self._complain,
             self.machine.log_min_offset,
             lambda: self.life.is_alive,
             may_expire=may_expire,
         )
         self.ledger = Ledger(self, is_sync=True)
         self.offsets = Offsets(self, SLACK_SECONDS)
-        self.names = Names(self._print_error)
+        self.names = Names(self._complain)
         self.life = None
         self.longest_start_seconds = 0.0
         self.is_at_rest = False
@@ -100,7 +100,7 @@ class World:
             return 0.0
         return DELAYS_SECONDS[min(level, len(DELAYS_SECONDS)) - 1] - _CLOCK_STEP_SECONDS
 
-    def _print_error(self, what):
+    def _complain(self, what):
         self.ledger.print_error(what)
 
     # ---- lives
@@ -119,7 +119,7 @@ class World:
         self.watch.life_began(is_in_trouble=is_in_trouble or is_slow)
         self.life = life = self.machine.start(self.kernel.loop, self._settings, rules, seed)
         if not self.kernel.run(_START_SECONDS, life.started):
-            self._print_error(f"the broker has not started within {_START_SECONDS} s")
+            self._complain(f"the broker has not started within {_START_SECONDS} s")
         if life.started.value is None:
             return False
         if not is_slow:
@@ -159,7 +159,7 @@ class World:
         self.address = World.address
         self.note(f"life {self.lives} has ended: {kind}, after {calls} calls")
         if fault and not self._is_in_trouble:
-            self._print_error(fault)
+            self._complain(fault)
         if kind == "power":
             self.machine.lose_power(self.dice, *odds)
         for each in (self.ledger, self.offsets, self.watch):
@@ -198,7 +198,7 @@ class World:
         for promise in (whole, self.life.ended):
             promise.then(either.keep)
         if not self.kernel.run(_AUDIT_SECONDS, either):
-            self._print_error(f"the audit takes longer than {_AUDIT_SECONDS} s")
+            self._complain(f"the audit takes longer than {_AUDIT_SECONDS} s")
         return whole.is_kept
 
     def _wait_for_deliveries(self):

@@ -1,6 +1,6 @@
 """Writes into a store until it is killed: the child process of `kill_nine`.
 
-It says ``build``, reads one line, ``<cycle> <directory>``, opens the store there and starts four
+It says ``ready``, reads one line, ``<cycle> <directory>``, opens the store there and starts four
 writers. Each has up to eight puts in flight, single messages, batches and chunks by turns, and when
 it has been told that one is stored it looks whether it is visible, and reports its messages on the
 standard output: a line of `Acknowledged` each. A further thread makes checkpoints, as often as it

@@ -178,13 +178,13 @@ def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_other
     texts = [str(row) for row in range(rows)]
     sink.commit(1, sink.stage(1, [("T", queue_id, texts) for queue_id in range(3)]))
     for spared in range(4):
-        disk.descriptor_shortage(errno.ENOSPC, spared)
+        disk.lack(errno.ENOSPC, spared)
         store.reput()
         if not disk.is_lacking:
             break
         assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [[]] * 3
         assert not listener.arrivals
-    disk.descriptor_shortage(None)
+    disk.lack(None)
     store.reput()
     assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [texts] * 3
     assert [each[:3] for each in listener.arrivals] == [("T", n, rows) for n in range(3)]

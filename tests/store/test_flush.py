@@ -162,7 +162,7 @@ def test_a_store_whose_flush_fails_in_an_unknown_way_says_so_and_takes_nothing_m
         (store._log.files._group, "flush") if broken == "files" else (store._flusher, "_on_flushed")
     )
     with monkeypatch.context() as patched:
-        patched.setattr(owner, name, lambda: {}["missing_brokers"])
+        patched.setattr(owner, name, lambda: {}["gone"])
         assert (
             store.wait_until_stored(store.put_message(message("x"))).status.name
             == "SERVICE_NOT_AVAILABLE"

@@ -47,7 +47,7 @@ def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when
         sent = [f"{number} " + "x" * 900 for number in range(6)]
         for number, text in enumerate(sent):
             assert put(store, text, queue_id=number % 2)[0] == "PUT_OK"
-        disk.descriptor_shortage(error, spared)
+        disk.lack(error, spared)
         maybe = []
         for number in range(12):
             text = f"maybe {number} " + "x" * 700
@@ -60,7 +60,7 @@ def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when
                 store.save_checkpoint()
             assert store.state().failure is None
         has_lacked = disk.is_lacking
-        disk.descriptor_shortage(None)
+        disk.lack(None)
         store.flush_future(store.state().written_offset).result(10)
         after = "after " + "x" * 900
         assert put(store, after)[0] == "PUT_OK"
@@ -86,7 +86,7 @@ def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp
     """A directory is opened to flush it: that there is no descriptor for that loses nothing."""
     disk = LackingDisk()
     store = open_store(tmp_path, disk, **SYNC)
-    disk.descriptor_shortage(errno.ENFILE, spared=1)
+    disk.lack(errno.ENFILE, spared=1)
     waiting = store.put_message(message("first"))
     stored = store.flush_future(waiting.end_offset)
     assert store.wait_until_stored(waiting, 0.3).status.name == "FLUSH_DISK_TIMEOUT"
@@ -96,7 +96,7 @@ def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp
         "the commit log is not flushed: too many files and connections are open"
     )
     assert "Too many open files in system" in store.state().degradation
-    disk.descriptor_shortage(None)
+    disk.lack(None)
     stored.result(10)
     assert put(store, "second")[0] == "PUT_OK"
     assert bodies(store) == ["first", "second"]
@@ -139,7 +139,7 @@ def test_a_store_that_lacks_something_when_it_ends_is_recovered_and_nothing_is_l
     disk = LackingDisk()
     store = open_store(tmp_path, disk, **SYNC)
     assert put(store, "a")[0] == "PUT_OK"
-    disk.descriptor_shortage(errno.ENOSPC)
+    disk.lack(errno.ENOSPC)
     store.shutdown()
     again = open_store(tmp_path, **SYNC)
     assert again.state().recovered_from_crash
@@ -172,7 +172,7 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
     expected = filled(tmp_path, killed=killed)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     disk = LackingDisk()
-    disk.descriptor_shortage(error)
+    disk.lack(error)
     store = open_store(tmp_path, disk, **SYNC, **SMALL)
     assert bodies(store)[:3] == expected[0][:3]  # the last may not have come to its queue
     assert bodies(store, "T", 1) == expected[1]
@@ -185,7 +185,7 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
     assert store.is_opening
     assert store.state().failure is None
     assert {path: path.read_bytes() for path in before if path.exists()} == before
-    disk.descriptor_shortage(None)
+    disk.lack(None)
     store.reput()
     assert store.finish_opening()
     assert (store.is_opening, store.state().degradation) == (False, None)
@@ -204,10 +204,10 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
 def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
     filled(tmp_path, killed=killed)
     disk = LackingDisk()
-    disk.descriptor_shortage(errno.ENOSPC)
+    disk.lack(errno.ENOSPC)
     store = open_store(tmp_path, disk, disk_space_clean_forcibly_ratio=0.0, **SYNC, **SMALL)
     assert store.clean() > 0
-    disk.descriptor_shortage(None)
+    disk.lack(None)
     store.reput()
     assert store.finish_opening()
     assert [text[0] for text in bodies(store)] == ["4", "l"]
@@ -219,7 +219,7 @@ def test_a_start_on_a_full_disk_that_is_killed_has_changed_nothing(tmp_path, kil
     expected = filled(tmp_path, killed=killed)
     for spared in range(12):
         disk = LackingDisk()
-        disk.descriptor_shortage(errno.ENOSPC, spared)
+        disk.lack(errno.ENOSPC, spared)
         store = open_store(tmp_path, disk, **SYNC, **SMALL)
         crash(store)
     again = open_store(tmp_path, **SYNC, **SMALL)

@@ -358,9 +358,9 @@ def test_a_stop_that_has_no_room_for_its_checkpoint_says_so_and_one_in_order_say
     disk = LackingDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))
-    disk.descriptor_shortage(errno.ENOSPC)
+    disk.lack(errno.ENOSPC)
     assert "no checkpoint is taken: the disk is full" in store.shutdown()
-    disk.descriptor_shortage(None)
+    disk.lack(None)
     assert open_store(tmp_path, disk).shutdown() is None
 
 
@@ -370,12 +370,12 @@ def test_a_checkpoint_that_is_cut_short_by_a_stop_does_not_say_that_nothing_hind
     disk = LackingDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))
-    disk.descriptor_shortage(errno.ENOSPC)
+    disk.lack(errno.ENOSPC)
     assert not store.save_checkpoint()
     store.stop_accepting("it is told to stop")
     assert not store.save_checkpoint()
     assert "no checkpoint is taken: the disk is full" in store.state().degradation
     assert not any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))
-    disk.descriptor_shortage(None)
+    disk.lack(None)
     assert store.shutdown() is None
     assert any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))

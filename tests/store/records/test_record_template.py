@@ -56,7 +56,7 @@ def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(
     batch = UniformBatch(RecordTemplate(draft_of(common)), given_parts, born_timestamp)
     assert batch.size == sum(batch.sizes)
     assert batch.sizes == [draft.size for draft in drafts]
-    places = itertools.accumulate(batch.sizes, initial_offset=700)
+    places = itertools.accumulate(batch.sizes, initial=700)
     numbered = zip(drafts, itertools.count(5), places, strict=False)
     assert batch.encode(5, 700, 900) == b"".join(
         draft.encode(number, place, 900) for draft, number, place in numbered
