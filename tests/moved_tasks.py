@@ -26,7 +26,7 @@ class MovedTasks:
         heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
         return task
 
-    def of(self, _):
+    def for_broker(self, _):
         """It is the lane of every broker, too."""
         return self
 

@@ -82,21 +82,21 @@ class Sink:
 
     def commit(self, batch_id, *attempts, between=lambda: None, admit=admitted, pause=no_pause):
         return result_of(
-            self.store.batches.commit(
+            self.store.staged_batches.commit(
                 self.sink, batch_id, self.owner, attempts, admit, at_once, pause
             ),
             between,
         )
 
     def abort(self, batch_id):
-        result_of(self.store.batches.abort(self.sink, batch_id, self.owner, at_once))
+        result_of(self.store.staged_batches.abort(self.sink, batch_id, self.owner, at_once))
 
     def forget(self):
-        return result_of(self.store.batches.forget_sink(self.sink, at_once))
+        return result_of(self.store.staged_batches.forget_sink(self.sink, at_once))
 
     @property
     def last(self):
-        last = self.store.batches.last(self.sink)
+        last = self.store.staged_batches.last(self.sink)
         return None if last is None else last.batch_id
 
 

@@ -190,7 +190,7 @@ def holds_all(store):
         keys += keyed_messages(data, sizes, start)
         start = PhysicalOffset(start + log.files.space_left(start))
     between = range(log.min_offset, log.written_offset)
-    return store._parts.index.holds(*hash_messages(keys), between)
+    return store._components.index.matches(*hash_messages(keys), between)
 
 
 def reads_of(store, monkeypatch):
