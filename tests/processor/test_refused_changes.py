@@ -285,7 +285,7 @@ def test_a_refusal_brings_no_topic_back_that_was_deleted_meanwhile(room):
         room.topics.put(room.topics.get("T"), change)
     room.topics.begin_deletion("T")
     room.topics.delete("T")
-    change.refused()
+    change.rollback()
     assert room.topics.get("T") is None
 
 

@@ -26,9 +26,9 @@ def halves():
 
 
 def test_nobody_goes_while_there_is_room(halves, caplog):
-    halves.note(Sender(1), 60)
-    halves.note(Sender(1), 40)
-    assert list(halves.to_close(100, 0)) == []
+    halves.record(Sender(1), 60)
+    halves.record(Sender(1), 40)
+    assert list(halves.evict(100, 0)) == []
     halves.end_eviction()
     assert lines_of(caplog) == []
 
@@ -37,12 +37,12 @@ def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halve
     largest, *flood = Sender(1), *(Sender(2) for _ in range(6))
     halves.record(largest, 50)
     for sender in flood:
-        halves.note(sender, 20)
-    halves.note(flood[0], 25)  # what grows is no younger for it
-    assert list(halves.to_close(130, 0)) == flood[:2]
+        halves.record(sender, 20)
+    halves.record(flood[0], 25)  # what grows is no younger for it
+    assert list(halves.evict(130, 0)) == flood[:2]
     assert halves.bytes == 130
-    assert list(halves.to_close(90, 0)) == flood[2:4]
-    assert list(halves.to_close(90, 0)) == []
+    assert list(halves.evict(90, 0)) == flood[2:4]
+    assert list(halves.evict(90, 0)) == []
 
 
 def test_who_comes_from_an_address_with_less_than_others_does_not_hold_its_share(halves):
@@ -69,7 +69,7 @@ def test_who_holds_no_more_than_a_request_waits_for_nobody_and_goes_by_age_alone
     assert halves.is_over_fair_share(honest, 39)
     assert not halves.is_over_fair_share(honest, 40)
     assert list(halves.evict(120, 40)) == [before, *flood[:4]]
-    assert list(halves.to_close(110, 39)) == [honest]
+    assert list(halves.evict(110, 39)) == [honest]
 
 
 def test_whoever_has_ended_its_request_counts_no_more(halves):
@@ -78,9 +78,9 @@ def test_whoever_has_ended_its_request_counts_no_more(halves):
     halves.record(second, 80)
     halves.record(first, 0)
     halves.record(first, 0)
-    assert (halves.bytes, list(halves.to_close(100, 0))) == (80, [])
+    assert (halves.bytes, list(halves.evict(100, 0))) == (80, [])
     halves.record(first, 80)  # with a new one it is the younger of the two
-    assert list(halves.to_close(100, 0)) == [second]
+    assert list(halves.evict(100, 0)) == [second]
 
 
 def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(halves, caplog):

@@ -52,7 +52,7 @@ def test_whoever_releases_whenever_all_get_their_turn_and_nothing_is_left(story)
         else:
             held.append(places.acquire(size))
         for line in (places._small, places._large):
-            of_line = [each for each in held if each._line is line]
+            of_line = [each for each in held if each._queue is line]
             granted = [each for each in of_line if each.granted.done()]
             assert len(granted) <= 1 or sum(each.size for each in granted) <= 4 * SMALL
             assert granted or not of_line

@@ -16,7 +16,7 @@ class Names:
         else:
             self.values[name] = value
 
-    def compare_and_set(self, **values):
+    def change(self, **values):
         with self.changes.begin() as change:
             self.put(change, **values)
         return change
@@ -25,7 +25,7 @@ class Names:
         for name, value in values.items():
             before = self.values.get(name)
             self.values[name] = value
-            change.note(name, before, value)
+            change.record(name, before, value)
 
 
 def broken_off(names, change):
@@ -35,7 +35,7 @@ def broken_off(names, change):
 
 def test_what_is_refused_is_as_it_was_before_all():
     names = Names(a=1)
-    first, second = names.compare_and_set(a=2, b=2), names.compare_and_set(a=3, b=3)
+    first, second = names.change(a=2, b=2), names.change(a=3, b=3)
     first.rollback()
     assert names.values == {"a": 3, "b": 3}
     second.rollback()
@@ -44,7 +44,7 @@ def test_what_is_refused_is_as_it_was_before_all():
 
 def test_a_refusal_goes_back_to_what_is_still_under_way():
     names = Names()
-    first, second = names.compare_and_set(a=1), names.compare_and_set(a=2)
+    first, second = names.change(a=1), names.change(a=2)
     second.rollback()
     assert names.values == {"a": 1}
     first.rollback()
@@ -53,7 +53,7 @@ def test_a_refusal_goes_back_to_what_is_still_under_way():
 
 def test_what_was_saved_last_is_what_a_refusal_goes_back_to():
     names = Names()
-    first, second = names.compare_and_set(a=1), names.compare_and_set(a=2)
+    first, second = names.change(a=1), names.change(a=2)
     first.commit()
     second.rollback()
     assert names.values == {"a": 1}
@@ -61,7 +61,7 @@ def test_what_was_saved_last_is_what_a_refusal_goes_back_to():
 
 def test_what_was_overwritten_by_what_is_saved_is_not_taken_back():
     names = Names()
-    first, second = names.compare_and_set(a=1), names.compare_and_set(a=2)
+    first, second = names.change(a=1), names.change(a=2)
     second.commit()
     first.rollback()
     assert names.values == {"a": 2}
@@ -69,7 +69,7 @@ def test_what_was_overwritten_by_what_is_saved_is_not_taken_back():
 
 def test_two_changes_to_the_same_value_are_two():
     names = Names()
-    first, second = names.compare_and_set(a=1), names.compare_and_set(a=1)
+    first, second = names.change(a=1), names.change(a=1)
     first.rollback()
     assert names.values == {"a": 1}
     second.rollback()
@@ -89,13 +89,13 @@ def test_what_an_error_has_left_of_a_change_stays_also_when_others_are_refused()
     names = Names()
     with pytest.raises(ValueError, match="no more"), names.changes.begin() as change:
         broken_off(names, change)
-    names.compare_and_set(a=2).rollback()
+    names.change(a=2).rollback()
     assert names.values == {"a": 1}
 
 
 def test_a_name_that_is_gone_for_good_is_not_brought_back():
     names = Names(a=1)
-    change = names.compare_and_set(a=2)
+    change = names.change(a=2)
     names.values.clear()
     names.changes.forget("a")
     change.rollback()
@@ -104,7 +104,7 @@ def test_a_name_that_is_gone_for_good_is_not_brought_back():
 
 def test_nothing_is_kept_of_changes_that_are_decided():
     names = Names()
-    changes = [names.compare_and_set(a=number, b=number) for number in range(4)]
+    changes = [names.change(a=number, b=number) for number in range(4)]
     for change in changes[:2]:
         change.rollback()
     for change in changes[2:]:

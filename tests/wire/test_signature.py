@@ -42,7 +42,7 @@ def test_a_signature_holds_for_its_fields_body_and_key_only():
     assert sign({**FIELDS, "topic": "Other"}, b"body", "12345678") != SIGNED
 
 
-@pytest.mark.parametrize("missing_ranges", ["_UNIQUE_KEY_QUERY"])
+@pytest.mark.parametrize("left_out", ["_UNIQUE_KEY_QUERY"])
 def test_a_field_that_the_peer_leaves_out_can_be_left_out(left_out):
     fields = {**FIELDS, left_out: "true"}
     assert sign(fields, b"body", "12345678") != SIGNED

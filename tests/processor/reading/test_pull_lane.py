@@ -227,7 +227,7 @@ def test_nobody_can_tell_by_which_way_a_pull_has_come(story, told):
         story.act(*act)
     story.check()
     story.act_pass_ms(2_000)
-    assert [twin.controller.hold_service.held for twin in story.twins.both] == [0, 0]
+    assert [twin.controller.hold_service.hold_count for twin in story.twins.both] == [0, 0]
     story.check()
 
 

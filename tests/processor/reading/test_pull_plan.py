@@ -69,8 +69,8 @@ def test_a_plan_takes_the_place_of_one_of_the_same_shape():
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(cached_pull, "PLANS_MAX", 3)
-    monkeypatch.setattr(cached_pull, "PLANS_OF_ALL_MAX", 5)
+    monkeypatch.setattr(cached_pull, "CACHED_PULLS_MAX", 3)
+    monkeypatch.setattr(cached_pull, "CACHED_PULLS_TOTAL_MAX", 5)
 
 
 @pytest.mark.usefixtures("small")

@@ -79,7 +79,7 @@ def test_one_answer_holds_no_more_than_its_share(room):
 
 def test_one_answer_looks_at_no_more_than_some_bytes_of_messages(room, monkeypatch):
     monkeypatch.setattr(
-        "rocketpoll.broker.processor.pulls.query_consume_queue.LOOK_BYTES_MAX", 3_000
+        "rocketpoll.broker.processor.pulls.query_consume_queue.SCAN_BYTES_MAX", 3_000
     )
     for _ in range(20):
         room.put("x" * 3_500)  # each fills a file of the log

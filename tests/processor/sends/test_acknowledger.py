@@ -62,10 +62,10 @@ class Waiting:
             "timeout_ms": 5_000,
             "capacity": 3,
             "wait_max_ms": 1_000,
-            "took_ms": lambda took_ms, sends: self.took_ms.extend([took_ms] * sends),
+            "record_wait": lambda took_ms, sends: self.took_ms.extend([took_ms] * sends),
         }
         self.loop = asyncio.get_running_loop()
-        usual["work"] = FairScheduler(self.loop).run_steps
+        usual["run_steps"] = FairScheduler(self.loop).run_steps
         self.acknowledger = Acknowledger(self.disk, loop=self.loop, **{**usual, **settings})
 
     def send(self, *ends):
@@ -411,7 +411,7 @@ async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answe
 @story
 async def test_the_end_comes_behind_answers_that_are_known_and_not_given_yet():
     steps = []
-    waiting = Waiting(work=steps.append)
+    waiting = Waiting(run_steps=steps.append)
     waiting.send(10, 20)
     await turn()
     waiting.disk.finish(20)

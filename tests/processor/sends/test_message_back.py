@@ -337,7 +337,7 @@ def test_what_may_not_be_on_the_disk_is_not_said_to_be(parts):
 
 def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
     place = room.put()
-    parts.store._refusal = "the disk is 95% full, over 90%"
+    parts.store._refusal_reason = "the disk is 95% full, over 90%"
     client, request = room.ask(place)
     room.processor.consumer_send_msg_back(client, request)
     (answer,) = client.sent

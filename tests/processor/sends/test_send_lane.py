@@ -489,7 +489,7 @@ def test_what_a_client_has_taught_goes_with_it(told):
     story = told()
     for queue_id in range(4):
         story.act_receive(0, many(3, queue_id=queue_id), [])
-    plans = story.twins.fast_path.processors.sends._plans
+    plans = story.twins.fast_path.processors.sends._cache
     assert len(plans) == 8
     story.twins.fast_path.wire(0).protocol.connection_lost(None)
     assert len(plans) == 0
@@ -502,14 +502,14 @@ def test_a_client_whose_headers_never_come_again_gets_no_lessons_for_ever(told, 
     monkeypatch.setattr(
         cached_send, "build_template", lambda *given: lessons.append(1) or shape_of(*given)
     )
-    monkeypatch.setattr(cached_send, "PLANS_MAX", 64)
+    monkeypatch.setattr(cached_send, "CACHED_SENDS_MAX", 64)
     story = told()
     for number in range(2 * cached_send.CACHED_SENDS_MAX):
         odd = story.request()
         odd = odd._replace(ext_fields={"a0": str(number), **odd.ext_fields})
         story.twins.fast_path.receive(0, odd.encode())
     assert len(lessons) <= cached_send.CACHED_SENDS_MAX
-    plans = story.twins.fast_path.processors.sends._plans
+    plans = story.twins.fast_path.processors.sends._cache
     assert len(plans) <= cached_send.CACHED_SENDS_MAX + 1
 
 

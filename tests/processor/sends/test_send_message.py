@@ -378,6 +378,6 @@ def test_a_batch_of_messages_of_one_shape_is_answered_and_stored_like_any_other(
         answer = room.ask(batch_request(*texts, properties={"a": "b"}, each=each))
         log = bytes(store._log.read(0, store.state().written_offset))
         came_to.append((answer.code, answer.remark, answer.ext_fields, log))
-        assert parts.store.staged_batches == (is_loaded and count >= 16 and not is_usual)
+        assert parts.store.batches == (is_loaded and count >= 16 and not is_usual)
         store.shutdown()
     assert came_to[0] == came_to[1]

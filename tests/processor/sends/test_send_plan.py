@@ -143,7 +143,7 @@ def test_no_client_makes_the_broker_remember_more_and_more(plans):
     for number in range(CACHED_SENDS_MAX + 10):
         plans.resolve(send_request("a", flag=0)._replace(opaque=number))
         plans.resolve(changed(send_request("a"), h=str(number)))
-    assert len(plans._plans) <= CACHED_SENDS_MAX
+    assert len(plans._by_key) <= CACHED_SENDS_MAX
     plans._by_key.clear()
     plans.resolve(changed(send_request("a"), a="P" * 10_000))
     assert not plans._by_key
@@ -152,8 +152,8 @@ def test_no_client_makes_the_broker_remember_more_and_more(plans):
 def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_anew(
     admission, monkeypatch
 ):
-    monkeypatch.setattr(cached_send, "PLANS_MAX", 4)
-    monkeypatch.setattr(cached_send, "PLANS_OF_ALL_MAX", 10)
+    monkeypatch.setattr(cached_send, "CACHED_SENDS_MAX", 4)
+    monkeypatch.setattr(cached_send, "CACHED_SENDS_TOTAL_MAX", 10)
     table = SendCache(admission, lambda _: STORED)
     clients = [FakeConnection(name) for name in "abcd"]
     for client in clients[:3]:
@@ -168,8 +168,8 @@ def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_a
 
 
 def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
-    monkeypatch.setattr(cached_send, "PLANS_MAX", 4)
-    monkeypatch.setattr(cached_send, "PLANS_OF_ALL_MAX", 10)
+    monkeypatch.setattr(cached_send, "CACHED_SENDS_MAX", 4)
+    monkeypatch.setattr(cached_send, "CACHED_SENDS_TOTAL_MAX", 10)
     dice = random.Random(20_260_000)
     table = SendCache(admission, lambda _: STORED)
     clients = [FakeConnection(str(number)) for number in range(6)]

@@ -310,7 +310,7 @@ def test_the_stats_of_a_topic_are_those_of_each_queue_in_the_text_that_java_read
 
 def test_the_stats_of_a_topic_tell_how_fast_it_is_filled(room):
     room.create_topic("T")
-    room.stats.put("T", 50, 500)
+    room.stats.record_put("T", 50, 500)
     finished(room.stats.sample(room.clock() + 10_000))
     stats = room.asked(TopicStatsTable, RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})
     assert stats.topic_put_tps == 5.0
