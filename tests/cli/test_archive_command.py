@@ -19,7 +19,7 @@ import sys
 from pyspark_rocketpoll import DefaultSource
 assert ".zip" in sys.modules["rmq_spark"].__file__
 import rmq_spark.spark.batch_reader, rmq_spark.spark.stream_reader, rmq_spark.wire.chunk
-from rmq_spark.client.transport.remoting_client import Connections
+from rmq_spark.client.transport.remoting_client import RemotingClient
 print(DefaultSource.name(), *sorted({"msgpack", "lz4", "backports", "uvloop"} & set(sys.modules)))
 """
 

@@ -46,9 +46,9 @@ def manifest(count=1):
 
 def written(whole, bytes_max):
     """Its messages by their offsets, the last one apart."""
-    early, spans = whole.messages(bytes_max)
+    early, spans = whole.encode_parts(bytes_max)
     parts = dict(enumerate(early, 40))
-    return parts, whole.last_message(spans, list(parts))
+    return parts, whole.encode_final_message(spans, list(parts))
 
 
 @given(st.lists(SPANS, max_size=30), IDS, st.integers(1, 4_000))
@@ -128,7 +128,7 @@ def test_what_is_nested_without_end_is_no_manifest(body):
 
 def taken(state, *ids):
     """The state behind them, and the numbers of those that count."""
-    return state.take(enumerate(ManifestId(*each) for each in ids))
+    return state.apply(enumerate(ManifestId(*each) for each in ids))
 
 
 def test_the_first_manifest_of_a_batch_counts():

@@ -101,7 +101,7 @@ def test_messages_of_megabytes_go_both_ways(cluster, clients, api):
 def test_a_pull_that_the_broker_holds_is_answered_by_the_message(broker, cluster, clients, api):
     topic = cluster.topic(queues=1)
     answer = api.pull_async(cluster.address, held_pull(topic), 30_000)
-    broker.until(lambda controller: controller.hold_service.held == 1)
+    broker.until(lambda controller: controller.hold_service.hold_count == 1)
     clients.producer().send(Message(topic, b"at last"))
     found = decode_messages(answer.result(20).records, NAME)
     assert [each.body for each in found] == [b"at last"]
@@ -127,13 +127,13 @@ def test_a_shutdown_ends_whoever_waits(broker, cluster, reads_itself):
     topic = cluster.topic(queues=1)
     instance = cluster.instance(reads_itself=reads_itself)
     answer = instance.api.pull_async(cluster.address, held_pull(topic), 30_000)
-    broker.until(lambda controller: controller.hold_service.held == 1)
+    broker.until(lambda controller: controller.hold_service.hold_count == 1)
     waiting = threading.Thread(target=answer.exception)
     waiting.start()
     instance.shutdown()
     assert isinstance(answer.exception(2), ClientError)
     waiting.join(10)
-    broker.until(lambda controller: controller.hold_service.held == 0)
+    broker.until(lambda controller: controller.hold_service.hold_count == 0)
 
 
 def test_who_has_no_certificate_is_told_that_one_is_wanted(terminator):

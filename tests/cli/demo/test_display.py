@@ -42,10 +42,10 @@ def test_a_picture_shows_the_panel_and_the_summary_and_loads_nothing(tmp_path):
 
 def test_on_a_terminal_one_panel_is_drawn_anew_and_stays():
     program = (
-        "from rmq_spark.cli.demo.display import Terminal\n"
-        "from rmq_spark.cli.demo.view import Batch, Figures\n"
-        "shown = Figures(30, 100.0, 7, [Batch(1, 101.0, 0.5, 0.3, 0.4)])\n"
-        "display = Terminal()\n"
+        "from rmq_spark.cli.demo.display import TerminalDisplay\n"
+        "from rmq_spark.cli.demo.view import DemoBatch, DemoFigures\n"
+        "shown = DemoFigures(30, 100.0, 7, [DemoBatch(1, 101.0, 0.5, 0.3, 0.4)])\n"
+        "display = TerminalDisplay()\n"
         "with display.waiting('it starts'): pass\n"
         "display.show(shown, 'demo', 101.0)\n"
         "shown.sent = 77\n"

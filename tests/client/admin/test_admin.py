@@ -299,7 +299,7 @@ def test_a_queue_that_comes_while_a_group_is_reset_is_stored_as_well_as_told(
     admin, producer, running_broker
 ):
     class WhileItGrows(Admin):
-        def _store(self, *arguments):
+        def _store_offsets(self, *arguments):
             stored = super()._store_offsets(*arguments)
             self.create_topic("T", 3)
             return stored

@@ -53,7 +53,7 @@ def test_a_request_gets_its_answer(connect):
             b"x",
         )
         assert connection.peer_version == answer.version
-        assert connection.waiting == 0
+        assert connection.pending_count == 0
 
 
 @pytest.mark.parametrize("reads_itself", [False], indirect=True)
@@ -70,13 +70,13 @@ def test_what_is_given_up_or_forgotten_while_it_gathers_is_not_written(connect):
         connection = connect(server.address)
         large = bytes(15 << 20)
         kept = connection.request_async(
-            ASK._replace(body=b"kept" + large), 60 * SECOND, may_gather=True
+            ASK._replace(body=b"kept" + large), 60 * SECOND, may_batch=True
         )
-        late = connection.request_async(ASK._replace(body=b"late"), 10, may_gather=True)
-        left = connection.request_async(ASK._replace(body=b"left"), SECOND, may_gather=True)
+        late = connection.request_async(ASK._replace(body=b"late"), 10, may_batch=True)
+        left = connection.request_async(ASK._replace(body=b"left"), SECOND, may_batch=True)
         left.abandon()
         assert isinstance(late.exception(10), RequestTimeout)
-        last = connection.request_async(ASK._replace(body=b"last"), 60 * SECOND, may_gather=True)
+        last = connection.request_async(ASK._replace(body=b"last"), 60 * SECOND, may_batch=True)
         go_on.set()
         assert kept.result(30)
         assert last.result(30)
@@ -88,17 +88,17 @@ def test_what_is_given_up_or_forgotten_while_it_gathers_is_not_written(connect):
 def test_what_is_given_up_before_it_gathers_is_not_kept(connect, monkeypatch):
     with FakeServer(silent) as server:
         connection = connect(server.address)
-        gather, withdrawn = connection._writer.gather, []
+        gather, withdrawn = connection._writer.enqueue, []
 
         def late(command, soon):
             answer.cancel()
-            connection.forget(answer)
+            connection.discard(answer)
             gather(command, soon)
 
-        monkeypatch.setattr(connection._writer, "gather", late)
-        monkeypatch.setattr(connection._writer, "withdraw", withdrawn.append)
+        monkeypatch.setattr(connection._writer, "enqueue", late)
+        monkeypatch.setattr(connection._writer, "cancel", withdrawn.append)
         answer = ResponseFuture(connection, 105, 10, connection.clock(), lambda command: command)
-        connection.ask(answer, ASK, may_gather=True)
+        connection.submit(answer, ASK, may_batch=True)
         assert withdrawn == [answer.opaque] * 2  # as it was forgotten, and behind that
 
 
@@ -143,7 +143,7 @@ def test_many_threads_share_one_connection(connect):
         for thread in threads:
             thread.join(30)
         assert wrong == []
-        assert connection.waiting == 0
+        assert connection.pending_count == 0
 
 
 class Clock:
@@ -335,7 +335,7 @@ def test_an_answer_whose_reader_is_held_up_is_a_timeout_of_ours(connect, monkeyp
         go_on.wait(30)
         answered(answer, command)
 
-    monkeypatch.setattr(ResponseFuture, "answered", held_up)
+    monkeypatch.setattr(ResponseFuture, "on_response", held_up)
     monkeypatch.setattr("rmq_spark.client.transport.connection.TICK_SECONDS", 0.05)
     with FakeServer(answering(echo)) as server:
         connection = connect(server.address)

@@ -130,7 +130,7 @@ def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connection
 
 def test_where_connecting_takes_long_is_known_for_those_who_have_a_choice(monkeypatch):
     monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(connection_pool, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(connection_pool, "REDIAL_SECONDS", 0.0)
     connections = RemotingClient(connect_timeout_ms=100)
     is_back = threading.Event()
 

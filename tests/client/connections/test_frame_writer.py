@@ -64,14 +64,14 @@ def test_what_is_written_is_there_and_what_is_gathered_comes_in_its_order(room):
     room.writer.write(ASK._replace(opaque=1), time.monotonic() + 10, 10_000)
     assert room.to_message(1) == [1]
     for opaque in range(1_000):
-        room.writer.gather(ASK._replace(opaque=opaque))
+        room.writer.enqueue(ASK._replace(opaque=opaque))
     assert room.to_message(1_000) == list(range(1_000))
 
 
 def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
     def gather(first):
         for opaque in range(first, first + 500):
-            room.writer.gather(ASK._replace(opaque=opaque))
+            room.writer.enqueue(ASK._replace(opaque=opaque))
 
     threads = [threading.Thread(target=gather, args=(500 * n,)) for n in range(4)]
     for thread in threads:
@@ -91,9 +91,9 @@ def test_two_that_gather_at_the_same_moment_are_both_written(room):
                 second.start()
                 second.join(0.2)  # it may have to wait for the first
 
-    second = threading.Thread(target=room.writer.gather, args=(ASK._replace(opaque=2),))
-    room.writer._gathered = Meeting()
-    room.writer.gather(ASK._replace(opaque=1))
+    second = threading.Thread(target=room.writer.enqueue, args=(ASK._replace(opaque=2),))
+    room.writer._queued = Meeting()
+    room.writer.enqueue(ASK._replace(opaque=1))
     assert room.to_message(2) == [1, 2]
     second.join(10)
 
@@ -124,7 +124,7 @@ def test_a_peer_that_takes_no_more_costs_the_time_and_nobody_else_the_connection
 
 def test_a_peer_that_takes_nothing_of_what_has_gathered_is_left(room, monkeypatch):
     monkeypatch.setattr(frame_writer, "WRITE_TIMEOUT_MS", 50)
-    room.writer.gather(ASK._replace(body=bytes(15 << 20)))
+    room.writer.enqueue(ASK._replace(body=bytes(15 << 20)))
     room.writer._thread.join(0.1)
     while not room.ended:
         time.sleep(0.01)
@@ -139,8 +139,8 @@ def test_without_a_thread_what_has_gathered_is_written_by_whoever_gathers(room, 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
         for opaque in range(3):
-            room.writer.gather(ASK._replace(opaque=opaque))
-    room.writer.gather(ASK._replace(opaque=3))
+            room.writer.enqueue(ASK._replace(opaque=opaque))
+    room.writer.enqueue(ASK._replace(opaque=3))
     assert room.to_message(4) == [0, 1, 2, 3]
 
 
@@ -148,8 +148,8 @@ def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_togeth
     bodies = [bytes([n]) * size for n, size in enumerate([10, 1 << 17, 20, 30, 1 << 16])]
     room.writer._start_thread = lambda: True  # that it is written later
     for opaque, body in enumerate(bodies):
-        room.writer.gather(ASK._replace(opaque=opaque, body=body))
-    pieces = [piece for frame in room.writer._gathered.values() for piece in frame]
+        room.writer.enqueue(ASK._replace(opaque=opaque, body=body))
+    pieces = [piece for frame in room.writer._queued.values() for piece in frame]
     assert [piece for piece in pieces if len(piece) > 1 << 15] == [bodies[1], bodies[4]]
     writing = threading.Thread(target=room.writer._write_queued)
     writing.start()
@@ -164,9 +164,9 @@ LARGE = bytes(SLICE_BYTES)
 def gathered(room, count):
     """A writer whose peer reads nothing yet; the first requests fill what there is of buffers."""
     for opaque in range(count):
-        room.writer.gather(ASK._replace(opaque=opaque, body=LARGE))
-    wait_until("it is stuck", lambda: room.writer._begun and not room.is_writable)
-    (stuck,) = room.writer._begun
+        room.writer.enqueue(ASK._replace(opaque=opaque, body=LARGE))
+    wait_until("it is stuck", lambda: room.writer._in_flight and not room.is_writable)
+    (stuck,) = room.writer._in_flight
     return stuck
 
 
@@ -176,7 +176,7 @@ def test_what_is_withdrawn_before_it_is_begun_is_never_written_and_kept_no_more(
     released = []
     for opaque in range(40):
         if opaque % 2 and opaque > stuck:
-            room.writer.withdraw(opaque, lambda opaque=opaque: released.append(opaque))
+            room.writer.cancel(opaque, lambda opaque=opaque: released.append(opaque))
     left = [opaque for opaque in range(40) if opaque <= stuck or not opaque % 2]
     assert len(released) == 40 - len(left)  # at once
     assert before - room.writer.unwritten_bytes >= len(released) * SLICE_BYTES
@@ -187,7 +187,7 @@ def test_what_is_withdrawn_before_it_is_begun_is_never_written_and_kept_no_more(
 def test_what_is_begun_is_kept_until_it_is_written(room):
     stuck = gathered(room, 40)
     released = []
-    room.writer.withdraw(stuck, lambda: released.append(threading.current_thread()))
+    room.writer.cancel(stuck, lambda: released.append(threading.current_thread()))
     assert released == []
     assert stuck in room.to_message(40)
     wait_until("it is told", lambda: released)
@@ -197,19 +197,19 @@ def test_what_is_begun_is_kept_until_it_is_written(room):
 def test_what_is_begun_or_gathered_is_kept_no_longer_than_the_connection(room):
     stuck = gathered(room, 40)
     released = []
-    room.writer.withdraw(stuck, lambda: released.append(stuck))
+    room.writer.cancel(stuck, lambda: released.append(stuck))
     room.writer.close()
     assert released == [stuck]
-    assert not room.writer._gathered
+    assert not room.writer._queued
 
 
 def test_what_is_not_there_any_more_is_withdrawn_at_once(room):
     released = []
-    room.writer.gather(ASK._replace(opaque=1))
+    room.writer.enqueue(ASK._replace(opaque=1))
     assert room.to_message(1) == [1]
-    wait_until("it is written", lambda: not room.writer._begun)
-    room.writer.withdraw(1, lambda: released.append(1))
-    room.writer.withdraw(1)
+    wait_until("it is written", lambda: not room.writer._in_flight)
+    room.writer.cancel(1, lambda: released.append(1))
+    room.writer.cancel(1)
     assert released == [1]
 
 
@@ -244,7 +244,7 @@ def test_who_has_found_out_before_why_it_has_gone_is_believed(room):
         if error is not None:
             raise error
 
-    room.writer._check = check
+    room.writer._check_open = check
     room.theirs.close()
     with pytest.raises(ConnectionClosed, match="we do not know you"):
         room.writer.write(ASK, time.monotonic() + 10, 10_000)
@@ -276,7 +276,7 @@ def test_half_a_request_ends_the_connection_whatever_interrupts_it(room, body):
 def test_half_of_what_has_gathered_ends_the_connection_as_well(room):
     room.writer._socket = Interrupted(KeyboardInterrupt())
     room.writer._thread = threading.current_thread()
-    room.writer.gather(ASK)
+    room.writer.enqueue(ASK)
     with pytest.raises(KeyboardInterrupt):
         room.writer._run()
     (ended,) = room.ended
@@ -287,7 +287,7 @@ def test_who_is_interrupted_before_anything_is_sent_leaves_the_connection_as_it_
     def interrupt():
         raise KeyboardInterrupt
 
-    room.writer._check = interrupt
+    room.writer._check_open = interrupt
     with pytest.raises(KeyboardInterrupt):
         room.writer.write(ASK, time.monotonic() + 10, 10_000)
     assert room.ended == []
@@ -312,19 +312,19 @@ def test_what_gathers_in_a_turn_is_written_together_by_its_end(room):
     sends, turn = [], []
     room.writer._socket = Counting(room.own, sends)
     for opaque in range(100):
-        room.writer.gather(ASK._replace(opaque=opaque), turn.append)
+        room.writer.enqueue(ASK._replace(opaque=opaque), turn.append)
     assert (len(turn), sends) == (1, [])
     turn.pop()()
     assert room.to_message(100) == list(range(100))
     assert len(sends) == 1
-    room.writer.gather(ASK._replace(opaque=100), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=100), turn.append)
     assert len(turn) == 1
 
 
 def test_much_is_begun_before_the_turn_ends(room):
     turn = []
     for opaque in range(10):
-        room.writer.gather(ASK._replace(opaque=opaque, body=bytes(30_000)), turn.append)
+        room.writer.enqueue(ASK._replace(opaque=opaque, body=bytes(30_000)), turn.append)
     assert room.to_message(9)[:3] == [0, 1, 2]
     turn[0]()
 
@@ -332,13 +332,13 @@ def test_much_is_begun_before_the_turn_ends(room):
 def test_what_the_socket_does_not_take_at_the_end_of_a_turn_is_written_by_the_thread(room):
     turn, count = [], 100
     for opaque in range(count):
-        room.writer.gather(ASK._replace(opaque=opaque, body=bytes(60_000)), turn.append)
+        room.writer.enqueue(ASK._replace(opaque=opaque, body=bytes(60_000)), turn.append)
     began = time.monotonic()
     while turn:
         turn.pop()()
     assert not room.is_writable
     assert room.writer.unwritten_bytes > 0
-    room.writer.gather(ASK._replace(opaque=count), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=count), turn.append)
     assert time.monotonic() - began < 10  # nobody has waited for the peer
     assert room.to_message(count + 1) == list(range(count + 1))
     wait_until("all written", lambda: room.writer.unwritten_bytes == 0)
@@ -347,25 +347,25 @@ def test_what_the_socket_does_not_take_at_the_end_of_a_turn_is_written_by_the_th
 
 def test_a_request_of_which_a_rest_is_kept_is_released_when_that_is_written(room):
     turn, released = [], []
-    room.writer.gather(ASK._replace(opaque=1, body=bytes(15 << 20)), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=1, body=bytes(15 << 20)), turn.append)
     for action in turn:
         action()
-    room.writer.withdraw(1, lambda: released.append(1))
+    room.writer.cancel(1, lambda: released.append(1))
     assert released == []
     assert room.to_message(1) == [1]
     wait_until("released", lambda: released == [1])
 
 
 def test_a_turn_that_does_not_end_is_not_waited_for(room):
-    room.writer.gather(ASK._replace(opaque=1), lambda _: None)
+    room.writer.enqueue(ASK._replace(opaque=1), lambda _: None)
     assert room.to_message(1) == [1]
 
 
 def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
     turn, released = [], []
     for opaque in (1, 2):
-        room.writer.gather(ASK._replace(opaque=opaque), turn.append)
-    room.writer.withdraw(1, lambda: released.append(1))
+        room.writer.enqueue(ASK._replace(opaque=opaque), turn.append)
+    room.writer.cancel(1, lambda: released.append(1))
     assert released == [1]
     turn.pop()()
     assert room.to_message(1) == [2]
@@ -374,27 +374,27 @@ def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
 def test_what_is_withdrawn_as_its_turn_ends_ends_no_connection(room):
     """As by the thread that reads, which finds that its time is over, at any moment."""
     turn = []
-    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=1), turn.append)
 
     class Withdrawing:
         def poll(self, _):
-            room.writer.withdraw(1)
+            room.writer.cancel(1)
             return True
 
-    room.writer._room = Withdrawing()
+    room.writer._poll = Withdrawing()
     turn.pop()()
     assert room.ended == []
-    room.writer.gather(ASK._replace(opaque=2), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=2), turn.append)
     turn.pop()()
     assert room.to_message(1) == [2]
 
 
 def test_a_socket_that_was_closed_before_the_first_turn_ends_harms_no_loop(room):
     turn = []
-    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=1), turn.append)
     room.own.close()
     room.writer.close()
-    room.writer._gathered[1] = (b"it came just then",)
+    room.writer._queued[1] = (b"it came just then",)
     turn.pop()()
 
 
@@ -406,7 +406,7 @@ def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
     )
     writing.start()
     wait_until("its buffer is full", lambda: not room.is_writable)
-    room.writer.gather(ASK._replace(opaque=2), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=2), turn.append)
     turn.pop()()
     assert writing.is_alive()
     assert room.to_message(2) == [1, 2]
@@ -416,7 +416,7 @@ def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
 def test_a_peer_that_has_gone_ends_the_connection_and_no_turn(room):
     room.theirs.close()
     turn = []
-    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=1), turn.append)
     turn.pop()()
     assert [type(error) for error in room.ended] == [ConnectionClosed]
 
@@ -425,7 +425,7 @@ def test_an_interruption_at_the_end_of_a_turn_ends_the_connection(room):
     turn = []
     room.writer._socket = interrupted = Interrupted(KeyboardInterrupt())
     interrupted.fileno = room.own.fileno
-    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    room.writer.enqueue(ASK._replace(opaque=1), turn.append)
     with pytest.raises(KeyboardInterrupt):
         turn.pop()()
     (ended,) = room.ended

@@ -7,8 +7,8 @@ from rmq_spark.client.transport.response_reader import uninitialized_buffer
 
 _LOADED = """
 import sys
-from rmq_spark.client.transport.response_reader import fresh_memory
-assert len(fresh_memory(9)) == 9
+from rmq_spark.client.transport.response_reader import uninitialized_buffer
+assert len(uninitialized_buffer(9)) == 9
 assert "numpy" not in sys.modules
 """
 

@@ -89,9 +89,9 @@ def test_an_end_without_a_word_asks_about_tls_only_where_nothing_was_answered(ro
     if has_answered:
         room.sends(request(1).respond(0))
         room.read()
-    assert not room.incoming.has_ended()
+    assert not room.incoming.is_closed_by_peer()
     room.peer.close()
-    assert room.incoming.has_ended()
+    assert room.incoming.is_closed_by_peer()
     end = room.read()
     assert isinstance(end, ConnectionClosed)
     assert ("TLS" in str(end)) is not has_answered
@@ -113,4 +113,4 @@ def test_garbage_ends_it_behind_what_came_before(room):
 
 def test_a_connection_that_was_closed_here_has_ended(room):
     room.sock.close()
-    assert room.incoming.has_ended()
+    assert room.incoming.is_closed_by_peer()

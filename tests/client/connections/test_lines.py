@@ -109,41 +109,41 @@ def in_threads(count, action):
 
 
 def test_a_line_is_dialled_once_and_then_there(lines, wires):
-    line = lines.line(A)
+    line = lines.get_or_connect(A)
     assert line.agreement == Agreement(born_host="here")
-    assert lines.line(A) is lines.there(A) is line
+    assert lines.get_or_connect(A) is lines.get(A) is line
     assert wires.dialled == [A]
 
 
 def test_who_asks_no_broker_agrees_on_nothing_and_who_does_uses_the_same_connection(lines, wires):
-    line = lines.line(A, is_broker=False)
+    line = lines.get_or_connect(A, is_broker=False)
     assert line.agreement is None
     assert not lines.is_ready(A)
-    assert lines.line(A).connection is line.connection
+    assert lines.get_or_connect(A).connection is line.connection
     assert lines.ready_addresses() == (A,)
     assert wires.dialled == [A]
 
 
 def test_all_who_want_a_line_get_the_one_that_is_dialled(lines, wires):
     wires.go_on.clear()
-    join = in_threads(8, lambda: lines.line(A))
+    join = in_threads(8, lambda: lines.get_or_connect(A))
     wait_until("somebody dials", lambda: wires.dialled)
     wires.go_on.set()
-    assert join() == [lines.there(A)] * 8
+    assert join() == [lines.get(A)] * 8
     assert wires.dialled == [A]
 
 
 def test_all_who_wait_hear_of_a_failure_and_the_next_one_tries_again(lines, wires):
     wires.go_on.clear()
     wires.errors.append(ConnectionFailed(A, "no route to host"))
-    join = in_threads(4, lambda: lines.line(A))
+    join = in_threads(4, lambda: lines.get_or_connect(A))
     wait_until("all wait", lambda: wires.dialled)
     time.sleep(0.05)  # who comes later is served by the next one, which is right as well
     wires.go_on.set()
     found = join()
     assert any(isinstance(each, ConnectionFailed) for each in found)
     assert all(isinstance(each, (ConnectionFailed, NegotiatedConnection)) for each in found)
-    assert lines.line(A).connection.address == A
+    assert lines.get_or_connect(A).connection.address == A
 
 
 def test_who_has_little_time_waits_no_longer_and_dialling_goes_on_for_others(lines, wires):
@@ -151,10 +151,10 @@ def test_who_has_little_time_waits_no_longer_and_dialling_goes_on_for_others(lin
     with pytest.raises(
         ConnectionFailed, match="no answer within 20 ms, and there was no more time"
     ):
-        lines.line(A, seconds=0.02)
-    join = in_threads(1, lambda: lines.line(A))
+        lines.get_or_connect(A, seconds=0.02)
+    join = in_threads(1, lambda: lines.get_or_connect(A))
     wires.go_on.set()
-    assert join() == [lines.there(A)]
+    assert join() == [lines.get(A)]
     assert wires.dialled == [A]
 
 
@@ -162,11 +162,11 @@ def test_a_broker_where_it_took_long_to_find_nobody_is_looked_at_again_while_som
     lines, wires, monkeypatch
 ):
     monkeypatch.setattr(lines_module, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(lines_module, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(lines_module, "REDIAL_SECONDS", 0.0)
     assert not lines.is_silent(A)
     wires.errors.append(ConnectionFailed(A, "no answer within 3000 ms"))
     with pytest.raises(ConnectionFailed):
-        lines.line(A)
+        lines.get_or_connect(A)
     assert lines.silent_addresses == (A,)
     wires.go_on.clear()
     assert lines.is_silent(A)  # which waits for nobody
@@ -178,10 +178,10 @@ def test_a_broker_where_it_took_long_to_find_nobody_is_looked_at_again_while_som
 
 def test_it_is_not_looked_at_more_often_than_it_should_be(lines, wires, monkeypatch):
     monkeypatch.setattr(lines_module, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(lines_module, "LOOK_AGAIN_SECONDS", 3_600.0)
+    monkeypatch.setattr(lines_module, "REDIAL_SECONDS", 3_600.0)
     wires.errors.append(ConnectionFailed(A, "no answer within 3000 ms"))
     with pytest.raises(ConnectionFailed):
-        lines.line(A)
+        lines.get_or_connect(A)
     assert all(lines.is_silent(A) for _ in range(100))
     assert wires.dialled == [A]
 
@@ -189,12 +189,12 @@ def test_it_is_not_looked_at_more_often_than_it_should_be(lines, wires, monkeypa
 def test_a_broker_that_refuses_at_once_is_not_silent(lines, wires):
     wires.errors.append(ConnectionFailed(A, "Connection refused"))
     with pytest.raises(ConnectionFailed):
-        lines.line(A)
+        lines.get_or_connect(A)
     assert not lines.is_silent(A)
 
 
 def test_a_connection_that_fell_silent_makes_its_broker_silent(lines):
-    wire = lines.line(A).connection
+    wire = lines.get_or_connect(A).connection
     wire.is_silent = True
     wire.close("it has been silent")
     assert lines.silent_addresses == (A,)
@@ -203,41 +203,41 @@ def test_a_connection_that_fell_silent_makes_its_broker_silent(lines):
 def test_agreeing_that_fails_is_heard_of_and_tried_again_on_the_same_connection(lines, wires):
     wires.agreement_fails = RequestTimeout(A, 29_000, 3_000)
     with pytest.raises(RequestTimeout):
-        lines.line(A)
+        lines.get_or_connect(A)
     assert not lines.is_ready(A)
     wires.agreement_fails = None
-    assert lines.line(A).agreement is not None
+    assert lines.get_or_connect(A).agreement is not None
     assert wires.dialled == [A]
 
 
 def test_a_connection_that_has_ended_is_made_again_and_both_are_told(lines, wires, ready, ended):
-    lines.line(A).connection.close("gone")
+    lines.get_or_connect(A).connection.close("gone")
     assert ended == [A]
-    assert lines.there(A) is None
-    assert lines.line(A).connection.address == A
+    assert lines.get(A) is None
+    assert lines.get_or_connect(A).connection.address == A
     assert wires.dialled == [A, A]
     wait_until("it is told", lambda: ready == [A, A])
 
 
 def test_a_connection_with_which_nothing_was_agreed_is_not_told(lines, wires, ready):
-    lines.line(A, is_broker=False)
+    lines.get_or_connect(A, is_broker=False)
     wires.agreement_fails = RequestTimeout(A, 1, 1)
     with pytest.raises(RequestTimeout):
-        lines.line(A)
+        lines.get_or_connect(A)
     assert ready == []
 
 
 def test_an_old_connection_that_ends_late_does_not_take_the_new_one_away(lines):
-    old = lines.line(A).connection
+    old = lines.get_or_connect(A).connection
     old.is_closed = True  # but nobody has said so yet
-    new = lines.line(A)
+    new = lines.get_or_connect(A)
     old._on_closed(old)
-    assert lines.there(A) is new
+    assert lines.get(A) is new
 
 
 def test_whoever_waits_at_the_end_is_told_at_once_and_what_comes_late_is_closed(lines, wires):
     wires.go_on.clear()
-    join = in_threads(3, lambda: lines.line(A))
+    join = in_threads(3, lambda: lines.get_or_connect(A))
     wait_until("somebody dials", lambda: wires.dialled)
     time.sleep(0.05)  # who comes later is refused all the same
     lines.shutdown()
@@ -245,7 +245,7 @@ def test_whoever_waits_at_the_end_is_told_at_once_and_what_comes_late_is_closed(
     wires.go_on.set()
     wait_until("the late one is closed", lambda: wires.closed)
     with pytest.raises(ClientShutDown):
-        lines.line(A)
+        lines.get_or_connect(A)
 
 
 def test_without_a_thread_to_dial_it_fails_and_the_next_one_tries_again(lines, monkeypatch):
@@ -255,14 +255,14 @@ def test_without_a_thread_to_dial_it_fails_and_the_next_one_tries_again(lines, m
     with monkeypatch.context() as limited:
         limited.setattr(threading.Thread, "start", start)
         with pytest.raises(ConnectionFailed, match="no thread can be started that connects"):
-            lines.line(A)
-    assert lines.line(A).connection.address == A
+            lines.get_or_connect(A)
+    assert lines.get_or_connect(A).connection.address == A
 
 
 def test_in_a_child_process_nothing_is_there_and_nothing_is_said_to_the_peer(lines, wires):
-    wire = lines.line(A).connection
+    wire = lines.get_or_connect(A).connection
     lines._lock.acquire()  # by a thread that is not there any more
     lines._after_fork()
     assert wire.is_forgotten
     assert wires.closed == []
-    assert lines.line(A).connection is not wire
+    assert lines.get_or_connect(A).connection is not wire

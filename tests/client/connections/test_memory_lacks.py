@@ -16,8 +16,8 @@ from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.wire.command import RemotingCommand
 
-READING = ("connections/connection.py", "connections/waiters.py", "wire/framing.py")
-WRITING = ("connections/frame_writer.py",)
+READING = ("transport/connection.py", "transport/pending_requests.py", "wire/framing.py")
+WRITING = ("transport/frame_writer.py",)
 ASK = RemotingCommand(105, body=b"x")
 REQUESTS = 4
 MINUTE_MS = 60_000
@@ -56,7 +56,7 @@ def assert_all_are_told(files, work, usually):
 def read_on(monkeypatch):
     """The work of a thread that reads, for the test to do: connections begin none."""
     read_on = RemotingConnection._run
-    monkeypatch.setattr(RemotingConnection, "_read_on", lambda _: None)
+    monkeypatch.setattr(RemotingConnection, "_run", lambda _: None)
     return read_on
 
 

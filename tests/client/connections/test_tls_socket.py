@@ -98,7 +98,7 @@ def test_many_threads_write_while_another_reads(connect, _):
         for thread in threads:
             thread.join(60)
         assert sorted(went_well) == list(range(8))
-        assert connection.waiting == 0
+        assert connection.pending_count == 0
         assert not connection.is_closed
 
 

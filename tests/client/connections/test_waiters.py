@@ -44,9 +44,9 @@ def test_each_hears_its_own_answer_once(waiters):
     first, second = Told(), Told()
     assert waiters.add(first) != waiters.add(second)
     assert len(waiters) == 2
-    waiters.answered(answer_to(second, "two"))
-    waiters.answered(answer_to(first, "one"))
-    waiters.answered(answer_to(first, "again"))
+    waiters.resolve(answer_to(second, "two"))
+    waiters.resolve(answer_to(first, "one"))
+    waiters.resolve(answer_to(first, "again"))
     assert (first.heard, second.heard, len(waiters)) == (["one"], ["two"], 0)
 
 
@@ -55,7 +55,7 @@ def test_what_an_answer_brings_about_is_told_to_its_waiter_alone(waiters):
     failing = Told(wrong=ZeroDivisionError())
     for each in (unreadable, failing):
         waiters.add(each)
-        waiters.answered(answer_to(each))
+        waiters.resolve(answer_to(each))
     assert isinstance(unreadable.heard[0], ProtocolError)
     assert failing.heard == [failing.wrong]
 
@@ -64,15 +64,15 @@ def test_who_was_given_up_may_be_answered_late_and_strangers_only_so_often(waite
     late = Told()
     waiters.add(late)
     error = RequestTimeout(HERE, 11, 1_000)
-    assert waiters.give_up(late, error)
-    assert not waiters.give_up(late, error)
-    waiters.answered(answer_to(late))
+    assert waiters.expire(late, error)
+    assert not waiters.expire(late, error)
+    waiters.resolve(answer_to(late))
     assert late.heard == [error]
     stray = RemotingCommand(0, opaque=1_000, flag=1)
     for _ in range(UNSOLICITED_MAX):
-        waiters.answered(stray)
+        waiters.resolve(stray)
     with pytest.raises(ProtocolError, match="65 answers to what was not asked, the last to 1000"):
-        waiters.answered(stray)
+        waiters.resolve(stray)
 
 
 def test_time_is_over_for_each_by_itself(waiters):
@@ -95,8 +95,8 @@ def test_the_end_names_all_that_wait_and_lets_nobody_in(waiters):
     waiters.add(second)
     assert waiters.remove(second)
     assert not waiters.remove(second)
-    assert waiters.end(ConnectionClosed(HERE, "it rains")) == [first]
-    assert waiters.end(ConnectionClosed(HERE, "again")) is None
+    assert waiters.close(ConnectionClosed(HERE, "it rains")) == [first]
+    assert waiters.close(ConnectionClosed(HERE, "again")) is None
     for come_in in (waiters.check_open, waiters.next_opaque, lambda: waiters.add(second)):
         with pytest.raises(ConnectionClosed, match="it rains"):
             come_in()

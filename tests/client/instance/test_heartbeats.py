@@ -14,8 +14,8 @@ class Brokers:
     """What they are told, in its order; some are stuck, some not there, some known to be silent."""
 
     def __init__(self):
-        self.told, self.stuck, self.missing_brokers, self.silent = [], {}, set(), set()
-        self.commit_progress = set()
+        self.told, self.stuck, self.gone, self.silent = [], {}, set(), set()
+        self.reached = set()
         self.beside = lambda _address: None
 
     @property
@@ -26,18 +26,18 @@ class Brokers:
         return address in self.silent
 
     def heartbeat(self, address, data):
-        self._print_url(address, f"I am {data.client_id}")
+        self._say(address, f"I am {data.client_id}")
         return 407
 
     def unregister(self, address, client_id, producer_group, consumer_group, timeout_ms):
         assert timeout_ms <= heartbeats.SEND_WAIT_MS
-        self._print_url(address, f"{client_id} leaves {producer_group or consumer_group}")
+        self._say(address, f"{client_id} leaves {producer_group or consumer_group}")
 
-    def _print_url(self, address, what):
-        self.commit_progress.add(address)
+    def _say(self, address, what):
+        self.reached.add(address)
         if address in self.stuck:
             self.stuck[address].wait(10)
-        if address in self.missing_brokers:
+        if address in self.gone:
             raise ConnectionFailed(address, "no answer")
         self.told.append((address, what))
         self.beside(address)
@@ -56,7 +56,7 @@ def telling(brokers):
 
 
 def test_all_brokers_are_told_and_their_versions_kept(brokers, telling):
-    telling.tell(["a", "b"])
+    telling.send(["a", "b"])
     assert sorted(brokers.told) == [("a", "I am me"), ("b", "I am me")]
     assert telling.versions == {"a": 407, "b": 407}
 
@@ -67,7 +67,7 @@ def test_one_that_is_stuck_keeps_no_other_from_hearing_again_and_again(
     monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 50)
     brokers.stuck["a"] = threading.Event()
     for count in range(1, 4):
-        telling.tell(["a", "b"])
+        telling.send(["a", "b"])
         wait_until("b has heard", lambda count=count: len(brokers.told) == count)
     brokers.stuck["a"].set()
     wait_until("a has heard what was on its way", lambda: ("a", "I am me") in brokers.told)
@@ -75,29 +75,29 @@ def test_one_that_is_stuck_keeps_no_other_from_hearing_again_and_again(
 
 def test_one_that_is_known_to_be_silent_is_not_waited_for(brokers, telling):
     brokers.silent.add("a")
-    telling.tell(["a", "b"])
+    telling.send(["a", "b"])
     assert brokers.told == [("b", "I am me")]
 
 
 def test_a_failure_is_logged_once_until_it_is_over(brokers, telling, caplog):
-    brokers.missing_brokers.add("a")
+    brokers.gone.add("a")
     for _ in range(3):
-        telling.tell(["a", "b"])
+        telling.send(["a", "b"])
     assert len(lines_of(caplog, "rmq_spark.client.instance")) == 1
-    brokers.missing_brokers.clear()
-    telling.tell(["a"])
-    brokers.missing_brokers.add("a")
-    telling.tell(["a"])
+    brokers.gone.clear()
+    telling.send(["a"])
+    brokers.gone.add("a")
+    telling.send(["a"])
     assert len(lines_of(caplog, "rmq_spark.client.instance")) == 2
 
 
 def test_leaving_comes_behind_a_heartbeat_that_is_on_its_way(brokers, telling, monkeypatch):
     monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 10_000)
     brokers.stuck["a"] = threading.Event()
-    threading.Thread(target=telling.tell, args=(["a"],)).start()
-    wait_until("a heartbeat is on its way", lambda: "a" in brokers.commit_progress)
+    threading.Thread(target=telling.send, args=(["a"],)).start()
+    wait_until("a heartbeat is on its way", lambda: "a" in brokers.reached)
     threading.Timer(0.05, brokers.stuck["a"].set).start()
-    telling.leave(["a", "b"], ["P"], ["G"])
+    telling.unregister(["a", "b"], ["P"], ["G"])
     assert [what for address, what in brokers.told if address == "a"] == [
         "I am me",
         "me leaves P",
@@ -106,61 +106,61 @@ def test_leaving_comes_behind_a_heartbeat_that_is_on_its_way(brokers, telling, m
 
 
 def test_a_broker_that_fails_hears_of_no_more_groups_and_the_others_of_all(brokers, telling):
-    brokers.missing_brokers.add("a")
-    telling.leave(["a", "b"], [], ["G", "H"])
+    brokers.gone.add("a")
+    telling.unregister(["a", "b"], [], ["G", "H"])
     assert brokers.told == [("b", "me leaves G"), ("b", "me leaves H")]
 
 
 def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
-    telling.tell(["a"])
-    lanes = telling._lanes  # whose thread a child would not have
+    telling.send(["a"])
+    lanes = telling._executor  # whose thread a child would not have
     telling._after_fork()
     lanes.stop()
     assert telling.versions == {}
     telling.stop()
-    telling.tell(["a"])
+    telling.send(["a"])
     assert len(brokers.told) == 1
 
 
 def test_a_broker_that_was_not_told_is_as_soon_as_it_is_connected_again(brokers, telling):
-    brokers.missing_brokers.add("a")
-    telling.tell(["a", "b"])
+    brokers.gone.add("a")
+    telling.send(["a", "b"])
     telling.resend("b")
-    brokers.missing_brokers.clear()
+    brokers.gone.clear()
     telling.resend("a")
     wait_until("a is told", lambda: ("a", "I am me") in brokers.told)
     telling.resend("a")
-    telling.tell([])
+    telling.send([])
     assert sorted(brokers.told) == [("a", "I am me"), ("b", "I am me")]
 
 
 def test_a_broker_whose_connection_ended_is_told_once_more_and_then_no_more(brokers, telling):
-    telling.tell(["a"])
+    telling.send(["a"])
     telling.on_connection_closed("a")
     assert telling.versions == {}
     telling.resend("a")
     telling.resend("a")
     wait_until("a is told again", lambda: telling.versions)
-    telling.leave(["a"], (), ["G"])  # in the same lane, behind all that waits there
+    telling.unregister(["a"], (), ["G"])  # in the same lane, behind all that waits there
     assert brokers.told == [("a", "I am me"), ("a", "I am me"), ("a", "me leaves G")]
 
 
 def test_a_broker_that_did_not_answer_is_told_again_until_it_does(brokers, telling, monkeypatch):
     """Also if nobody has anything else to ask it, as a member without queues."""
-    monkeypatch.setattr(heartbeats, "AGAIN_MS", 1)
-    brokers.missing_brokers.add("a")
-    telling.tell(["a"])
+    monkeypatch.setattr(heartbeats, "RETRY_MS", 1)
+    brokers.gone.add("a")
+    telling.send(["a"])
     telling.on_connection_closed("a")
-    brokers.missing_brokers.clear()
+    brokers.gone.clear()
     wait_until("it is told", lambda: brokers.told == [("a", "I am me")], 10)
 
 
 def test_a_heartbeat_that_a_client_has_under_way_as_it_ends_is_no_failure(brokers, telling, caplog):
     brokers.stuck["a"] = threading.Event()
-    brokers.missing_brokers.add("a")
+    brokers.gone.add("a")
     telling.on_connection_closed("a")
     telling.resend("a")
-    wait_until("it is on its way", lambda: "a" in brokers.commit_progress)
+    wait_until("it is on its way", lambda: "a" in brokers.reached)
     telling.stop()
     brokers.stuck["a"].set()
     telling.stop(10_000)
@@ -168,13 +168,13 @@ def test_a_heartbeat_that_a_client_has_under_way_as_it_ends_is_no_failure(broker
 
 
 def test_one_that_is_gone_for_good_is_told_again_so_many_times(brokers, telling, monkeypatch):
-    monkeypatch.setattr(heartbeats, "AGAIN_MS", 1)
-    tries, say = [], brokers._print_url
-    monkeypatch.setattr(brokers, "_print_url", lambda *what: (tries.append(what), say(*what)))
-    brokers.missing_brokers.add("a")
-    telling.tell(["a"])
+    monkeypatch.setattr(heartbeats, "RETRY_MS", 1)
+    tries, say = [], brokers._say
+    monkeypatch.setattr(brokers, "_say", lambda *what: (tries.append(what), say(*what)))
+    brokers.gone.add("a")
+    telling.send(["a"])
     wait_until("it is tried", lambda: len(tries) == heartbeats.RETRIES_MAX + 1, 10)
-    telling.tell(["a"])
+    telling.send(["a"])
     assert len(tries) == heartbeats.RETRIES_MAX + 2
 
 
@@ -186,7 +186,7 @@ def test_one_whose_connection_ends_while_it_is_told_is_told_again_when_it_is_the
         telling.on_connection_closed(address)
 
     brokers.beside = ends_once
-    telling.tell(["a"])
+    telling.send(["a"])
     assert brokers.told == [("a", "I am me")]
     telling.resend("a")
     wait_until("a knows of it again", lambda: len(brokers.told) == 2)

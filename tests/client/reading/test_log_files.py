@@ -596,7 +596,7 @@ def test_only_a_broker_at_the_readers_own_address_is_asked(
     running_broker, api, monkeypatch, caplog, client, broker, asks
 ):
     filled(running_broker, LARGE)
-    monkeypatch.setattr(RemotingConnection, "ends", (parse_host(client), parse_host(broker)))
+    monkeypatch.setattr(RemotingConnection, "endpoints", (parse_host(client), parse_host(broker)))
     asked = []
     monkeypatch.setattr(RemotingClient, "log_place", lambda *_: asked.append(1))
     way = {"local_files": LocalLogFinder(is_requested=True)}
@@ -608,9 +608,9 @@ def test_only_a_broker_at_the_readers_own_address_is_asked(
 def test_a_connection_that_has_ended_proves_nothing(running_broker, api, monkeypatch):
     """Its ends may belong to another broker's connection by then."""
     filled(running_broker, LARGE)
-    line = api.connections.line(running_broker.address)
-    ends = iter([line.connection.ends, None])
-    monkeypatch.setattr(RemotingConnection, "ends", property(lambda _: next(ends)))
+    line = api.connections.negotiated_connection(running_broker.address)
+    ends = iter([line.connection.endpoints, None])
+    monkeypatch.setattr(RemotingConnection, "endpoints", property(lambda _: next(ends)))
     with pytest.raises(ConnectionClosed, match="ended before its proof was read"):
         LocalLogFinder().find_log(api.connections, running_broker.address)
 
@@ -619,7 +619,7 @@ def test_an_answer_over_another_connection_names_no_places(running_broker, api):
     filled(running_broker, LARGE)
     log = LocalLogFinder().find_log(api.connections, running_broker.address)
     header = BulkPull(api, running_broker.address, "G", QUEUE, 0, 1)._header
-    way = {"is_chunk": True, "places_over": log.connection}
+    way = {"is_chunk": True, "proven_connection": log.connection}
     answer = api.pull_async(running_broker.address, header._replace(max_msg_nums=60), **way)
     assert answer.result(10).places is not None
     api.connections.close(running_broker.address)

@@ -132,7 +132,7 @@ def test_tasks_know_their_topic_wherever_a_queue_is_cut(
         else:
             given = {"namesrvAddr": broker.address, "topic": "T", **more}
             cut = [
-                piece for part in BatchReader(given, SCHEMA).partitions() for piece in part.pieces
+                piece for part in BatchReader(given, SCHEMA).partitions() for piece in part.ranges
             ]
         assert [piece.start for piece in cut] == [0, *(piece.end for piece in cut[:-1])]
         assert {piece.end - 1 for piece in cut} <= there.keys()

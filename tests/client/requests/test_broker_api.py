@@ -111,7 +111,7 @@ def test_a_held_pull_is_answered_when_a_message_comes(api, running_broker):
     api.heartbeat(
         address, HeartbeatData(client_id="c")
     )  # so the pull, sent before it, waits by now
-    assert running_broker.ask(lambda controller: controller.hold_service.held) == 1
+    assert running_broker.ask(lambda controller: controller.hold_service.hold_count) == 1
     api.send(address, send_header(), b"two", "ID")
     assert bodies(held.result(10)) == [b"two"]
 

@@ -98,11 +98,11 @@ def test_an_end_that_fails_is_an_end(monkeypatch):
 def test_a_program_that_ends_waits_for_what_is_to_be_said_last(asked_for_seconds):
     program = f"""
 import sys, threading, time
-from rmq_spark.client.concurrency.lifecycle import Ending, do_all
+from rmq_spark.client.concurrency.lifecycle import SafeStop
 def end():
     time.sleep(0.3)
     print("said", flush=True)
-threading.Thread(target=Ending("ends", end, {asked_for_seconds}).run, daemon=True).start()
+threading.Thread(target=SafeStop("ends", end, {asked_for_seconds}).run, daemon=True).start()
 time.sleep(0.05)
 """
     began = time.monotonic()

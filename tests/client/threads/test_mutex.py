@@ -95,13 +95,13 @@ def test_a_condition_of_a_reentrant_one_waits_and_lets_go_of_all():
 PATCHED = """
 import threading
 threading._CRLock = None
-from rmq_spark.client.concurrency.locks import is_mine, waited_mutex
-changed = waited_mutex()
+from rmq_spark.client.concurrency.locks import condition_mutex, is_owned
+changed = condition_mutex()
 def change():
     with changed:
         changed.notify_all()
 with changed:
-    assert is_mine(changed)
+    assert is_owned(changed)
     threading.Thread(target=change).start()
     assert changed.wait(10)
 print("woken")
