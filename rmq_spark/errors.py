@@ -18,6 +18,8 @@ import reprlib
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typing_extensions import Self
 
 PAGES: Final = "docs/"
@@ -145,6 +147,15 @@ def sanitize(text: str) -> str:
 def escape_surrogates(text: str) -> str:
     """Return a text that UTF-8 holds, with surrogates escaped, as in paths of another encoding."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most similar to a misspelled one, whatever their case; or None."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only errors need it, not each start
+
+    by_lower = {each.lower(): each for each in names}
+    close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
 
 
 def format_count(count: int, singular: str, plural: str = "") -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq_spark.similar_names import nearest_name
+from rmq_spark.errors import nearest_name
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ suggestion; so is a value that cannot be parsed.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, nearest_name
 
 from ..common.setting import DIRECTORY
 from .config import BrokerConfig
@@ -117,10 +116,8 @@ def _fault_of(name: str, value: str) -> str | None:
     if key is None and name in UNSUPPORTED:
         return f"there is no setting {name!r}: {UNSUPPORTED[name]}"
     if key is None:
-        nearest = difflib.get_close_matches(name, KEYS, 1)
-        return f"there is no setting {name!r}" + (
-            f"; did you mean {nearest[0]}?" if nearest else ""
-        )
+        nearest = nearest_name(name, KEYS)
+        return f"there is no setting {name!r}" + (f"; did you mean {nearest}?" if nearest else "")
     try:
         key.setting.value_type.parse(value)
     except ValueError as error:

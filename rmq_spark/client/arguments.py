@@ -13,8 +13,7 @@ from types import MethodType
 from typing import Any, Final
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.errors import Verbatim, WireError, excerpt, sanitize
-from rmq_spark.similar_names import nearest_name
+from rmq_spark.errors import Verbatim, WireError, excerpt, nearest_name, sanitize
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import (
     GROUP_CHARACTERS_MAX,

@@ -28,7 +28,7 @@ from rmq_spark.client.errors import (
     TlsFailed,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.similar_names import nearest_name
+from rmq_spark.errors import nearest_name
 from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS
 from rmq_spark.spark.brokers.queue_client import QueueClient

@@ -7,11 +7,11 @@ nor change anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.errors import nearest_name
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
@@ -124,8 +124,8 @@ def check_group_exists(admin: Admin, name: str) -> None:
     known = admin.groups()
     if name not in known:
         bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
-        near = [bare] if bare in known else get_close_matches(name, sorted(known), 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = bare if bare in known else nearest_name(name, sorted(known))
+        hint = f"did you mean {near}? " if near else ""
         raise Failure(f"there is no group {name}: {hint}rocketpoll group list shows all")
 
 

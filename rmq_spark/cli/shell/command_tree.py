@@ -10,11 +10,12 @@ This module must not know any command, nor brokers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import click
+
+from rmq_spark.errors import nearest_name
 
 _HELP_NAMES: Final = ("-h", "--help")
 HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
@@ -88,8 +89,8 @@ class CommandGroup(click.Group):
         """
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = get_close_matches(name, self.list_commands(ctx), 1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
+            near = nearest_name(name, self.list_commands(ctx))
+            hint = f": did you mean {near!r}?" if near else ""
             ctx.fail(f"there is no command {name!r}{hint}")
         return super().resolve_command(ctx, args)
 

@@ -18,7 +18,6 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -33,7 +32,7 @@ from rmq_spark.client.errors import (
     TopicNotFound,
     TopicNotUsable,
 )
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, nearest_name
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
 
 if TYPE_CHECKING:
@@ -224,8 +223,8 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
         raise
     except RouteNotFound as error:
         _check_has_brokers(admin, error)
-        near = get_close_matches(error.topic, _known_topics(admin), 1)
-        what = f"did you mean {near[0]}? " if near else ""
+        near = nearest_name(error.topic, _known_topics(admin))
+        what = f"did you mean {near}? " if near else ""
         raise Failure(
             f"there is no topic {error.topic}: {what}rocketpoll topic list shows all, "
             f"rocketpoll topic create {error.topic} makes it"
@@ -295,8 +294,8 @@ def read_profile(name: str) -> Mapping[str, Any]:
         if not text:
             raise click.UsageError(f"--profile {name}: {path} has {key} without a value")
         if key not in PROFILE_KEYS:
-            near = get_close_matches(key, PROFILE_KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PROFILE_KEYS)}"
+            near = nearest_name(key, PROFILE_KEYS)
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(PROFILE_KEYS)}"
             raise click.UsageError(f"--profile {name}: {path} has {key}, which is none: {hint}")
         if key in _FLAGS:
             if text.lower() not in _BOOLEANS:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Protocol
 
 from rmq_spark.client.api.name_servers import NameServers
 from rmq_spark.client.errors import ClientError, RouteNotFound, TopicNotUsable
 from rmq_spark.client.instance.routes import Routes
+from rmq_spark.errors import nearest_name
 from rmq_spark.wire.names import is_system_topic
 
 
@@ -54,10 +54,10 @@ def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
-        near = get_close_matches(error.topic, _user_topics(name_servers), 1)
-        if not near:
+        near = nearest_name(error.topic, _user_topics(name_servers))
+        if near is None:
             raise
-        raise RouteNotFound(error.topic, f"{error.why} (did you mean {near[0]}?)") from error
+        raise RouteNotFound(error.topic, f"{error.why} (did you mean {near}?)") from error
 
 
 def _user_topics(name_servers: NameServers) -> list[str]:

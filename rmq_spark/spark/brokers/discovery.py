@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.similar_names import nearest_name
+from rmq_spark.errors import nearest_name
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import ReadOptions, Selection, selects
 from rmq_spark.spark.options.start_positions import ANY, Positions

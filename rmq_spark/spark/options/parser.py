@@ -6,10 +6,10 @@ no option's meaning.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rmq_spark.errors import nearest_name
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
 from rmq_spark.spark.options.table import OPTIONS, Use
@@ -145,12 +145,8 @@ def _unknown_option(name: str) -> str:
             else "that is Kafka's: leave it out"
         )
         return f"there is no such option; {hint}"
-    close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
-    hint = (
-        f"did you mean {_option_name(close[0])}?"
-        if close
-        else f"there are {', '.join(sorted(OPTIONS))}"
-    )
+    near = nearest_name(word, OPTIONS)
+    hint = f"did you mean {near}?" if near else f"there are {', '.join(sorted(OPTIONS))}"
     return f"there is no such option; {hint}"
 
 

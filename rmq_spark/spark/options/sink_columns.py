@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.similar_names import nearest_name
+from rmq_spark.errors import nearest_name
 from rmq_spark.spark.errors import SchemaError
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat, BodyOptions
 from rmq_spark.spark.schemas.columns import BROKER_NAME

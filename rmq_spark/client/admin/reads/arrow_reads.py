@@ -29,8 +29,7 @@ from rmq_spark.client.reading.rolled_back_offsets import (
     without_rolled_back,
 )
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
-from rmq_spark.errors import excerpt, sanitize
-from rmq_spark.similar_names import nearest_name
+from rmq_spark.errors import excerpt, nearest_name, sanitize
 from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
