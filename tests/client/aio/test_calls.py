@@ -97,12 +97,12 @@ def test_a_child_process_has_threads_of_its_own(tmp_path):
     done = python_program(
         """
         import asyncio, os
-        from rmq_spark.client.aio.blocking_calls import in_thread
+        from rmq_spark.client.aio.blocking_calls import call_in_thread
         from rmq_spark.client.aio.loop_bridge import LoopBridge
 
         async def ask():
             bridge = LoopBridge(asyncio.get_running_loop())
-            print(await in_thread(bridge, lambda: "made"), flush=True)
+            print(await call_in_thread(bridge, lambda: "made"), flush=True)
 
         asyncio.run(ask())
         if child := os.fork():

@@ -250,7 +250,7 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
     def read(consumers):
         turns.begin()
         for consumer in consumers:
-            consumer._has_arrived()
+            consumer._on_arrival()
         wakes.append("all that was read")
         turns.end()
 
@@ -260,7 +260,7 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
         for consumer in consumers:
             await stack.enter_async_context(consumer)
             held = consumer._get_started()
-            monkeypatch.setattr(held, "take", lambda _, one=consumer: looks.append(one))
+            monkeypatch.setattr(held, "poll_now", lambda _, one=consumer: looks.append(one))
         waiting = [asyncio.create_task(consumer.poll(20_000)) for consumer in consumers]
         await steps(3)
         looks.clear()

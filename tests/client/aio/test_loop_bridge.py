@@ -196,14 +196,14 @@ class TimedLoop:
     def go_on_to(self, now):
         """Move the clock, and call what is due."""
         self.now = now
-        while due := [each for each in self.timers if each.age <= now and not each.is_over]:
+        while due := [each for each in self.timers if each.when <= now and not each.is_over]:
             due[0].is_over = True
             due[0].call()
 
 
 class Timer:
     def __init__(self, when, call):
-        self.age, self.call, self.is_over = when, call, False
+        self.when, self.call, self.is_over = when, call, False
 
     def cancel(self):
         self.is_over = True
@@ -219,7 +219,7 @@ async def test_waits_that_are_woken_early_share_a_timer():
         await steps(1)
         wakes.wake_all()
         await waiting
-    assert [timer.age for timer in loop.timers] == [1.0]
+    assert [timer.when for timer in loop.timers] == [1.0]
     waiting = asyncio.create_task(wakes.wait(1.0))  # until 1.099
     await steps(1)
     loop.go_on_to(1.0)

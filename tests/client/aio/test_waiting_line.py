@@ -13,7 +13,7 @@ class Room:
     """So much room, and those who have taken some of it."""
 
     def __init__(self, size):
-        self.left, self.observe = size, []
+        self.left, self.came = size, []
         self.line = WaiterQueue(asyncio.get_running_loop())
 
     async def enter(self, name, size, seconds=60):
@@ -24,7 +24,7 @@ class Room:
                 if asyncio.get_running_loop().time() - before >= seconds:
                     return
         self.left -= size
-        self.observe.append(name)
+        self.came.append(name)
 
     def leave(self, size):
         self.left += size
@@ -46,13 +46,13 @@ async def test_a_large_one_is_not_overtaken_by_small_ones_however_many_come():
         await steps(3)
     room.begin("much later", 1)
     await steps(3)
-    assert room.observe == ["first", "small"]
+    assert room.came == ["first", "small"]
     room.leave(1)
     await steps(3)
-    assert room.observe == ["first", "small", "large"]
+    assert room.came == ["first", "small", "large"]
     room.leave(2)
     await steps(5)
-    assert room.observe[3:] == ["later"]
+    assert room.came[3:] == ["later"]
     assert room.line.count == 2
 
 
@@ -65,7 +65,7 @@ async def test_who_leaves_the_line_lets_the_next_one_look():
     room.leave(1)
     large.cancel()  # it is woken, and cannot look any more
     await small
-    assert room.observe == ["first", "small"]
+    assert room.came == ["first", "small"]
     await room.enter("in vain", 1, seconds=0.001)
     assert room.line.count == 0
     room.line.wake_first()  # nobody waits

@@ -28,12 +28,12 @@ class FarBroker:
     def __init__(self, requests):
         self._left, self._inside = requests, 0
         self._state = threading.Condition()
-        self.round_trips, self.used_max = 0, 0
+        self.round_trips, self.most = 0, 0
 
     def ask(self, queue):
         with self._state:
             self._inside += 1
-            self.used_max = max(self.used_max, self._inside)
+            self.most = max(self.most, self._inside)
             mine = self.round_trips
             if self._inside == min(OFFSET_THREADS_MAX, self._left):
                 self._left -= self._inside
@@ -68,42 +68,42 @@ def test_256_queues_take_sixteen_round_trips():
     bench = Bench(broker.ask)
     bench.ahead.schedule(wanted)
     assert [bench.ahead.get(queue) for queue in wanted] == [10 * each for each in range(256)]
-    assert (broker.round_trips, broker.used_max) == (256 // OFFSET_THREADS_MAX, OFFSET_THREADS_MAX)
+    assert (broker.round_trips, broker.most) == (256 // OFFSET_THREADS_MAX, OFFSET_THREADS_MAX)
 
 
 def test_queues_of_other_brokers_keep_nobody_waiting(bench):
     here, there = queues(3), queues(3, "broker-b")
-    bench.ahead.expect([*here, *there])
-    bench.ahead.of(here[1])
+    bench.ahead.schedule([*here, *there])
+    bench.ahead.get(here[1])
     assert sorted(bench.asked) == here
 
 
 def test_a_queue_that_nobody_expects_is_asked_for_alone(bench):
-    bench.ahead.expect([])
-    assert bench.ahead.of(queues(2)[1]) == 10
+    bench.ahead.schedule([])
+    assert bench.ahead.get(queues(2)[1]) == 10
     assert bench.asked == queues(2)[1:]
 
 
 def test_what_was_asked_counts_once_and_not_for_long(bench):
     one, other, third = queues(3)
-    bench.ahead.expect([one, other, third])
-    bench.ahead.of(one)
+    bench.ahead.schedule([one, other, third])
+    bench.ahead.get(one)
     bench.clock.move(PREFETCH_MS_MAX)
-    bench.ahead.of(other)
+    bench.ahead.get(other)
     assert len(bench.asked) == 3
-    bench.ahead.of(other)  # it begins again
+    bench.ahead.get(other)  # it begins again
     bench.clock.move(1)
-    bench.ahead.of(third)
+    bench.ahead.get(third)
     assert bench.asked[3:] == [other, third]
 
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_queue_that_was_given_up_is_asked_for_anew(bench, again):
     one, other = queues(2)
-    bench.ahead.expect([one, other])
-    bench.ahead.of(one)
-    bench.ahead.expect([other]) if again else bench.ahead.forget(other)
-    bench.ahead.of(other)
+    bench.ahead.schedule([one, other])
+    bench.ahead.get(one)
+    bench.ahead.schedule([other]) if again else bench.ahead.discard(other)
+    bench.ahead.get(other)
     assert bench.asked.count(other) == 2
 
 
@@ -140,28 +140,28 @@ def test_who_has_an_error_asks_again_with_others_and_these_have_their_answers(be
     one, other, third = queues(3)
     busy = SystemBusy(ResponseCode.SYSTEM_BUSY, "busy", "b:1", 14)
     bench.faults = {one: busy, third: busy}
-    bench.ahead.expect([one, other, third])
+    bench.ahead.schedule([one, other, third])
     with pytest.raises(SystemBusy):
-        bench.ahead.of(one)
-    assert bench.ahead.of(other) == 10
+        bench.ahead.get(one)
+    assert bench.ahead.get(other) == 10
     bench.faults = {}
     with pytest.raises(SystemBusy):  # what came of it just now
-        bench.ahead.of(third)
+        bench.ahead.get(third)
     assert len(bench.asked) == 3
-    assert (bench.ahead.of(third), bench.ahead.of(one)) == (20, 0)
+    assert (bench.ahead.get(third), bench.ahead.get(one)) == (20, 0)
     assert sorted(bench.asked[3:]) == [one, third]
 
 
 def test_a_broker_that_is_away_is_not_asked_for_each_of_its_queues(bench):
     wanted = queues(256)
     bench.faults = dict.fromkeys(wanted, DOWN)
-    bench.ahead.expect(wanted)
+    bench.ahead.schedule(wanted)
     for queue in wanted:
         with pytest.raises(ConnectionClosed):
-            bench.ahead.of(queue)
+            bench.ahead.get(queue)
     assert len(bench.asked) <= OFFSET_THREADS_MAX
     bench.faults, bench.asked[:] = {}, []
-    assert [bench.ahead.of(queue) for queue in wanted] == [10 * each for each in range(256)]
+    assert [bench.ahead.get(queue) for queue in wanted] == [10 * each for each in range(256)]
     assert len(bench.asked) == 256
 
 

@@ -28,7 +28,7 @@ def assigned():
 
 def pulled(assigned, epoch, *offsets, then):
     messages = several(*offsets)
-    assert assigned.found(epoch, messages, then)
+    assert assigned.add_pulled(epoch, messages, then)
     return ConsumeRequest(assigned, epoch, messages)
 
 
@@ -40,8 +40,8 @@ def test_nothing_is_known_before_the_first_offset():
 
 def test_what_poll_returned_counts_as_consumed_when_that_is_said(assigned):
     request = pulled(assigned, 0, 10, 11, then=12)
-    assert assigned.begin() == (0, 12)
-    assert assigned.take(request) is PollOutcome.ACQUIRED
+    assert assigned.pull_position() == (0, 12)
+    assert assigned.acquire(request) is PollOutcome.ACQUIRED
     assert (assigned.delivered_offset, assigned.consume_offset) == (12, 10)
     assigned.confirm_delivered()
     assert assigned.consume_offset == 12
@@ -50,7 +50,7 @@ def test_what_poll_returned_counts_as_consumed_when_that_is_said(assigned):
 def test_of_two_pulls_only_what_was_returned_counts(assigned):
     first = pulled(assigned, 0, 10, 11, then=15)
     pulled(assigned, 0, 17, then=18)
-    assigned.take(first)
+    assigned.acquire(first)
     assigned.confirm_delivered()
     assert assigned.consume_offset == 17
 
@@ -58,10 +58,10 @@ def test_of_two_pulls_only_what_was_returned_counts(assigned):
 def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
     first = pulled(assigned, 0, 10, 11, then=15)
     waits = pulled(assigned, 0, 17, then=18)
-    assigned.take(first)
-    assigned.pull_anew()
-    assert assigned.take(waits) is PollOutcome.STALE
-    assert assigned.begin() == (1, 17)
+    assigned.acquire(first)
+    assigned.rewind_to_delivered()
+    assert assigned.acquire(waits) is PollOutcome.STALE
+    assert assigned.pull_position() == (1, 17)
     assert (assigned.consume_offset, assigned.returned_offset) == (10, 10)
     assigned.confirm_delivered()
     assert assigned.consume_offset == 17
@@ -71,7 +71,7 @@ def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
 def test_what_is_known_of_a_queue_is_kept_where_it_goes_on_in_it(assigned, how):
     known = assigned.fingerprint
     getattr(assigned, how)()
-    assert assigned.begin() == (1, 10)
+    assert assigned.pull_position() == (1, 10)
     assert assigned.fingerprint is known
     assigned.seek(10)
     assert assigned.fingerprint is not known
@@ -84,25 +84,25 @@ def test_before_the_first_offset_there_is_nothing_to_pull_anew():
 
 
 def test_what_the_filter_passes_over_counts_as_consumed(assigned):
-    assert assigned.found(0, (), 500)
+    assert assigned.add_pulled(0, (), 500)
     assert assigned.consume_offset == 500
 
 
 def test_what_the_filter_passes_over_behind_an_unconfirmed_message_waits_for_it(assigned):
-    assigned.take(pulled(assigned, 0, 10, then=11))
-    assert assigned.found(0, (), 500)
+    assigned.acquire(pulled(assigned, 0, 10, then=11))
+    assert assigned.add_pulled(0, (), 500)
     assert assigned.consume_offset == 10
     assigned.confirm_delivered()
     assert assigned.consume_offset == 500
 
 
 def test_a_late_answer_moves_nothing_after_a_seek(assigned):
-    epoch, _ = assigned.begin()
+    epoch, _ = assigned.pull_position()
     waiting = pulled(assigned, epoch, 10, then=11)
     assigned.seek(3)
-    assert not assigned.found(epoch, several(11), 12)
-    assert assigned.take(waiting) is PollOutcome.STALE
-    assert assigned.begin() == (1, 3)
+    assert not assigned.add_pulled(epoch, several(11), 12)
+    assert assigned.acquire(waiting) is PollOutcome.STALE
+    assert assigned.pull_position() == (1, 3)
     assert (assigned.consume_offset, assigned.delivered_offset) == (3, 3)
     assert assigned.process_queue.message_count == 0
 
@@ -118,8 +118,8 @@ def test_a_first_offset_that_comes_late_does_not_undo_a_seek():
 def test_a_late_answer_moves_nothing_after_the_queue_is_gone(assigned):
     waiting = pulled(assigned, 0, 10, then=11)
     assert assigned.drop() == 10
-    assert not assigned.found(0, several(11), 12)
-    assert assigned.take(waiting) is PollOutcome.STALE
+    assert not assigned.add_pulled(0, several(11), 12)
+    assert assigned.acquire(waiting) is PollOutcome.STALE
     assigned.confirm_delivered()
     assert assigned.consume_offset == 10
 
@@ -127,9 +127,9 @@ def test_a_late_answer_moves_nothing_after_the_queue_is_gone(assigned):
 def test_what_is_paused_is_kept(assigned):
     request = pulled(assigned, 0, 10, then=11)
     assigned.is_paused = True
-    assert assigned.take(request) is PollOutcome.PAUSED
+    assert assigned.acquire(request) is PollOutcome.PAUSED
     assigned.is_paused = False
-    assert assigned.take(request) is PollOutcome.ACQUIRED
+    assert assigned.acquire(request) is PollOutcome.ACQUIRED
 
 
 def test_the_share_of_one_topic_leaves_the_others_alone():
@@ -196,7 +196,7 @@ def test_ten_thousand_revocations_in_flight_lose_nothing():
 
 
 def handed_out(assigned, request, *, asking_confirms=True):
-    assert assigned.take(request, one_by_one=True) is PollOutcome.ACQUIRED
+    assert assigned.acquire(request, one_by_one=True) is PollOutcome.ACQUIRED
     assigned.handout.confirms_on_next = asking_confirms
     return assigned.handout
 
@@ -242,14 +242,14 @@ def test_a_handout_is_over_when_its_queue_goes_elsewhere(assigned, end):
     assert handout.next() is None
     assert assigned.end_handout() is None
     if end != "drop":
-        assert assigned.begin() == (1, 50 if end == "seek" else 12)
+        assert assigned.pull_position() == (1, 50 if end == "seek" else 12)
     assert assigned.consume_offset == (50 if end == "seek" else 11)
 
 
 def test_a_paused_queue_hands_nothing_out(assigned):
     request = pulled(assigned, 0, 10, 11, then=12)
     assigned.is_paused = True
-    assert assigned.take(request, one_by_one=True) is PollOutcome.PAUSED
+    assert assigned.acquire(request, one_by_one=True) is PollOutcome.PAUSED
     assigned.is_paused = False
     handout = handed_out(assigned, request)
     offsets_of(handout, 1)
@@ -345,7 +345,7 @@ class HandedOutAsTaken(RuleBasedStateMachine):
             assigned.delivered_offset,
             assigned.returned_offset,
             assigned.process_queue.message_count,
-            assigned.begin(),
+            assigned.pull_position(),
         )
 
     def teardown(self):
@@ -423,9 +423,9 @@ def test_a_queue_that_begins_again_counts_nothing_as_dealt_with_that_did_not(
     assigned, found, dealt_with
 ):
     request = pulled(assigned, 0, 10, 11, then=12)
-    assert assigned.take(request) is PollOutcome.ACQUIRED
-    epoch = assigned.begin_again(0, found)
-    assert assigned.begin() == (epoch, found)
+    assert assigned.acquire(request) is PollOutcome.ACQUIRED
+    epoch = assigned.restart_at(0, found)
+    assert assigned.pull_position() == (epoch, found)
     assert assigned.consume_offset == dealt_with
     assigned.confirm_delivered()
     assert assigned.consume_offset == found

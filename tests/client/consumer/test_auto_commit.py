@@ -62,7 +62,7 @@ def test_offsets_go_to_the_store_when_they_are_published_and_not_before(bench):
 def test_a_queue_that_is_left_has_its_offset_stored_and_none_that_was_not_dealt_with(bench):
     bench.poll(10, 11)
     bench.poll(12)
-    bench.commits.leave(bench.assigned)
+    bench.commits.release(bench.assigned)
     assert bench.store.all() == {QUEUE: 12}
     assert published(bench.assigned) == {}
 

@@ -135,7 +135,7 @@ def test_the_lock_is_renewed_until_the_listener_ends_or_the_time_is_over(
     monkeypatch.setattr(push_consumer_impl, "LOCK_INTERVAL_MS", 50)
     cluster.send(topic, *BODIES, queue_id=0)
     consumer = shut_down_while_busy(cluster, group, topic, busy, instance, consume_timeout_ms=1_000)
-    brokers = consumer._member._brokers
+    brokers = consumer._impl._brokers
     lock = brokers.lock
     monkeypatch.setattr(
         brokers, "lock", lambda queues: lock(asked.append(each) or each for each in queues)
@@ -155,7 +155,7 @@ def test_queues_at_which_no_listener_is_are_unlocked_with_one_request(
     consumer = member(cluster, group, topic, Listener(), instance)
     queues = {cluster.queue(topic, number) for number in range(4)}
     wait_until("its queues", lambda: consumer.assignment() >= queues, PATIENCE_S)
-    lanes, api = consumer._member._lanes, instance.api
+    lanes, api = consumer._impl._broker_executor, instance.api
     unlock, stop = api.unlock, lanes.stop
     monkeypatch.setattr(
         lanes, "stop", lambda: lanes.run_for_each([cluster.broker_name], bool, 5_000)

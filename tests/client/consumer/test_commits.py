@@ -220,7 +220,7 @@ def test_a_commit_that_waits_does_not_undo_where_an_operator_moves_the_group(
         assert may_go_on.wait(PATIENCE_S)
         real(store, queue, offset)
 
-    monkeypatch.setattr(RemoteBrokerOffsetStore, "keep", keep)
+    monkeypatch.setattr(RemoteBrokerOffsetStore, "store_offset", keep)
     seldom = {"auto_commit": False, "persist_consumer_offset_interval_ms": 3_600_000}
     settings = LitePullSettings(consume_from_where=FIRST, **seldom)
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:

@@ -26,9 +26,9 @@ def assigned_queue(number=0):
 
 
 def put(cache, assigned, *offsets):
-    epoch, _ = assigned.begin()
+    epoch, _ = assigned.pull_position()
     messages = several(*offsets)
-    assert assigned.found(epoch, messages, offsets[-1] + 1)
+    assert assigned.add_pulled(epoch, messages, offsets[-1] + 1)
     cache.put(ConsumeRequest(assigned, epoch, messages))
 
 

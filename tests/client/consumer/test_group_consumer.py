@@ -306,7 +306,7 @@ def test_who_shuts_a_consumer_down_waits_for_no_start_of_it(cluster, monkeypatch
             consumer.start()
         ended.append("start")
 
-    monkeypatch.setattr(member, "_join", late)
+    monkeypatch.setattr(member, "_join_group", late)
     starting = threading.Thread(target=start)
     starting.start()
     assert joins.wait(STOP_SECONDS_MAX)
@@ -416,7 +416,7 @@ def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
         raise no_route
 
     monkeypatch.setattr(consumer._impl, "_subscriptions", {topic: None})
-    monkeypatch.setattr(Rebalance, "share", has_no_route)
+    monkeypatch.setattr(Rebalance, "allocate", has_no_route)
     caplog.set_level(logging.INFO)
     # and tries again soon
     assert consumer._impl._rebalance_service.do_rebalance() == RETRY_MS

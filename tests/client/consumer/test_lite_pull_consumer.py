@@ -162,7 +162,7 @@ def without_queues(cluster, lite):
 
 def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(cluster, lite):
     consumer, queue, store_offset = without_queues(cluster, lite)
-    consumer._member.first_offset(
+    consumer._impl.first_offset(
         queue
     )  # as a pull task does that ends when its queue has gone already
     store_offset(7)
@@ -175,7 +175,7 @@ def test_what_another_commits_is_seen(cluster, lite):
     for offset in (3, 7):
         store_offset(offset)
         assert consumer.committed(queue) == offset
-    assert consumer._member.consume_status(queue.topic) == {}
+    assert consumer._impl.consume_status(queue.topic) == {}
 
 
 def test_offsets_can_be_committed_by_queue(cluster, lite):
@@ -240,7 +240,7 @@ def test_a_pull_that_is_faster_than_the_seek_before_it_loses_nothing(cluster, li
 
     def seek_and_pull(assigned, offset):
         seek(assigned, offset)
-        consumer._member._tasks[queue].wake()
+        consumer._impl._tasks[queue].wake()
         wait_until("messages from there", lambda: consumer.cached_messages == 20)
 
     monkeypatch.setattr(AssignedQueue, "seek", seek_and_pull)
@@ -539,7 +539,7 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
     queues = (cluster.queue(topic),)
-    consumer._member.apply_assignment(
+    consumer._impl.apply_assignment(
         topic, TopicAssignment(queues, queues)
     )  # of a rebalance that began before
     assert consumer.assignment() == frozenset()
@@ -550,7 +550,7 @@ def test_subscriptions_that_come_together_are_told_to_brokers_together(cluster, 
     topics = [cluster.topic(queues=1) for _ in range(20)]
     consumer = lite(topic=topics[0])
     wait_until("queues", consumer.assignment)
-    instance, all_subscribed, told = consumer._member._instance, threading.Event(), []
+    instance, all_subscribed, told = consumer._impl._instance, threading.Event(), []
     tell = instance.heartbeat
 
     def told_later():
@@ -622,7 +622,7 @@ def test_shutting_down_does_not_wait_for_a_poll_or_a_pull_that_is_held(cluster, 
 
 def test_a_thread_that_polls_for_an_hour_keeps_no_other_waiting(cluster, lite, monkeypatch):
     consumer, at_it, ended = lite(topic=cluster.topic()), threading.Event(), []
-    cache = consumer._member._cache
+    cache = consumer._impl._request_cache
     poll = cache.poll
     monkeypatch.setattr(cache, "poll", lambda *given: (at_it.set(), poll(*given))[1])
     patient = threading.Thread(target=lambda: consumer.poll(3_600_000))
@@ -669,8 +669,8 @@ def test_operators_see_and_move_a_consumer(cluster, lite):
     assert info.mq_table[queue].commit_offset == 10
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
     assert [each.topic for each in info.subscription_set] == [topic]
-    assert consumer._member.consume_status(topic) == {queue: 10}
-    consumer._member.reset_offsets(topic, {queue: 4, cluster.queue("Another"): 1})
+    assert consumer._impl.consume_status(topic) == {queue: 10}
+    consumer._impl.reset_offsets(topic, {queue: 4, cluster.queue("Another"): 1})
     assert cluster.stored_offset(group, topic) == 4
     assert polled(consumer, 6) == numbers(10)[4:]
 
@@ -680,12 +680,12 @@ def test_a_reset_moves_all_queues_before_a_broker_is_waited_for(cluster, lite, m
     topic = cluster.topic(queues=4)
     consumer = lite(cluster.group(), topic)
     wait_until("its queues", lambda: len(consumer.assignment()) == 4)
-    member, moved = consumer._member, []
+    member, moved = consumer._impl, []
 
     def keep(*_):
-        moved.append({each.moves for each in member._assigned.all()})
+        moved.append({each.reset_count for each in member._assigned_queues.all()})
 
-    monkeypatch.setattr(member._offset_store, "keep", keep)
+    monkeypatch.setattr(member._offset_store, "store_offset", keep)
     member.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
     assert moved == [{1}] * 4
 
@@ -695,8 +695,8 @@ def test_what_is_committed_while_a_reset_is_stored_stays(cluster, lite, monkeypa
     cluster.send(topic, *numbers(10), queues=2)
     consumer = lite(group, topic, auto_commit=False)
     polled(consumer, 10)
-    store, told = consumer._member._offset_store, []
-    keep = store.keep
+    store, told = consumer._impl._offset_store, []
+    keep = store.store_offset
 
     def keep_behind_a_commit(queue, offset):
         if not told:
@@ -705,8 +705,8 @@ def test_what_is_committed_while_a_reset_is_stored_stays(cluster, lite, monkeypa
             consumer.commit()
         keep(queue, offset)
 
-    monkeypatch.setattr(store, "keep", keep_behind_a_commit)
-    consumer._member.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
+    monkeypatch.setattr(store, "store_offset", keep_behind_a_commit)
+    consumer._impl.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
     assert {store.offsets(topic)[queue] for queue in consumer.assignment()} == {5}
     assert cluster.stored_offset(group, topic, ({0, 1} - {told[0].queue_id}).pop()) == 5
 
@@ -720,7 +720,7 @@ def test_committed_is_what_the_broker_has_stored_not_what_was_polled(cluster, li
     stored = cluster.stored_offset(group, topic)
     assert consumer.committed(queue) == stored
     assert stored in (None, 0)
-    consumer._member._offset_store.update_offset(queue, 7, increase_only=True)  # to be persisted
+    consumer._impl._offset_store.update_offset(queue, 7, increase_only=True)  # to be persisted
     assert consumer.committed(queue) == cluster.stored_offset(group, topic) == stored
     consumer.commit({queue: 3})
     assert consumer.committed(queue) == cluster.stored_offset(group, topic) == 3

@@ -68,10 +68,10 @@ class Member:
     """A member that has read ten messages of its only queue."""
 
     def __init__(self):
-        self.broker, self.fast_path, self.known = Broker(), Lane(), {QUEUE: QueueFingerprint()}
+        self.broker, self.lane, self.known = Broker(), Lane(), {QUEUE: QueueFingerprint()}
         self.store = RemoteBrokerOffsetStore(self.broker.query, self.broker.update)
         self.offsets = OffsetManager(
-            self.store, None, self.fast_path, None, lambda: self.known, lambda *_: None
+            self.store, None, self.lane, None, lambda: self.known, lambda *_: None
         )
         self.reaches(10)
 
@@ -112,12 +112,12 @@ class Beginner(Member):
     """A member that begins queues at their ends, where its group has no offset."""
 
     def __init__(self):
-        self.broker, self.fast_path, self.known, self.ends = Broker(), Lane(), {}, Ends()
+        self.broker, self.lane, self.known, self.ends = Broker(), Lane(), {}, Ends()
         self.store = RemoteBrokerOffsetStore(self.broker.query, self.broker.update)
         self.offsets = OffsetManager(
             self.store,
             self.ends,
-            self.fast_path,
+            self.lane,
             InitialOffsetRule(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 0),
             lambda: self.known,
             self.ends.message_at,
@@ -161,7 +161,7 @@ def test_of_a_queue_that_was_asked_about_with_others_and_is_not_begun_nothing_is
         member.offsets.persist_now((QUEUE,))
     else:
         member.gives_up()
-        member.fast_path.run()
+        member.lane.run()
     assert member.broker.told == []
 
 
@@ -187,14 +187,14 @@ def test_so_it_begins_once_and_then_where_the_group_has_come_to(clock):
     member.known[QUEUE] = member.offsets.start_position(QUEUE).fingerprint
     member.reaches(9)
     member.gives_up()
-    member.fast_path.run()
+    member.lane.run()
     assert member.offsets.start_position(QUEUE).offset == 9
 
 
 def test_what_is_consumed_of_a_queue_that_is_moved_as_it_is_given_up_is_never_stored(member):
     member.gives_up()
     member.offsets.store_released_reset(QUEUE, 3)
-    member.fast_path.run()
+    member.lane.run()
     assert set(member.broker.told) == {3}
     assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
 
@@ -203,7 +203,7 @@ def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(
     member.gives_up()
     member.offsets.store_released_reset(QUEUE, 3)
     member.broker.is_down = True
-    member.fast_path.run()
+    member.lane.run()
     assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
     (said,) = [each for each in caplog.messages if "was moved to" in each]
     assert said.startswith("the offset 3 that MessageQueue(topic='T'")
@@ -216,15 +216,15 @@ def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(
 
 def test_who_is_told_a_little_late_stores_it_and_much_later_it_is_anothers(member, clock):
     member.gives_up()
-    member.fast_path.run()
+    member.lane.run()
     assert member.broker.offsets == {QUEUE: 10}
     clock[0] += 4_999
     member.offsets.store_released_reset(QUEUE, 3)
-    member.fast_path.run()
+    member.lane.run()
     assert member.broker.offsets == {QUEUE: 3}
     clock[0] += 1
     member.offsets.store_released_reset(QUEUE, 5)
-    member.fast_path.run()
+    member.lane.run()
     assert member.broker.offsets == {QUEUE: 3}
 
 
@@ -232,7 +232,7 @@ def test_who_leaves_moves_what_was_given_up_just_now_and_nothing_of_others(membe
     member.gives_up()
     assert member.offsets.store_reset_while_leaving(QUEUE, 3)
     assert not member.offsets.store_reset_while_leaving(OTHER, 3)
-    member.fast_path.run()
+    member.lane.run()
     assert set(member.broker.told) == {3}
     assert member.broker.offsets == {QUEUE: 3}
 
@@ -272,7 +272,7 @@ def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number
             consumer.subscribe("T")
             own = lambda: [each for each in consumer.assignment() if each.topic == "T"]  # noqa: E731
             wait_until("all queues", lambda: len(own()) == QUEUES)
-            known = consumer._member._offset_store
+            known = consumer._impl._offset_store
             wait_until("their offsets", lambda: len(known.offsets("T")) == QUEUES)
             caplog.clear()
             left_to_store.extend(range(STORED + 1))

@@ -51,7 +51,7 @@ def unsubscribes(cluster, consumer, topic):
 
 
 def is_reset(cluster, consumer, topic):
-    consumer._member.reset_offsets(topic, {cluster.queue(topic): 0})
+    consumer._impl.reset_offsets(topic, {cluster.queue(topic): 0})
 
 
 def shuts_down(cluster, consumer, topic):
@@ -59,7 +59,7 @@ def shuts_down(cluster, consumer, topic):
 
 
 def only_rebalances(cluster, consumer, topic):
-    consumer._member.request_rebalance()
+    consumer._impl.request_rebalance()
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])

@@ -36,13 +36,13 @@ class Held:
 
     def __init__(self, monkeypatch, owner, name, concerns=lambda *_: True):
         self.is_on = False
-        self.initial_offsets, self._may_end = threading.Event(), threading.Event()
+        self.began, self._may_end = threading.Event(), threading.Event()
         real = getattr(owner, name)
 
         def held(one, *arguments, **more):
             found = real(one, *arguments, **more)
             if self.is_on and concerns(*arguments):
-                self.initial_offsets.set()
+                self.began.set()
                 assert self._may_end.wait(PATIENCE_S)
             return found
 
@@ -86,25 +86,25 @@ def begun(monkeypatch):
         finally:
             begun.set()
 
-    monkeypatch.setattr(InitialOffsetRule, "of", of)
+    monkeypatch.setattr(InitialOffsetRule, "resolve", of)
     return begun
 
 
 def persist(consumer):
     """Have a consumer's offsets at the broker."""
-    consumer._member._persist()
-    consumer._member._brokers.min_offset(QUEUE)  # on the same connection, behind them
+    consumer._impl._persist()
+    consumer._impl._brokers.min_offset(QUEUE)  # on the same connection, behind them
 
 
 class Busy:
     """A listener that ends with nothing before it may."""
 
     def __init__(self):
-        self.offsets, self.initial_offsets, self.may_end = [], threading.Event(), threading.Event()
+        self.offsets, self.began, self.may_end = [], threading.Event(), threading.Event()
 
     def __call__(self, messages, _):
         self.offsets += [each.queue_offset for each in messages]
-        self.initial_offsets.set()
+        self.began.set()
         assert self.may_end.wait(PATIENCE_S)
 
 
@@ -117,13 +117,13 @@ def test_of_what_a_reset_gives_back_nothing_is_committed_before_it_is_processed(
     consumer.subscribe("T")
     asking.is_on = True
     with Admin(broker.address) as admin, consumer:
-        assert asking.initial_offsets.wait(PATIENCE_S)
+        assert asking.began.wait(PATIENCE_S)
         asking.is_on = False  # the operator's own question is answered
         admin.reset_to_time("G", "T", 0)
         begun.clear()
         asking.let_go()
         assert begun.wait(PATIENCE_S)
-        assert busy.initial_offsets.wait(PATIENCE_S)
+        assert busy.began.wait(PATIENCE_S)
         persist(consumer)
         assert admin.lag("G", "T")[0].consumer_offset == 0
         busy.may_end.set()
@@ -136,7 +136,7 @@ def test_what_the_user_commits_stays_committed(broker, asking, begun):
     consumer.subscribe("T")
     asking.is_on = True
     with Admin(broker.address) as admin, consumer:
-        assert asking.initial_offsets.wait(PATIENCE_S)
+        assert asking.began.wait(PATIENCE_S)
         consumer.seek(QUEUE, 3)
         consumer.commit({QUEUE: 3})
         begun.clear()

@@ -79,14 +79,14 @@ def test_who_is_told_while_it_shuts_down_stores_nothing_else(
 ):
     group = cluster.group()
     consumer = busy_member(cluster, group, topic, busy, kind, await_termination_ms=1_000)
-    take_the_step = getattr(consumer._member, step)
+    take_the_step = getattr(consumer._impl, step)
 
     def behind_a_reset():
         reset(cluster, group, topic)
         busy.may_end.set()
         take_the_step()
 
-    monkeypatch.setattr(consumer._member, step, behind_a_reset)
+    monkeypatch.setattr(consumer._impl, step, behind_a_reset)
     consumer.shutdown()
     wait_until("its end", lambda: consumer.health().threads == 0, PATIENCE_S)
     assert not cluster.members(group)
@@ -106,7 +106,7 @@ def test_a_reset_counts_though_the_last_offsets_of_a_member_come_in_its_midst(
         wait_until("nobody is told", lambda: not cluster.members(group), PATIENCE_S)
         return stored
 
-    monkeypatch.setattr(Admin, "_store", leaves_behind)
+    monkeypatch.setattr(Admin, "_store_offsets", leaves_behind)
     reset(cluster, group, topic)
     assert cluster.stored_offset(group, topic) == 0
 
@@ -116,8 +116,8 @@ def test_a_member_that_is_just_telling_its_last_offset_tells_the_other_behind_it
 ):
     group = cluster.group()
     consumer = idle_member(cluster, group, topic, busy, KINDS[0])
-    store, told = consumer._member._offset_store, []
-    real, stop_consuming = store._tell, consumer._member._stop_consuming
+    store, told = consumer._impl._offset_store, []
+    real, stop_consuming = store._send_offset, consumer._impl._stop_consuming
 
     def tells_behind_a_reset(queue, offset):
         if queue.topic == topic and not told:
@@ -126,10 +126,10 @@ def test_a_member_that_is_just_telling_its_last_offset_tells_the_other_behind_it
         real(queue, offset)
 
     def stops():
-        monkeypatch.setattr(store, "_tell", tells_behind_a_reset)
+        monkeypatch.setattr(store, "_send_offset", tells_behind_a_reset)
         stop_consuming()
 
-    monkeypatch.setattr(consumer._member, "_stop_consuming", stops)
+    monkeypatch.setattr(consumer._impl, "_stop_consuming", stops)
     consumer.shutdown()
     assert told == [4]
     assert cluster.stored_offset(group, topic) == 0

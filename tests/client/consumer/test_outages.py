@@ -36,18 +36,18 @@ def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_
         RequestTimeout("a", 11, 30),
     ):
         for queue in QUEUES:
-            outages.failed(queue, error)
+            outages.record_failure(queue, error)
     assert warnings() == [f"{QUEUES[0]} cannot be pulled: {ConnectionFailed('a', 'nobody')}"]
-    outages.failed(OTHER, ConnectionFailed("b", "nobody"))
+    outages.record_failure(OTHER, ConnectionFailed("b", "nobody"))
     assert len(warnings()) == 2
 
 
 def test_that_it_is_over_is_told_once_and_the_next_outage_is_another(outages, warnings):
-    outages.failed(QUEUES[0], ConnectionFailed("a", "nobody"))
+    outages.record_failure(QUEUES[0], ConnectionFailed("a", "nobody"))
     for queue in QUEUES:
         outages.record_success(queue)
     assert warnings()[1:] == ["it is over that queues of a cannot be pulled"]
-    outages.failed(QUEUES[1], ConnectionFailed("a", "nobody"))
+    outages.record_failure(QUEUES[1], ConnectionFailed("a", "nobody"))
     assert len(warnings()) == 3
 
 
@@ -55,7 +55,7 @@ def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_change
     outages, warnings
 ):
     for code in (16, 16, 1, 1):
-        outages.failed(QUEUES[0], BrokerRefused(code, "no", "a", 11))
+        outages.record_failure(QUEUES[0], BrokerRefused(code, "no", "a", 11))
     assert len(warnings()) == 2
     outages.record_success(QUEUES[1])
     assert len(warnings()) == 2
@@ -66,5 +66,5 @@ def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_change
 def test_what_is_not_told_can_be_looked_at(outages, caplog):
     caplog.set_level(logging.DEBUG)
     for _ in range(3):
-        outages.failed(QUEUES[0], OSError("odd"))
+        outages.record_failure(QUEUES[0], OSError("odd"))
     assert [each.levelname for each in caplog.records] == ["WARNING", "DEBUG", "DEBUG"]

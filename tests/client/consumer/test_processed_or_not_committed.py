@@ -249,7 +249,7 @@ def suspends(cluster, consumer, topic, _):
 
 
 def resets(cluster, consumer, topic, _):
-    consumer._member.reset_offsets(topic, {cluster.queue(topic): 0})
+    consumer._impl.reset_offsets(topic, {cluster.queue(topic): 0})
 
 
 def shuts_down(cluster, consumer, topic, _):
@@ -258,14 +258,14 @@ def shuts_down(cluster, consumer, topic, _):
 
 
 def loses_its_lock(cluster, consumer, topic, _):
-    for request in consumer._member._requests.values():
+    for request in consumer._impl._requests.values():
         request.process_queue.set_locked(0, locked=False)
 
 
 def is_joined_by_another(cluster, consumer, topic, join_another):
     join_another()
     wait_until("another member", lambda: len(cluster.members(consumer.group)) == 2)
-    consumer._member.request_rebalance()
+    consumer._impl.request_rebalance()
 
 
 INTERFERENCE = [

@@ -126,7 +126,7 @@ def test_messages_go_to_the_listener_and_the_request_goes_on_behind_them(bench):
 
 def test_a_held_pull_is_given_up_for_one_by_another_subscription(bench):
     bench.start()
-    bench.service.pull_anew(bench.request)
+    bench.service.restart_pull(bench.request)
     assert bench.consumer.abandoned == [1]
     bench.tasks.move(0)
     assert bench.offsets == [5, 5]
@@ -182,7 +182,7 @@ def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_s
 def test_an_answer_that_is_in_doubt_counts_for_nothing_behind_another_subscription(held_on):
     held_on.consumer.stored[5] = received(5)
     held_on.answer(in_doubt(pulled(*several(6), then=7)))
-    held_on.service.pull_anew(held_on.request)
+    held_on.service.restart_pull(held_on.request)
     held_on.tasks.move(0)
     assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
 
@@ -207,7 +207,7 @@ def test_another_subscription_in_the_midst_of_asking_has_it_ask_once_more(bench,
 
     def meanwhile(request, then):
         monkeypatch.setattr(bench.consumer, "pull", pull)
-        bench.service.pull_anew(request)
+        bench.service.restart_pull(request)
         return pull(request, then)
 
     monkeypatch.setattr(bench.consumer, "pull", meanwhile)
@@ -220,7 +220,7 @@ def test_another_subscription_has_nothing_asked_for_that_waits_for_room(bench):
     bench.start()
     bench.answer(pulled(*several(5, 6, 7), then=8))
     bench.tasks.move(0)
-    bench.service.pull_anew(bench.request)
+    bench.service.restart_pull(bench.request)
     bench.tasks.move(10)
     assert bench.offsets == [5]
     assert not bench.consumer.abandoned

@@ -368,7 +368,7 @@ def test_waking_it_does_not_ask_twice(bench):
 
 def test_what_is_answered_while_it_is_woken_is_not_asked_for_again(bench, monkeypatch):
     bench.start()
-    begin, goes_on, is_woken = bench.assigned.begin, threading.Event(), threading.Event()
+    begin, goes_on, is_woken = bench.assigned.pull_position, threading.Event(), threading.Event()
     answering = threading.Thread(
         target=bench.source.asked[0][1], args=(pulled(*several(5), then=6),)
     )
@@ -383,7 +383,7 @@ def test_what_is_answered_while_it_is_woken_is_not_asked_for_again(bench, monkey
             goes_on.wait(0.2)  # it cannot: it waits for who has been woken
         return found
 
-    monkeypatch.setattr(bench.assigned, "begin", begin_meanwhile)
+    monkeypatch.setattr(bench.assigned, "pull_position", begin_meanwhile)
     bench.task.wake()
     bench.tasks.move(0)
     is_woken.set()

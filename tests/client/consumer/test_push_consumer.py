@@ -174,7 +174,7 @@ def test_what_the_broker_does_not_take_back_is_sent_again(cluster, push, monkeyp
         refused.append(1)
         raise BrokerRefused(1, "no", "b:1", 36)
 
-    monkeypatch.setattr(consumer._member._brokers, "send_back", send_back)
+    monkeypatch.setattr(consumer._impl._brokers, "send_back", send_back)
     cluster.send(topic, "bad", queue_id=0, colour="red")
     assert listener.wait_for(2) == ["bad", "bad"]
     assert refused == [1]
@@ -352,9 +352,9 @@ def test_an_operator_sets_a_group_back(cluster, push):
     cluster.send(topic, *numbers(10), queue_id=0)
     consumer = push(listener, group, topic)
     listener.wait_for(10)
-    consumer._member.reset_offsets(topic, {queue: 6})
+    consumer._impl.reset_offsets(topic, {queue: 6})
     assert sorted(listener.wait_for(14)[10:]) == numbers(10)[6:]
-    wait_until("an offset", lambda: consumer._member.consume_status(topic) == {queue: 10})
+    wait_until("an offset", lambda: consumer._impl.consume_status(topic) == {queue: 10})
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -363,8 +363,8 @@ def test_what_is_consumed_while_a_reset_is_stored_counts(cluster, push, monkeypa
     cluster.send(topic, *numbers(10), queues=2)
     consumer = push(listener, group, topic, orderly=orderly)
     listener.wait_for(10)
-    store = consumer._member._offset_store
-    keep, queues = store.keep, [cluster.queue(topic, queue_id) for queue_id in (0, 1)]
+    store = consumer._impl._offset_store
+    keep, queues = store.store_offset, [cluster.queue(topic, queue_id) for queue_id in (0, 1)]
 
     def is_consumed():
         return store.offsets(topic) == dict.fromkeys(queues, 5)
@@ -375,8 +375,8 @@ def test_what_is_consumed_while_a_reset_is_stored_counts(cluster, push, monkeypa
         keep(queue, offset)
 
     wait_until("acknowledged", is_consumed)
-    monkeypatch.setattr(store, "keep", keep_behind_the_listener)
-    consumer._member.reset_offsets(topic, dict.fromkeys(queues, 0))
+    monkeypatch.setattr(store, "store_offset", keep_behind_the_listener)
+    consumer._impl.reset_offsets(topic, dict.fromkeys(queues, 0))
     assert is_consumed()
     consumer.shutdown()
     assert [cluster.stored_offset(group, topic, queue_id) for queue_id in (0, 1)] == [5, 5]
@@ -392,13 +392,13 @@ def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_g
     consumer = push(listener, topic=topic, orderly=True, rebalance_interval_ms=1_000)
     try:
         listener.wait_for(1)
-        consumer._member.reset_offsets(topic, {queue: 0})
-        anew = consumer._member._requests[queue]
+        consumer._impl.reset_offsets(topic, {queue: 0})
+        anew = consumer._impl._requests[queue]
         wait_until(
             "a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1
         )
         assert len(listener.messages) == 1
-        assert not consumer._member._let_go(
+        assert not consumer._impl._release_queue(
             anew
         )  # another consumer would have the queue at the same time
     finally:
@@ -424,7 +424,7 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
     consumer = push(listener, group, topic)
     listener.wait_for(1)
     (client_id,) = cluster.members(group)
-    wait_until("an offset", lambda: consumer._member.consume_status(topic))
+    wait_until("an offset", lambda: consumer._impl.consume_status(topic))
     info = cluster.api.admin.consumer_running_info(cluster.address, group, client_id)
     assert info.mq_table[cluster.queue(topic)].commit_offset == 1
     assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
@@ -448,9 +448,9 @@ def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monk
     consumer.unsubscribe(topic)
     with monkeypatch.context() as patched:
         patched.setattr(
-            consumer._member._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
+            consumer._impl._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
         )
-        consumer._member.apply_assignment(
+        consumer._impl.apply_assignment(
             topic, TopicAssignment((queue,), (queue,))
         )  # of a rebalance that began before
     assert queue not in consumer.assignment()
@@ -469,7 +469,7 @@ def test_a_queue_that_is_given_up_while_a_listener_is_at_it_is_pulled_again_behi
     cluster.send(topic, "000", queue_id=0)
     try:
         listener.wait_for(1)
-        request = consumer._member._requests[cluster.queue(topic)]
+        request = consumer._impl._requests[cluster.queue(topic)]
         consumer.unsubscribe(topic)
         cluster.send(topic, "001", queue_id=0)
         assert request.process_queue.is_retired
@@ -495,7 +495,7 @@ def test_a_queue_that_is_unsubscribed_from_is_let_go_of_as_soon_as_its_listener_
         listener.wait_for(1)
         consumer.unsubscribe(topic)
         for _ in range(3):
-            consumer._member._rebalance_service.do_rebalance()
+            consumer._impl._rebalance_service.do_rebalance()
         assert not another_may_have_it()
     finally:
         free.set()
@@ -509,7 +509,7 @@ def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
     queue = cluster.queue(topic)
     consumer = push(listener, topic=topic, orderly=True)
     wait_until("a queue", lambda: queue in consumer.assignment())
-    request = consumer._member._requests[queue]
+    request = consumer._impl._requests[queue]
 
     def lock(queues):
         queues = frozenset(queues)
@@ -517,8 +517,8 @@ def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
         wait_until("another millisecond", lambda: monotonic_ms() > asked_at_ms[-1])
         return queues
 
-    monkeypatch.setattr(consumer._member._brokers, "lock", lock)
-    consumer._member._locks.lock_all()
+    monkeypatch.setattr(consumer._impl._brokers, "lock", lock)
+    consumer._impl._locks.lock_all()
     assert request.process_queue._locked_at_ms <= asked_at_ms[-1]
 
 
@@ -595,7 +595,7 @@ def test_a_queue_whose_pull_request_was_lost_is_pulled_again(cluster, push, orde
     consumer = push(listener, topic=topic, orderly=orderly)
     cluster.send(topic, "000", queue_id=0)
     listener.wait_for(1)
-    member, queue = consumer._member, cluster.queue(topic)
+    member, queue = consumer._impl, cluster.queue(topic)
     lost = member._requests[queue]
 
     def is_pulled_anew():

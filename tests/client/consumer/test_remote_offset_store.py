@@ -84,7 +84,7 @@ def test_what_is_read_from_the_store_is_not_remembered_and_so_not_stored_again(
 
 def test_what_is_forgotten_here_is_stored_all_the_same(store, brokers):
     """Whoever begins a queue may forget its offset just as it is committed."""
-    store.keep(QUEUE, 8)
+    store.store_offset(QUEUE, 8)
     assert brokers.told == [(QUEUE, 8, False)]
     assert store.read_offset(QUEUE, MEMORY) is None
 
@@ -131,7 +131,7 @@ def test_what_is_removed_stays_with_the_broker(store, brokers):
 def test_who_has_left_stores_nothing_where_somebody_else_has_stored_another_offset(store, brokers):
     store.update_offset(QUEUE, 5, increase_only=True)
     store.persist_all([QUEUE])
-    store.leave()
+    store.stop_overwriting()
     store.update_offset(QUEUE, 7, increase_only=True)
     store.persist_all([QUEUE])
     assert brokers.offsets == {QUEUE: 7}
@@ -144,7 +144,7 @@ def test_who_has_left_stores_nothing_where_somebody_else_has_stored_another_offs
 def test_who_has_left_knows_by_where_it_began_that_a_queue_was_moved(store, brokers):
     brokers.offsets[QUEUE] = 5
     assert store.read_offset(QUEUE, STORE) == 5
-    store.leave()
+    store.stop_overwriting()
     brokers.offsets[QUEUE] = 2
     store.update_offset(QUEUE, 9, increase_only=True)
     store.persist_all([QUEUE])
@@ -155,7 +155,7 @@ def test_what_was_asked_for_does_not_hide_that_an_operator_has_moved_the_group(s
     store.persist(QUEUE, 5)
     brokers.offsets[QUEUE] = 2
     assert store.stored_offset(QUEUE) == 2
-    store.leave()
+    store.stop_overwriting()
     store.persist_all({QUEUE})
     assert brokers.offsets[QUEUE] == 2
 

@@ -108,29 +108,29 @@ def test_whatever_is_raised_a_message_is_sent_again_or_kept(retries, brokers, mo
     assert len(brokers.sent) == 1
     monkeypatch.setattr(brokers, "publish_queues", fails)
     assert not retries.send_back(received(7), 0)
-    assert not retries.give_up(received(7))
+    assert not retries.send_to_dlq(received(7))
 
 
 ILLEGAL = MessageIllegal(13, "too large", "b:1", 310)
 
 
 def test_what_is_used_up_is_sent_to_the_retry_topic(retries, brokers):
-    assert retries.give_up(received(7, reconsume_times=16))
+    assert retries.send_to_dlq(received(7, reconsume_times=16))
     assert (len(brokers.sent), brokers.back) == (1, [])
 
 
 def test_what_is_used_up_and_too_large_to_be_sent_is_given_back_as_a_dead_letter(retries, brokers):
     brokers.refuses_send = ILLEGAL
-    assert retries.give_up(received(7, reconsume_times=16))
+    assert retries.send_to_dlq(received(7, reconsume_times=16))
     assert brokers.back == [(7, -1, 16)]
     brokers.refuses_back = True
-    assert not retries.give_up(received(7, reconsume_times=16))
+    assert not retries.send_to_dlq(received(7, reconsume_times=16))
 
 
 @pytest.mark.parametrize("why", [ConnectionClosed("b:1", "gone"), RouteNotFound("%RETRY%G")])
 def test_what_is_used_up_waits_for_brokers_that_are_away(retries, brokers, why):
     brokers.refuses_send = why
-    assert not retries.give_up(received(7, reconsume_times=16))
+    assert not retries.send_to_dlq(received(7, reconsume_times=16))
     assert brokers.back == []
 
 
@@ -143,7 +143,7 @@ def test_a_body_is_sent_again_as_small_as_it_was(retries, brokers, kind):
         received(7, b"x" * 100_000),
         sys_flag=int(MessageSysFlag.COMPRESSED | MessageSysFlag.BORN_HOST_V6 | kind),
     )
-    assert retries.give_up(message)
+    assert retries.send_to_dlq(message)
     [(_, header, body, _)] = brokers.sent
     assert header.sys_flag == MessageSysFlag.COMPRESSED | kind
     assert len(body) == len(compress_body(message.body, kind or MessageSysFlag.COMPRESSION_ZLIB))
@@ -152,7 +152,7 @@ def test_a_body_is_sent_again_as_small_as_it_was(retries, brokers, kind):
 
 def test_a_body_that_grows_when_it_is_compressed_is_sent_again_as_it_is(retries, brokers):
     body = Random(1).randbytes(10_000)
-    assert retries.give_up(replace(received(7, body), sys_flag=int(MessageSysFlag.COMPRESSED)))
+    assert retries.send_to_dlq(replace(received(7, body), sys_flag=int(MessageSysFlag.COMPRESSED)))
     [(_, header, sent, _)] = brokers.sent
     assert (header.sys_flag, sent) == (0, body)
 

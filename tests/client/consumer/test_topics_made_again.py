@@ -131,7 +131,7 @@ def wait_until_held(broker, member):
     """Wait until all pulls of a member are held: of the retry topic as well, if it has one."""
     held = 1 if isinstance(member.consumer, LitePullConsumer) else 2
     holds = broker._runner._controller.hold_service
-    wait_until("all its pulls are held", lambda: holds.held == held, PATIENCE_S)
+    wait_until("all its pulls are held", lambda: holds.hold_count == held, PATIENCE_S)
 
 
 def make_again_unnoticed(broker, member, new):
@@ -152,7 +152,7 @@ def make_again(broker, new):
 
 def give_up_pulls(member):
     """Have the pulls that are held end without an answer, as behind a lost connection."""
-    member.consumer._member._restart_pulls("T")
+    member.consumer._impl._restart_pulls("T")
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
@@ -198,7 +198,7 @@ def seek_an_offset(_, member):
 def what_is_known(member):
     [known] = [
         known
-        for queue, known in member.consumer._member._fingerprints().items()
+        for queue, known in member.consumer._impl._fingerprints().items()
         if queue.topic == "T"
     ]
     return known

@@ -247,7 +247,7 @@ class Outcome:
 
 def begun(producer, outcome, timeout_ms=10_000):
     prepared = topic_sender(producer).prepare(X)
-    return producer._async_sends.begin(prepared, None, timeout_ms, outcome, lambda action: action())
+    return producer._async_sender.send_nonblocking(prepared, None, timeout_ms, outcome, lambda action: action())
 
 
 def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_then_on(monkeypatch):
@@ -259,7 +259,7 @@ def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_th
             threads.append(threading.current_thread().name)
             ask(*arguments)
 
-        monkeypatch.setattr(producer.instance.connections, "ask", asked)
+        monkeypatch.setattr(producer.instance.connections, "submit", asked)
         for _ in range(2):
             outcome = Outcome()
             assert begun(producer, outcome)
@@ -288,8 +288,8 @@ def test_what_another_thread_tries_is_not_left_to_the_one_that_asked(monkeypatch
 
         if is_known:
             producer.send(X)
-            monkeypatch.setattr(connections, "ask", fails)
-        monkeypatch.setattr(sends, "try_again", try_again)
+            monkeypatch.setattr(connections, "submit", fails)
+        monkeypatch.setattr(sends, "schedule_retry", try_again)
         outcome = Outcome()
         prepared = topic_sender(producer).prepare(X)
         assert sends.send_nonblocking(prepared, None, 60_000, outcome, soon_of.append)

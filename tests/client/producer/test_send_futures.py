@@ -41,7 +41,7 @@ def test_a_callback_that_never_ends_keeps_nobody_from_resolving_others(callbacks
     assert order == []
     last = threading.Event()
     stuck.set()
-    callbacks.call(last.set)
+    callbacks.submit(last.set)
     assert last.wait(10)
     assert order == [1, 2]
 
@@ -80,9 +80,9 @@ def test_the_thread_ends_when_there_is_nothing_to_do_and_none_is_lost_on_the_way
 
     with ThreadPoolExecutor(4) as pool:
         for number in range(1_000):
-            pool.submit(callbacks.call, lambda number=number: call(number))
+            pool.submit(callbacks.submit, lambda number=number: call(number))
     last = threading.Event()
-    callbacks.call(last.set)
+    callbacks.submit(last.set)
     assert last.wait(10)
     assert sorted(called) == list(range(1_000))
 

@@ -25,14 +25,8 @@ class Brokers:
     and take as much time as they are told to."""
 
     def __init__(self):
-        self.now, self.answers, self.asked, self.commit_progress, self.refreshed = (
-            1_000.0,
-            [],
-            [],
-            [],
-            [],
-        )
-        self.record_wait = []
+        self.now, self.answers, self.asked, self.reached, self.refreshed = 1_000.0, [], [], [], []
+        self.waited = []
         self.refreshed_soon = 0
         self.away, self.told = {}, []
 
@@ -44,14 +38,14 @@ class Brokers:
 
     def refresh_within(self, topic, seconds):
         self.refreshed.append(topic)
-        self.record_wait.append(seconds)
+        self.waited.append(seconds)
         self.now += seconds  # name servers are silent
 
     def refresh_routes_soon(self):
         self.refreshed_soon += 1
 
     def connect(self, address, timeout_ms):
-        self.commit_progress.append((address, timeout_ms))
+        self.reached.append((address, timeout_ms))
         if address in self.away:
             self.now += min(timeout_ms / 1000, self.away[address])
             raise ConnectionFailed(address, "nobody is there")
@@ -94,7 +88,7 @@ def sending(brokers):
         )
         sender = SimpleNamespace(
             instance=instance,
-            choice=QueueSelector(brokers.monotonic, lambda _: False),
+            queue_selector=QueueSelector(brokers.monotonic, lambda _: False),
             publish_queues=lambda _: QUEUES,
         )
         return SyncSender(sender, retries=retries, is_retried_when_not_ok=retries_not_ok)
@@ -145,7 +139,7 @@ def test_a_connection_that_is_yet_to_be_made_leaves_others_their_share_of_the_ti
     sending, brokers
 ):
     sending((1.0, LATE), (1.0, LATE), OK).send(PREPARED, 3_000)
-    assert [timeout_ms for _, timeout_ms in brokers.commit_progress] == [1_000, 1_000, 1_000]
+    assert [timeout_ms for _, timeout_ms in brokers.reached] == [1_000, 1_000, 1_000]
     assert [timeout_ms for _, timeout_ms in brokers.asked] == [3_000, 2_000, 1_000]
 
 
@@ -179,7 +173,7 @@ def test_silent_name_servers_keep_no_send_from_a_broker_that_is_known_and_well(s
     brokers.away = {"a": 0.0, "b": 0.0}
     sending(OK, retries=2).send(PREPARED, 3_000)
     assert [address for address, _ in brokers.asked] == ["c"]
-    assert brokers.record_wait == [0] * len(brokers.record_wait)
+    assert brokers.waited == [0] * len(brokers.waited)
     assert brokers.now == 1_000.0
 
 
@@ -192,7 +186,7 @@ def test_silent_name_servers_cost_a_send_to_the_only_broker_its_share_of_the_tim
     sends = sending(error, error, OK, retries=2)
     sends._sender.publish_queues = lambda _: QUEUES[:1]
     sends.send(PREPARED, 3_000)
-    assert brokers.record_wait == pytest.approx([1.0, 1.0])
+    assert brokers.waited == pytest.approx([1.0, 1.0])
     assert brokers.now == pytest.approx(1_002.0)
 
 
@@ -247,4 +241,4 @@ def test_a_send_that_is_not_answered_has_one_try_at_a_queue_that_is_given(sendin
     brokers.away = {"a": 0.0}
     with pytest.raises(ConnectionFailed):
         sending(retries=2).send_one_way_once(PREPARED, QUEUES[0], 3_000)
-    assert brokers.commit_progress == [("a", 3_000)]
+    assert brokers.reached == [("a", 3_000)]

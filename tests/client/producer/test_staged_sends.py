@@ -25,11 +25,11 @@ class Tries:
     """Counts what fails; the last one is raised."""
 
     def __init__(self, most=9):
-        self.failed, self.succeeded, self.used_max = [], 0, most
+        self.failed, self.succeeded, self.most = [], 0, most
 
     def wait_or_raise(self, error, topic):
         self.failed.append((type(error), topic))
-        if len(self.failed) > self.used_max:
+        if len(self.failed) > self.most:
             raise error
 
     def reset(self):
