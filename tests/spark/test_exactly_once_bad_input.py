@@ -62,7 +62,7 @@ def test_a_topic_that_is_deleted_between_send_and_commit_is_a_loss_that_readers_
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "is_ignored_name"),
+    ("changes", "said", "is_passed_over"),
     [
         ({"spans": 5}, "it has no list of spans", True),
         ({"rows": 1}, "its spans are not those that were written", True),
@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_when_a_batch_is_copied_is_named_and_nobody_sees_a_p
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         check(self, path, needs_room=needs_room)
 
-    monkeypatch.setattr(StagingArea, "checked", checked_and_full)
+    monkeypatch.setattr(StagingArea, "check_attempts", checked_and_full)
     monkeypatch.setattr(EmbeddedDisk, "check", check_room)
     error = room.refusal(**ALL, retryTimeoutMs="300")
     assert "it is not known whether batch 0 of query" in error

@@ -14,7 +14,7 @@ def queues_of(topic):
 
 
 def parcels(*, to="T", **given):
-    """What becomes of these columns; ``target_offset`` is the option topic."""
+    """What becomes of these columns; ``to`` is the option topic."""
     count = len(next(iter(given.values())))
     numbers = {"row": list(range(100, 100 + count)), "body": [b"%d" % n for n in range(count)]}
     rows = pa.record_batch({**numbers, **given})

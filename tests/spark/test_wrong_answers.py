@@ -37,7 +37,7 @@ def rows_of(options, topic):
 
 
 @pytest.mark.parametrize("more", [{}, TOLERANT], ids=["fails", "goes on"])
-@pytest.mark.parametrize("is_local", [False, True], ids=["RocketMQ's", "ours"])
+@pytest.mark.parametrize("is_ours", [False, True], ids=["RocketMQ's", "ours"])
 @pytest.mark.parametrize("lie", LIES)
 def test_rows_are_right_and_there_once_or_it_is_told(
     rocketpoll_broker, rocketpoll_topic, caplog, lie, is_ours, more

@@ -25,7 +25,7 @@ class BrokerLife:
     """One life of a broker, from its start to whatever ends it."""
 
     def __init__(self, world, config, name, platter, fate):
-        """``state`` decides about each operation on the disk; what is on it is on the platter."""
+        """``fate`` decides about each operation on the disk; what is on it is on the platter."""
         self._world = world
         self._config = config
         self.state = fate

@@ -58,7 +58,7 @@ def pytest_runtest_makereport(item, call):
     if PIPE in os.environ:
         worst = item.stash.get(_WORST, made)
         item.stash[_WORST] = worst = made if worst.passed else worst
-        if made.age == "teardown":
+        if made.when == "teardown":
             why = worst.longrepr[2] if worst.skipped else worst.longreprtext
             report(item.nodeid, worst.outcome, why + "".join(text for _, text in worst.sections))
     return made

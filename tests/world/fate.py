@@ -4,8 +4,8 @@ Troubles of a disk, each for a while:
 
     slow      flushes take so many seconds more
     lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get
-              through, and with ENOSPC all that goes to pages that are there; with
-              ``open_subdirectory``, on the disk alone on which that directory lies
+              through, and with ENOSPC all that goes to pages that are there; with ``below``, on
+              the disk alone on which that directory lies
     broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a
               flush that has failed is the end, until the next start
 """

@@ -155,7 +155,7 @@ class Line:
 class End:
     """One end of a connection: what a socket is to its owner, who overrides what it is told of."""
 
-    takes = True
+    accepts = True
     """Whether it takes what has arrived."""
 
     def __init__(self):

@@ -51,7 +51,7 @@ class Ending:
 
 @dataclass(frozen=True, eq=False)
 class Trouble:
-    """Something that goes wrong for a while: with the disk (`state`), the clock, the network."""
+    """Something that goes wrong for a while: with the disk (`fate`), the clock, the network."""
 
     kind: str
     begin: float

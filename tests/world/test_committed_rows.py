@@ -23,7 +23,7 @@ class Scene:
         kernel = SimpleNamespace(now=1.0)
         brokers = [SimpleNamespace(name="broker-a")]
         self.ledger = Ledger(
-            SimpleNamespace(kernel=kernel, brokers=brokers, complain=self.complaints.append)
+            SimpleNamespace(kernel=kernel, brokers=brokers, print_error=self.complaints.append)
         )
         program = SimpleNamespace(name="committed", options={}, topics=["S0"])
         self._model = CommittedModel(self.ledger, program)

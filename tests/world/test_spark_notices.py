@@ -65,7 +65,7 @@ def test_assigned_queues_have_all_their_rows(monkeypatch):
             and not (selection.assigned and queue.broker_name == "broker-b")
         ),
     )
-    monkeypatch.setattr(discovery, "_missing", lambda selection, found: [])
+    monkeypatch.setattr(discovery, "_unlisted_assigned", lambda selection, found: [])
     assert said_of(has_option("assign", kind="stream")) != "nothing"
 
 
@@ -78,7 +78,7 @@ def test_brokers_that_nobody_knows_just_then_end_no_start(monkeypatch):
             raise discovery._queue_not_found(queue, ())
         return []
 
-    monkeypatch.setattr(discovery.QueueDiscovery, "_checked", refuse)
+    monkeypatch.setattr(discovery.QueueDiscovery, "_missing_assigned", refuse)
 
     def forgets(story):
         return any(trouble.kind == "forget a broker" for trouble in story.troubles)
@@ -87,7 +87,7 @@ def test_brokers_that_nobody_knows_just_then_end_no_start(monkeypatch):
 
 
 def test_brokers_are_reached_where_the_map_says(monkeypatch):
-    monkeypatch.setattr(AddressOverrides, "_broker", lambda detours, broker: broker)
+    monkeypatch.setattr(AddressOverrides, "_apply_to_broker", lambda detours, broker: broker)
     assert said_of(has_option("brokerAddresses", kind="stream")) != "nothing"
 
 
@@ -139,7 +139,7 @@ def test_faults_are_those_of_their_own_rows(monkeypatch):
     def of_the_first(columns, bodies, first, faults):
         return decoded(columns, bodies, 0, faults)
 
-    monkeypatch.setattr(decoder.BodyColumns, "_decoded", of_the_first)
+    monkeypatch.setattr(decoder.BodyColumns, "_decode", of_the_first)
     assert "came without what its body holds" in said_of(has_option("bodyFormat", kind="stream"))
 
 
@@ -150,5 +150,5 @@ def test_the_bodies_that_a_sink_writes_are_those_of_their_own_rows(monkeypatch):
         first, *others = bodies_of(encoder, *of_a_batch)
         return [*others, first]
 
-    monkeypatch.setattr(BodyEncoder, "_bodies", shifted)
+    monkeypatch.setattr(BodyEncoder, "_encode_batch", shifted)
     assert "is stored with" in said_of(has_option("bodyFormat", "json", kind="sink"))

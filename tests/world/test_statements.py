@@ -48,7 +48,7 @@ def module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("call", "statements"),
     [
-        (lambda module: module.CounterFamily().up(), 1 + 3 + 1 + 2),
+        (lambda module: module.Counter().up(), 1 + 3 + 1 + 2),
         (lambda module: module.after(), 1 + 3 + 1 + 2),
         (lambda module: module.decorated().__enter__(), 1),
         (lambda module: module.fails(), 3),

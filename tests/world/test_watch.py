@@ -14,13 +14,13 @@ from world.watch import Watch
 from world.world import World
 
 LEFT = {
-    "unread bytes": lambda controller, _: setattr(controller.server._unread, "_bytes", 7),
-    "readers of": lambda controller, _: controller.server._unread._sizes.update({"client": 1}),
+    "unread bytes": lambda controller, _: setattr(controller.server._send_buffers, "_bytes", 7),
+    "readers of": lambda controller, _: controller.server._send_buffers._sizes.update({"client": 1}),
     "places of steps": lambda controller, _: setattr(
-        controller.server.concurrency_limit._large, "_taken", 1
+        controller.server.concurrency_limit._large, "_used_bytes", 1
     ),
     "places of waiting pulls": lambda controller, _: setattr(
-        controller.hold_service._deferred, "taken", 1
+        controller.hold_service._deferred, "used", 1
     ),
     "deadlines": lambda controller, _: controller.hold_service._deadlines.update({1: {}}),
     "arrivals": lambda controller, _: controller.hold_service._arrivals.update({"queue": None}),
@@ -30,10 +30,10 @@ LEFT = {
     ),
     "commits": lambda controller, _: setattr(controller.store.batches, "_under_way", Future()),
     "members of groups": lambda controller, _: setattr(
-        controller.processors.consumers._room, "_members", 1
+        controller.processors.consumers._limits, "_members", 1
     ),
     "clients with subscriptions": lambda controller, _: (
-        controller.processors.consumers._room._said.update({"client": 1})
+        controller.processors.consumers._limits._client_bytes.update({"client": 1})
     ),
     "consumers with groups": lambda controller, _: (
         controller.processors.consumers._groups_of.update({"client": {}})
@@ -42,7 +42,7 @@ LEFT = {
         controller.processors.producers._groups_of.update({"client": {}})
     ),
     "bytes of subscriptions": lambda controller, _: setattr(
-        controller.processors.consumers._room, "_kept", 1
+        controller.processors.consumers._limits, "_group_bytes", 1
     ),
     "holders of locks": lambda controller, _: controller.processors.locks._held.update(
         {"client": None}

@@ -283,14 +283,14 @@ def _left_by_connections(controller):
         "connections": server.connections,
         "bytes in flight": server.in_flight_bytes,
         "unread bytes": server.unread_bytes,
-        "readers of unread bytes": len(server._unread._sizes) + len(server._unread._since),
-        "places of steps": sum(line._taken + len(line._waiting) for line in lines),
-        "waiting pulls": holds.held,
-        "queues with waiting pulls": holds.queues,
-        "places of waiting pulls": holds._held.taken + holds._deferred.taken,
+        "readers of unread bytes": len(server._send_buffers._sizes) + len(server._send_buffers._since),
+        "places of steps": sum(line._used_bytes + len(line._waiting) for line in lines),
+        "waiting pulls": holds.hold_count,
+        "queues with waiting pulls": holds.queue_count,
+        "places of waiting pulls": holds._holds.used + holds._deferred.used,
         "deadlines": len(holds._deadlines),
         "arrivals": len(holds._arrivals),
-        "send plans": len(processors.sends._plans),
+        "send plans": len(processors.sends._cache),
         "sends that wait for the disk": processors.acknowledger.queue().size,
         "parked sends": processors.pending_sends._count + processors.pending_sends._bytes,
         "bytes of awaited answers": processors.pending_replies.bytes,
@@ -302,14 +302,14 @@ def _left_by_members(processors):
     consumers, producers, room = (
         processors.consumers,
         processors.producers,
-        processors.consumers._room,
+        processors.consumers._limits,
     )
     return {
         "members of groups": room._members,
-        "clients with subscriptions": len(room._said),
+        "clients with subscriptions": len(room._client_bytes),
         "consumers with groups": len(consumers._groups_of),
         "producers with groups": len(producers._groups_of),
-        "bytes of subscriptions": room._kept,
+        "bytes of subscriptions": room._group_bytes,
         "holders of locks": len(processors.locks._held),
     }
 

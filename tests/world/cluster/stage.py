@@ -87,7 +87,7 @@ class ClusterStage(Stage):
     def may_be_wrong(self, name, ago_seconds=0.0, about=None):
         """Whether a broker makes claims that may be wrong, or has until some seconds ago.
 
-        None is any broker; ``summary`` restricts it to lies of which that function is true.
+        None is any broker; ``about`` restricts it to lies of which that function is true.
         """
         now = self.kernel.now
         return any(
@@ -240,7 +240,7 @@ class ClusterStage(Stage):
         self.network.weather = Weather(latency_seconds, latency_seconds)
         self.kernel.after(seconds, partial(setattr, self.network, "weather", usual))
 
-    def _duplicate_names(self, seconds, broker):
+    def _twice(self, seconds, broker):
         self._answers.twice(self._broker(broker).host, seconds)
 
     def _late(self, seconds, broker):

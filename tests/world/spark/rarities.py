@@ -268,7 +268,7 @@ def _changed(story, is_meant, more):
 def with_sources_changed(story, is_meant, change):
     """The story with other arguments of the sources, or the sink, of some programs.
 
-    ``compare_and_set`` makes them of those that there are.
+    ``change`` makes them of those that there are.
     """
 
     def changed(client):

@@ -220,7 +220,7 @@ class SparkWorld(ClusterStage):
 
             is_believed()
 
-    def _recreate_topic(self, seconds, topic, queues):
+    def _make_again(self, seconds, topic, queues):
         async def make_again():
             operator = Operator(self)
             await operator.delete(topic)
@@ -297,7 +297,7 @@ class SparkWorld(ClusterStage):
         while not broker.is_serving:
             await self.tasks.sleep(_LOOK_SECONDS / 10)
 
-    def _replace_queues(self, seconds, topic, read_queues, write_queues):  # it takes no time
+    def _change_queues(self, seconds, topic, read_queues, write_queues):  # it takes no time
         self._operate(Operator(self).create(topic, read_queues, write_queues))
 
     def _operate(self, operation):
@@ -311,7 +311,7 @@ class SparkWorld(ClusterStage):
 
         self._operations.append(self.tasks.begin(operate(), "operation"))
 
-    def _rollback(self, seconds, broker, topic, rows, slow_seconds):  # it takes no time
+    def _roll_back(self, seconds, broker, topic, rows, slow_seconds):  # it takes no time
         """A batch cannot be committed, while others send."""
         broker = self._broker(broker)
         self._operate(self.rolled_back.fail(broker, topic, rows, slow_seconds))
@@ -322,7 +322,7 @@ class SparkWorld(ClusterStage):
         if not for_good:
             self.kernel.after(seconds, partial(setattr, self, "_are_plain", False))
 
-    def _fill_gap(self, seconds, broker):
+    def _fill(self, seconds, broker):
         """A disk is so full that the oldest messages go."""
         broker = self._broker(broker)
         broker.use_disk(_FULL)
