@@ -95,7 +95,7 @@ TAKING = {
 }
 
 
-@pytest.mark.parametrize("is_present", [True, False], ids=["is-there", "comes"])
+@pytest.mark.parametrize("is_there", [True, False], ids=["is-there", "comes"])
 @pytest.mark.parametrize("how", TAKING)
 @told_in_a_loop
 async def test_a_wait_for_messages(broker, queue, group, how, is_there):

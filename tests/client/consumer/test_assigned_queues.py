@@ -67,7 +67,7 @@ def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
     assert assigned.consume_offset == 17
 
 
-@pytest.mark.parametrize("how", ["pull_anew", "rewind_to_returned"])
+@pytest.mark.parametrize("how", ["rewind_to_delivered", "rewind_to_returned"])
 def test_what_is_known_of_a_queue_is_kept_where_it_goes_on_in_it(assigned, how):
     known = assigned.fingerprint
     getattr(assigned, how)()
@@ -234,7 +234,7 @@ def test_what_is_left_of_a_handout_is_there_for_the_next(assigned):
     assert offsets_of(handed_out(assigned, left), 2) == [11, 12]
 
 
-@pytest.mark.parametrize("end", ["seek", "drop", "rewind_to_returned", "pull_anew"])
+@pytest.mark.parametrize("end", ["seek", "drop", "rewind_to_returned", "rewind_to_delivered"])
 def test_a_handout_is_over_when_its_queue_goes_elsewhere(assigned, end):
     handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
     offsets_of(handout, 2)
@@ -326,7 +326,8 @@ class HandedOutAsTaken(RuleBasedStateMachine):
         assert left is None or list(left.messages) == self.waiting[: len(left.messages)]
 
     @rule(
-        how=st.sampled_from(["seek", "rewind_to_returned", "pull_anew"]), offset=st.integers(0, 9)
+        how=st.sampled_from(["seek", "rewind_to_returned", "rewind_to_delivered"]),
+        offset=st.integers(0, 9),
     )
     def go_elsewhere(self, how, offset):
         for each in self.both:
@@ -364,7 +365,7 @@ class NothingIsSkipped(RuleBasedStateMachine):
     def start(self):
         self.assigned, self.under_way, self.waiting = AssignedQueue(QUEUE, lambda: 0), [], []
         self.assigned.set_first_offset(0, StartPosition(0, QueueFingerprint()))
-        self.record_returned, self.from_offset = [], 0
+        self.returned, self.from_offset = [], 0
 
     @rule()
     def pull(self):
@@ -391,14 +392,14 @@ class NothingIsSkipped(RuleBasedStateMachine):
         self.assigned.confirm_delivered()
         request = self.waiting.pop(0)
         if self.assigned.acquire(request) is PollOutcome.ACQUIRED:
-            self.record_returned += [each.queue_offset for each in request.messages]
+            self.returned += [each.queue_offset for each in request.messages]
 
     @rule(offset=st.integers(0, 40))
     def seek(self, offset):
         self.assigned.seek(offset)
-        self.record_returned, self.from_offset = [], offset
+        self.returned, self.from_offset = [], offset
 
-    @precondition(lambda self: len(self.record_returned) > 4)
+    @precondition(lambda self: len(self.returned) > 4)
     @rule()
     def revoke(self):
         self.assigned.drop()
@@ -407,7 +408,7 @@ class NothingIsSkipped(RuleBasedStateMachine):
     def no_message_that_waits_or_is_yet_to_come_counts_as_consumed(self):
         if not hasattr(self, "assigned"):
             return
-        assert self.record_returned == sorted(set(self.record_returned))
+        assert self.returned == sorted(set(self.returned))
         consumed = self.assigned.consume_offset
         live = [each for each in self.waiting if each.epoch == self.assigned.pull_position()[0]]
         for request in live:

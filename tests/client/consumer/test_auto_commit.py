@@ -51,19 +51,19 @@ def test_what_was_returned_counts_when_more_is_wanted(bench):
 def test_offsets_go_to_the_store_when_they_are_published_and_not_before(bench):
     bench.poll(10, 11)
     bench.poll(12)
-    assert bench.store.all() == {}
+    assert bench.store.copy() == {}
     bench.commits.publish()
-    assert bench.store.all() == {QUEUE: 12}
+    assert bench.store.copy() == {QUEUE: 12}
     bench.poll(13)
     bench.commits.publish()
-    assert bench.store.all() == {QUEUE: 13}
+    assert bench.store.copy() == {QUEUE: 13}
 
 
 def test_a_queue_that_is_left_has_its_offset_stored_and_none_that_was_not_dealt_with(bench):
     bench.poll(10, 11)
     bench.poll(12)
     bench.commits.release(bench.assigned)
-    assert bench.store.all() == {QUEUE: 12}
+    assert bench.store.copy() == {QUEUE: 12}
     assert published(bench.assigned) == {}
 
 
@@ -92,4 +92,4 @@ def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the
 
     bench.store.update_offset = update_in_the_midst_of_a_move
     bench.commits.publish()
-    assert bench.store.all() == {QUEUE: 10, OTHER: 3}
+    assert bench.store.copy() == {QUEUE: 10, OTHER: 3}

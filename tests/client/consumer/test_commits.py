@@ -100,11 +100,11 @@ class FarBroker:
     """Stores offsets, so many at a time as it is asked for, each taking a round trip."""
 
     def __init__(self, at_once):
-        self._contiguous_runs = threading.Barrier(at_once)
+        self._together = threading.Barrier(at_once)
         self.stored = {}
 
     def store_offset(self, queue, offset):
-        self._contiguous_runs.wait(PATIENCE_S)
+        self._together.wait(PATIENCE_S)
         self.stored[queue] = offset
 
 
@@ -120,7 +120,7 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
     class Half(FarBroker):
         asked = 0
 
-        def keep(self, queue, offset):
+        def store_offset(self, queue, offset):
             if queue.broker_name == "away":
                 self.asked += 1
                 raise ConnectionClosed("b:1", "gone")
@@ -141,7 +141,7 @@ def test_a_broker_that_does_not_answer_delays_no_other():
     others_are_stored = threading.Event()
 
     class Hanging(FarBroker):
-        def keep(self, queue, offset):
+        def store_offset(self, queue, offset):
             if queue.broker_name == "hangs":
                 assert others_are_stored.wait(PATIENCE_S)
             super().store_offset(queue, offset)

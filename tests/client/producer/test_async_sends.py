@@ -229,13 +229,13 @@ class Outcome:
     """What a send that waits for nobody tells its result to."""
 
     def __init__(self):
-        self.told, self.is_present, self.is_cancelled = None, threading.Event(), False
+        self.told, self.is_there, self.is_cancelled = None, threading.Event(), False
 
     def cancelled(self):
         return self.is_cancelled
 
     def set_running_or_notify_cancel(self):
-        self.is_present.set()
+        self.is_there.set()
         return not self.is_cancelled
 
     def set_result(self, result):
@@ -247,7 +247,9 @@ class Outcome:
 
 def begun(producer, outcome, timeout_ms=10_000):
     prepared = topic_sender(producer).prepare(X)
-    return producer._async_sender.send_nonblocking(prepared, None, timeout_ms, outcome, lambda action: action())
+    return producer._async_sender.send_nonblocking(
+        prepared, None, timeout_ms, outcome, lambda action: action()
+    )
 
 
 def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_then_on(monkeypatch):
@@ -263,7 +265,7 @@ def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_th
         for _ in range(2):
             outcome = Outcome()
             assert begun(producer, outcome)
-            assert outcome.is_present.wait(10)
+            assert outcome.is_there.wait(10)
             assert outcome.told.queue.broker_name == "a"
     assert threads[0].startswith("rocketpoll sends again")
     assert threads[1] == threading.current_thread().name
@@ -293,7 +295,7 @@ def test_what_another_thread_tries_is_not_left_to_the_one_that_asked(monkeypatch
         outcome = Outcome()
         prepared = topic_sender(producer).prepare(X)
         assert sends.send_nonblocking(prepared, None, 60_000, outcome, soon_of.append)
-        assert outcome.is_present.wait(10)
+        assert outcome.is_there.wait(10)
         assert outcome.told.queue.broker_name == "a"
         assert soon_of == []
 
@@ -308,7 +310,7 @@ def test_a_send_for_which_there_is_no_room_is_not_begun():
         assert begun(producer, first)
         assert not begun(producer, Outcome())
         answer.set()
-        assert first.is_present.wait(10)
+        assert first.is_there.wait(10)
         assert begun(producer, Outcome())
 
 
@@ -317,7 +319,7 @@ def test_a_send_that_nobody_wants_any_more_is_not_tried():
         outcome = Outcome()
         outcome.is_cancelled = True
         assert begun(producer, outcome)
-        assert outcome.is_present.is_set()
+        assert outcome.is_there.is_set()
         assert outcome.told is None
         assert producer.health().pending_sends == 0
         assert cluster.sends() == {"a": 0}
@@ -341,5 +343,5 @@ def test_one_that_waits_for_its_first_try_as_the_producer_ends_fails(monkeypatch
         producer.shutdown()
         go_on.set()
         for outcome in outcomes:
-            assert outcome.is_present.wait(10)
+            assert outcome.is_there.wait(10)
         assert all(isinstance(outcome.told, ClientError) for outcome in outcomes)

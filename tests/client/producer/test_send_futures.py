@@ -132,8 +132,8 @@ def test_where_too_many_wait_a_sender_waits_and_a_callback_that_sends_does_not(c
         assert callbacks.wait_for_room(0), number
         future.set_result("stored")
         if not number:
-            wait_until("it runs", lambda: not callbacks.waiting)
-        if callbacks.waiting == 3:
+            wait_until("it runs", lambda: not callbacks.pending_count)
+        if callbacks.pending_count == 3:
             break
     assert not callbacks.wait_for_room(0.01)
     stuck.set()
