@@ -466,16 +466,16 @@ class HoldMachine(RuleBasedStateMachine):
     @initialize(at_once=st.booleans())
     def begin(self, at_once):
         limits = HoldLimits(holds_max=8, holds_per_connection_and_queue=2, short_polling_time_ms=7)
-        self.pause_reading = Hold(limits)
+        self.hold = Hold(limits)
         self.bits = Bits()
         if not at_once:
-            self.pause_reading.work = self.bits
+            self.hold.work = self.bits
         self.waiting = []
         self.put_off = []
         self.answered = []
         self.now_ms = 0
         self.clients = [Client() for _ in range(4)]
-        self.pause_reading.wake = self.answered.append
+        self.hold.wake = self.answered.append
 
     def expect(self, leaving):
         """These are answered, and nobody else, when all is done."""
@@ -508,7 +508,7 @@ class HoldMachine(RuleBasedStateMachine):
     )
     def suspend(self, client, queue_id, timeout_ms, code, group):
         wants = None if code is None else Codes(code)
-        end = self.pause_reading.ends["T", queue_id]
+        end = self.hold.ends["T", queue_id]
         pull = a_pull(
             self.clients[client], "T", queue_id, end, self.now_ms, timeout_ms, wants, group=group
         )
@@ -520,7 +520,7 @@ class HoldMachine(RuleBasedStateMachine):
         ]
         counts = Counter(each.connection for each in self.waiting)
         most = max(counts.values(), default=0)
-        is_taken = self.pause_reading.service.suspend_pull_request(pull)
+        is_taken = self.hold.service.suspend_pull_request(pull)
         if len(alike) >= 2:
             self.makes_room(alike[0])
         elif len(self.waiting) >= 8:
@@ -528,7 +528,7 @@ class HoldMachine(RuleBasedStateMachine):
                 assert is_taken is self.puts_off(pull)
                 return pull
             oldest = {each.connection: each for each in reversed(self.waiting)}
-            held = self.pause_reading.service._holds
+            held = self.hold.service._holds
             (victim,) = [each for each in oldest.values() if each not in held]
             assert counts[victim.connection] == most
             self.makes_room(victim)
@@ -538,9 +538,9 @@ class HoldMachine(RuleBasedStateMachine):
 
     @rule(queue_id=st.integers(0, 2), codes=st.lists(st.integers(0, 2), min_size=1, max_size=3))
     def arrive(self, queue_id, codes):
-        self.pause_reading.ends["T", queue_id] += len(codes)
-        self.pause_reading.service.notify_message_arriving(
-            "T", queue_id, self.pause_reading.ends["T", queue_id], codes
+        self.hold.ends["T", queue_id] += len(codes)
+        self.hold.service.notify_message_arriving(
+            "T", queue_id, self.hold.ends["T", queue_id], codes
         )
         self.expect(
             [
@@ -557,9 +557,9 @@ class HoldMachine(RuleBasedStateMachine):
     )
     def arrive_one_into_the_other(self, queue_id, arrivals):
         for code, steps in arrivals:
-            self.pause_reading.ends["T", queue_id] += 1
-            self.pause_reading.service.notify_message_arriving(
-                "T", queue_id, self.pause_reading.ends["T", queue_id], [code]
+            self.hold.ends["T", queue_id] += 1
+            self.hold.service.notify_message_arriving(
+                "T", queue_id, self.hold.ends["T", queue_id], [code]
             )
             self.bits.step(steps)
         codes = {code for code, _ in arrivals}
@@ -575,7 +575,7 @@ class HoldMachine(RuleBasedStateMachine):
     @rule(ms=st.integers(0, 20))
     def time_passes(self, ms):
         self.now_ms += ms
-        self.pause_reading.service.expire(self.now_ms)
+        self.hold.service.expire(self.now_ms)
         self.bits.finish()
         due = [each for each in self.put_off if each[0] <= self.now_ms]
         waited = [pull for pull in self.answered if pull in self.waiting]
@@ -590,14 +590,14 @@ class HoldMachine(RuleBasedStateMachine):
         gone = self.clients[client]
         gone.is_closed = True
         self.clients[client] = Client()
-        self.pause_reading.service.discard(gone)
+        self.hold.service.discard(gone)
         self.waiting = [pull for pull in self.waiting if pull.connection is not gone]
         self.put_off = [each for each in self.put_off if each[2] is not gone]
         self.expect([])
 
     @rule()
     def sweep(self):
-        self.pause_reading.sweep(self.now_ms)
+        self.hold.sweep(self.now_ms)
         self.expect([])
 
     @rule(pull=consumes(pulls))
@@ -607,9 +607,9 @@ class HoldMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_table_is_what_waits(self):
-        if not hasattr(self, "pause_reading"):
+        if not hasattr(self, "hold"):
             return
-        service = self.pause_reading.service
+        service = self.hold.service
         assert service.hold_count == len(self.waiting) <= 8
         assert service.queue_count == len({pull.queue for pull in self.waiting})
         assert service.rescued_total == 0

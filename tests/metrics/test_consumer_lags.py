@@ -23,7 +23,7 @@ class Looking:
     """A broker's parts, and one who looks at its groups' lags."""
 
     def __init__(self, room):
-        self.get_buffer = room
+        self.room = room
         self.now_ms = START + 10_000
         self.lags = ConsumerLags(room.store, room, room.consumers, lambda: self.now_ms)
 
@@ -45,39 +45,39 @@ def looking(tmp_path):
 
 def test_a_group_that_is_offline_is_where_its_offsets_say(looking):
     assert looking.look() == []
-    looking.get_buffer.offsets.commit("G", "T", 0, 1)
+    looking.room.offsets.commit("G", "T", 0, 1)
     assert looking.look() == [ConsumerLag("G", "T", 2, 9_000)]
-    looking.get_buffer.offsets.commit("G", "T", 0, 3)
+    looking.room.offsets.commit("G", "T", 0, 3)
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
 
 def test_a_queue_without_an_offset_counts_from_its_first_message(looking):
-    looking.get_buffer.offsets.commit("G", "T", 1, 0)
+    looking.room.offsets.commit("G", "T", 1, 0)
     assert looking.look() == [ConsumerLag("G", "T", 3, 10_000)]
 
 
 def test_an_offset_behind_the_end_of_its_queue_is_no_lag(looking):
-    looking.get_buffer.offsets.commit("G", "T", 0, 77)
+    looking.room.offsets.commit("G", "T", 0, 77)
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
 
 def test_a_topic_that_the_online_members_have_left_is_left_out(looking):
-    looking.get_buffer.offsets.commit("G", "T", 0, 0)
-    member = join(looking.get_buffer.consumers, "G", "c1", "U")
+    looking.room.offsets.commit("G", "T", 0, 0)
+    member = join(looking.room.consumers, "G", "c1", "U")
     assert looking.look() == []
-    looking.get_buffer.consumers.unregister("G", member)
+    looking.room.consumers.unregister("G", member)
     assert [lag.messages for lag in looking.look()] == [3]
 
 
 def test_a_topic_that_is_gone_is_left_out(looking):
-    looking.get_buffer.offsets.commit("G", "gone", 0, 0)
+    looking.room.offsets.commit("G", "gone", 0, 0)
     assert looking.look() == []
 
 
 def test_the_log_is_read_once_for_a_group_that_stands_still(looking, monkeypatch):
-    looking.get_buffer.offsets.commit("G", "T", 0, 1)
+    looking.room.offsets.commit("G", "T", 0, 1)
     looking.look()
-    monkeypatch.setattr(looking.get_buffer.store, "get_message", None)
+    monkeypatch.setattr(looking.room.store, "get_message", None)
     looking.now_ms += 5_000
     assert looking.look() == looking.look() == [ConsumerLag("G", "T", 2, 14_000)]
 
@@ -86,8 +86,8 @@ def test_what_the_disk_does_not_give_costs_the_age_alone(looking, monkeypatch):
     def refuse(*_, **__):
         raise UnreadableFile("the disk is gone")
 
-    looking.get_buffer.offsets.commit("G", "T", 0, 1)
-    monkeypatch.setattr(looking.get_buffer.store, "get_message", refuse)
+    looking.room.offsets.commit("G", "T", 0, 1)
+    monkeypatch.setattr(looking.room.store, "get_message", refuse)
     assert looking.look() == [ConsumerLag("G", "T", 2, 0)]
 
 
@@ -95,22 +95,22 @@ def test_a_queue_whose_end_is_not_known_yet_is_left_out(looking, monkeypatch):
     def unknown(*_, **__):
         raise EndUnknown("the start is not finished")
 
-    looking.get_buffer.offsets.commit("G", "T", 0, 1)
-    monkeypatch.setattr(looking.get_buffer.store, "queue_offsets", unknown)
+    looking.room.offsets.commit("G", "T", 0, 1)
+    monkeypatch.setattr(looking.room.store, "queue_offsets", unknown)
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
 
 def test_messages_that_have_expired_unread_are_lag(looking, monkeypatch):
-    looking.get_buffer.offsets.commit("G", "T", 0, 1)
-    monkeypatch.setattr(looking.get_buffer.store, "queue_offsets", lambda *_: QueueBounds(3, 3))
+    looking.room.offsets.commit("G", "T", 0, 1)
+    monkeypatch.setattr(looking.room.store, "queue_offsets", lambda *_: QueueBounds(3, 3))
     assert [lag.messages for lag in looking.look()] == [2]
 
 
 def test_the_age_of_what_waits_is_that_of_the_first_message_that_is_there(looking, monkeypatch):
-    looking.get_buffer.offsets.commit("G", "T", 0, 0)
-    looking.get_buffer.offsets.commit("G", "T", 1, 0)
+    looking.room.offsets.commit("G", "T", 0, 0)
+    looking.room.offsets.commit("G", "T", 1, 0)
     monkeypatch.setattr(
-        looking.get_buffer.store,
+        looking.room.store,
         "queue_offsets",
         lambda _, queue_id: QueueBounds(0, 0) if queue_id else QueueBounds(2, 3),
     )
@@ -118,7 +118,7 @@ def test_the_age_of_what_waits_is_that_of_the_first_message_that_is_there(lookin
 
 
 def test_many_groups_in_a_topic_of_many_queues_cost_what_they_have_committed(looking):
-    room, groups, queues = looking.get_buffer, 50, 300
+    room, groups, queues = looking.room, 50, 300
     room.create_topic("W", queue_nums=queues)
     for number in range(queues):
         room.put(0, at_ms=START + 2000 + number, topic="W", queue_id=number)
@@ -172,6 +172,6 @@ def test_the_lag_of_each_group_is_that_of_its_queues_one_by_one(stored, groups):
 
 
 def test_each_queue_is_a_step(looking):
-    looking.get_buffer.create_topic("W", queue_nums=500)
-    looking.get_buffer.offsets.commit("G", "W", 0, 0)
+    looking.room.create_topic("W", queue_nums=500)
+    looking.room.offsets.commit("G", "W", 0, 0)
     assert sum(1 for lag in looking.lags.collect() if lag is None) >= 500

@@ -92,13 +92,13 @@ class Hindered:
 
     def __init__(self, number, way):
         self.now = 0.0
-        self._lacking, self._number, self._trace = set(), number, way
+        self._lacking, self._number, self._way = set(), number, way
         self._sent = []
         self._dispatch = RequestDispatcher(
             [{12: handler(self._handle)}], 1_000, never_parked, lambda: self.now
         )
 
-    def descriptor_shortage(self, *wanted):
+    def lack(self, *wanted):
         self._lacking = set(wanted)
 
     def _answer(self, request):
@@ -111,9 +111,9 @@ class Hindered:
         return self._answer(request)
 
     def _handle(self, request):
-        if self._trace == "at once":
+        if self._way == "at once":
             return self._answer(request)
-        if self._trace == "in steps":
+        if self._way == "in steps":
             return self._steps(request)
         self._sent.append(
             self._dispatch.wrap_errors(FakeConnection(), request, self._steps(request))
@@ -138,14 +138,14 @@ def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_
     way, number, caplog
 ):
     hindered = Hindered(number, way)
-    hindered.descriptor_shortage("a")
+    hindered.lack("a")
     for _ in range(3):
         hindered.now += 60
         refused = hindered.ask()
         assert refused.code == ResponseCode.SYSTEM_BUSY
         assert os.strerror(number) in refused.remark
         assert "/store/index/1" in refused.remark
-    hindered.descriptor_shortage()
+    hindered.lack()
     hindered.now += 60
     assert [hindered.ask().code for _ in range(3)] == [0, 0, 0]
     begun, over = lines_of(caplog)
@@ -156,11 +156,11 @@ def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_
 def test_where_some_requests_are_refused_and_others_are_not_that_is_not_over_each_time(
     hindered, caplog
 ):
-    hindered.descriptor_shortage("a")
+    hindered.lack("a")
     for _ in range(100):
         assert [hindered.ask(wanted).code for wanted in "ab"] == [2, 0]
         hindered.now += 9
-    hindered.descriptor_shortage()
+    hindered.lack()
     assert hindered.ask().code == 0
     assert len(lines_of(caplog)) == 1
     hindered.now += 1

@@ -175,7 +175,7 @@ class Clients:
         except RequestRejected:
             self._is_refused[opaque] = True
 
-    def log(self):
+    def hear(self):
         for answer in self._room.connection.sent:
             self._is_refused[answer.opaque] = answer.code != ResponseCode.SUCCESS
         self._room.connection.sent.clear()
@@ -190,7 +190,7 @@ class Clients:
 
     def check(self):
         self.aside.finish()
-        self.log()
+        self.hear()
         assert len(self._is_refused) == len(self._asked)
         self._room.topics.save()
         self._room.groups.save()
@@ -256,7 +256,7 @@ def test_in_any_order_of_successes_and_refusals_a_table_has_what_was_not_refused
                 clients.aside.work(*[kind.file] * details[0])
             elif what == "tell":
                 clients.aside.tell()
-                clients.log()
+                clients.hear()
         clients.check()
         room.shutdown()
 

@@ -197,13 +197,13 @@ class OffsetMachine(RuleBasedStateMachine):
     @rule(group=groups, topic=topics, queue_id=queue_ids, number=numbers)
     def commit(self, group, topic, queue_id, number):
         after = {**self.model, (group, topic, queue_id): number}
-        self.compare_and_set(after, lambda: self.offsets.commit(group, topic, queue_id, number))
+        self.change(after, lambda: self.offsets.commit(group, topic, queue_id, number))
 
     @rule(group=groups, topic=topics, queue_id=queue_ids, number=st.integers(-2, 5))
     def advance(self, group, topic, queue_id, number):
         key = (group, topic, queue_id)
         more = {key: max(number, self.model.get(key, 0))} if number >= 0 else {}
-        self.compare_and_set(
+        self.change(
             {**self.model, **more}, lambda: self.offsets.advance(group, topic, queue_id, number)
         )
 
@@ -214,9 +214,9 @@ class OffsetMachine(RuleBasedStateMachine):
         if found:
             after = {key: number for key, number in self.model.items() if key[:2] != (group, topic)}
             after |= {(group, topic, queue_id): number for queue_id, number in found.items()}
-        self.compare_and_set(after, lambda: self.offsets.clone(source, group, topic))
+        self.change(after, lambda: self.offsets.clone(source, group, topic))
 
-    def compare_and_set(self, after, act):
+    def change(self, after, act):
         """Do something, for which there may be no room: then nothing changes."""
         if len(self.model) < len(after) > self.offsets_max:
             with pytest.raises(

@@ -226,10 +226,8 @@ class MemberMachine(RuleBasedStateMachine):
         super().__init__()
         self.told = []
         self.patch.setattr(membership_limits, "CLIENT_SHARE", 1)
-        self.get_buffer = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
-        self.consumers = ConsumerManager(
-            lambda group: self.told.append(group.name), self.get_buffer
-        )
+        self.room = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
+        self.consumers = ConsumerManager(lambda group: self.told.append(group.name), self.room)
         self.model = {}
         self.said = {}
         self.topics_of = {}
@@ -296,7 +294,7 @@ class MemberMachine(RuleBasedStateMachine):
         """Who has gone leaves all room that there was."""
         for connection in self.connections:
             finished(self.consumers.connection_closed(connection))
-        assert vars(self.get_buffer) == vars(room(4, self.get_buffer._bytes_max))
+        assert vars(self.room) == vars(room(4, self.room._bytes_max))
         self.patch.undo()
 
     def has_members(self, group):

@@ -37,9 +37,7 @@ def test_javas_unique_ids(vector):
     assert unique.encode() == vector["id"]
 
 
-@java_vectors.each(
-    "ids", where=lambda vector: vector["kind"] == "unique" and vector["pid"] > 0
-)
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "unique" and vector["pid"] > 0)
 def test_javas_unique_ids_are_told_from_those_of_brokers(vector):
     assert is_unique_id(vector["id"])
 

@@ -93,13 +93,13 @@ class Story:
         getattr(self, f"act_{name}")(*given)
 
     def act_pull(self, client, pulls, is_cut):
-        data = b"".join(map(self.body_bytes_of, pulls))
+        data = b"".join(map(self.bytes_of, pulls))
         places = [0, len(data) // 2, len(data)] if is_cut else [0, len(data)]
         pieces = [data[start:end] for start, end in pairwise(places)]
         self.twins.receive(self.clients[client], *pieces)
         self.twins.settle()
 
-    def body_bytes_of(self, pull):
+    def bytes_of(self, pull):
         given = {**pull, **SUBSCRIBED[pull["subscribed"]], **FORMS.get(pull["form"], {})}
         offsets = given.pop("offsets")
         body = given.pop("body", b"")

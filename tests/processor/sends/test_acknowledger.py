@@ -203,7 +203,7 @@ class Log:
     def __init__(self, waiting, dice):
         self.waiting = waiting
         self.dice = dice
-        self.written_name = 0
+        self.written = 0
         self.appended = []
         self.answered = []
         self.turns = 0
@@ -211,8 +211,8 @@ class Log:
 
     async def run(self, what):
         if what == APPEND:
-            self.written_name += 10
-            self.appended.append(self.written_name)
+            self.written += 10
+            self.appended.append(self.written)
         elif what == TELL:
             self._tell()
         elif what == FLUSH:
@@ -240,7 +240,7 @@ class Log:
 
     def _flush(self):
         disk = self.waiting.disk
-        disk.confirmed = self.written_name
+        disk.confirmed = self.written
         asked, disk.asked = disk.asked, []
         for end, future in asked:
             if end <= disk.confirmed:
@@ -260,7 +260,7 @@ def test_whatever_is_told_in_any_order_and_flushed_at_any_time_is_answered_once_
             await log.run(what)
         assert {each.status for each in log.answered} <= {OK}
         assert sorted(each.end_offset for each in log.answered) == list(
-            range(10, log.written_name + 1, 10)
+            range(10, log.written + 1, 10)
         )
         assert waiting.acknowledger.queue() == (0, 0)
         assert waiting.disk.flushes_asked <= log.turns

@@ -34,7 +34,7 @@ class Topics:
     def create(self, name):
         return self.made.setdefault(name, TopicConfig(topic_name=name))
 
-    def compare_and_set(self, name):
+    def change(self, name):
         self.made[name] = TopicConfig(topic_name=name)
 
     def save(self):
@@ -170,7 +170,7 @@ def test_sends_that_have_to_wait_again_as_their_topic_has_changed_keep_their_ord
         room.send("A", opaque)
     save, then = room.aside.popleft()
     save()
-    room.topics.compare_and_set("A")  # before the broker has heard that it was saved
+    room.topics.change("A")  # before the broker has heard that it was saved
     then(None)
     assert room.stored == []
     room.settle()
@@ -285,7 +285,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.get_buffer = Room()
+        self.room = Room()
         self.sent = {}
         self.count = 0
 
@@ -293,46 +293,46 @@ class ParkingMachine(RuleBasedStateMachine):
     def send(self, topic):
         self.count += 1
         self.sent[self.count] = topic
-        self.get_buffer.send(topic, self.count)
+        self.room.send(topic, self.count)
 
     @rule(topic=st.sampled_from("AB"))
     def send_large(self, topic):
         """One that was sent to a topic that is saved is the business of its connection."""
-        if self.get_buffer.pending_sends.must_wait(self.get_buffer.topics.create(topic)):
+        if self.room.pending_sends.must_wait(self.room.topics.create(topic)):
             self.count += 1
             self.sent[self.count] = topic
-            self.get_buffer.send(topic, self.count, body=LARGE)
+            self.room.send(topic, self.count, body=LARGE)
 
     @rule(topic=st.sampled_from("AB"))
     def change_topic(self, topic):
-        self.get_buffer.topics.compare_and_set(topic)
+        self.room.topics.change(topic)
 
     @rule()
     def save_unheard(self):
         """The thread has saved, for whatever reason, and nobody was told yet."""
-        self.get_buffer.topics.save()
+        self.room.topics.save()
 
-    @precondition(lambda self: self.get_buffer.aside)
+    @precondition(lambda self: self.room.aside)
     @rule(fails=st.booleans())
     def end_save(self, fails):
-        self.get_buffer.save(OSError("full") if fails else None)
+        self.room.save(OSError("full") if fails else None)
 
-    @precondition(lambda self: self.get_buffer.soon)
+    @precondition(lambda self: self.room.soon)
     @rule()
     def turn(self):
-        self.get_buffer.soon.popleft()()
+        self.room.soon.popleft()()
 
     @rule()
     def settle(self):
-        self.get_buffer.settle()
-        assert sorted(opaque for opaque, _ in self.get_buffer.answers()) == sorted(self.sent)
+        self.room.settle()
+        assert sorted(opaque for opaque, _ in self.room.answers()) == sorted(self.sent)
 
     @invariant()
     def each_is_answered_once_and_those_of_a_topic_are_in_order(self):
-        answered = [opaque for opaque, _ in self.get_buffer.answers()]
+        answered = [opaque for opaque, _ in self.room.answers()]
         assert len(answered) == len(set(answered))
         for topic in "AB":
-            stored = [opaque for name, opaque in self.get_buffer.stored if name == topic]
+            stored = [opaque for name, opaque in self.room.stored if name == topic]
             assert stored == sorted(stored)
             assert {self.sent[opaque] for opaque in stored} <= {topic}
 

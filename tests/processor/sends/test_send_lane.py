@@ -123,7 +123,7 @@ class Story:
             fields["g"] = str(1_700_000_000_000 + self.numbers)
         return request._replace(ext_fields=fields)
 
-    def body_bytes_of(self, what):
+    def bytes_of(self, what):
         if what == "a batch":
             self.numbers += 1
             return batch_request("a", "b", opaque=self.numbers).encode()
@@ -138,7 +138,7 @@ class Story:
         getattr(self, f"act_{name}")(*given)
 
     def act_receive(self, client, sent, cuts):
-        data = b"".join(map(self.body_bytes_of, sent))
+        data = b"".join(map(self.bytes_of, sent))
         places = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
         pieces = [data[start:end] for start, end in pairwise(places)]
         self.twins.receive(client, *pieces)
@@ -149,7 +149,7 @@ class Story:
         for twin in self.twins.both:
             twin.disk.keep_waiting()
         for client, sent, ms in arrivals:
-            self.twins.receive(client, b"".join(map(self.body_bytes_of, sent)))
+            self.twins.receive(client, b"".join(map(self.bytes_of, sent)))
             self.twins.pass_ms(ms)
         for twin in self.twins.both:
             twin.disk.let_go()
@@ -332,7 +332,7 @@ def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
     story.act_receive(0, many(2 * RUN_MAX + 5), [])
     assert ran == [RUN_MAX, RUN_MAX, 5]
     del ran[:]
-    length = len(story.body_bytes_of(lone(count=20)))
+    length = len(story.bytes_of(lone(count=20)))
     for cut in range(1, length, length // 7):
         story.act_receive(0, many(20), [cut])
     assert sum(ran) > 7 * 18
@@ -401,10 +401,10 @@ def test_a_run_is_answered_when_it_is_on_the_disk_or_late_and_counts_for_each_of
         disk.keep_waiting()
     for twin in story.twins.both:
         story.numbers = 100
-        twin.receive(0, story.body_bytes_of(lone(count=30)))
+        twin.receive(0, story.bytes_of(lone(count=30)))
         assert len(twin.answers(0)) == 10
         assert twin.processors.acknowledger.queue()[0] == 30
-        twin.receive(0, story.body_bytes_of(lone(count=5)))
+        twin.receive(0, story.bytes_of(lone(count=5)))
         assert codes(twin.answers(0), 5) == [2] * 5
         assert "30 sends wait for the disk" in twin.answers(0)[-1].remark
     story.twins.pass_ms(299)
@@ -434,7 +434,7 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
         (5, 1, [10] * 20 + [2] * 10),  # the first have waited for five (syncFlushTimeout)
         (9, 1_000, [10] * 27 + [2] * 19),
     ):
-        story.twins.receive(0, story.body_bytes_of(lone(count=sent)))
+        story.twins.receive(0, story.bytes_of(lone(count=sent)))
         quick.settle()
         story.twins.pass_ms(passes_ms)
         assert codes(late.answers(0), 99) == [0] * 10 + answered
@@ -472,7 +472,7 @@ def test_a_client_that_does_not_read_is_taken_no_more_from(told):
     story.act_receive(0, many(3), [])
     for twin in story.twins.both:
         twin.wire(0).is_full = True
-    data = story.body_bytes_of(lone(count=400))
+    data = story.bytes_of(lone(count=400))
     for twin in story.twins.both:
         for _ in range(8):
             twin.receive(0, data)
