@@ -233,7 +233,7 @@ def test_a_command_reaches_the_same_cluster_from_another_shell(
 def test_a_sentence_names_the_cluster_in_each_command(access_of):
     access = access_of("--namesrv", "a:1;b:2")
     text = "rocketpoll topic list shows all, rocketpoll top rates, rocketpoll broker starts one"
-    assert access.completed(text) == (
+    assert access.complete_commands(text) == (
         "rocketpoll topic list --namesrv 'a:1;b:2' shows all, "
         "rocketpoll top --namesrv 'a:1;b:2' rates, rocketpoll broker starts one"
     )
@@ -242,7 +242,7 @@ def test_a_sentence_names_the_cluster_in_each_command(access_of):
 @pytest.mark.parametrize("name", [name for name, verb in EVERY.items() if name != "broker"])
 def test_a_sentence_is_completed_for_each_command_that_takes_a_connection(access_of, name):
     has_connection = any(each.name == "namesrv" for each in EVERY[name].params)
-    completed = access_of("--namesrv", "a:1").completed(f"see rocketpoll {name} for more")
+    completed = access_of("--namesrv", "a:1").complete_commands(f"see rocketpoll {name} for more")
     if name in ("doctor", "checkpoint", "demo"):  # no sentence names these
         return
     assert ("--namesrv a:1" in completed) is has_connection

@@ -73,7 +73,7 @@ def test_a_command_ends_in_one_line_and_a_code(monkeypatch, capsys, error, code,
     def fail(_):
         raise error
 
-    monkeypatch.setattr("rmq_spark.cli.shell.connection.Access.admin", fail)
+    monkeypatch.setattr("rmq_spark.cli.shell.connection.ClusterAccess.admin", fail)
     assert cli.main(["topic", "list"]) == code
     assert capsys.readouterr() == ("", said)
 

@@ -244,7 +244,7 @@ def test_what_is_of_the_wrong_kind_is_not_sent(producer, api, broker, send):
         send(producer)
     assert SAYS.fullmatch(str(raised.value)), raised.value
     assert api.max_offset(broker.address, QUEUE) == 0
-    assert producer._async_sends.pending.count == 0
+    assert producer._async_sender.permits.count == 0
 
 
 def test_a_property_that_is_a_number_is_told_as_a_text(producer):

@@ -40,7 +40,7 @@ def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
 )
 def test_a_registry_that_has_no_schema_for_a_body_is_told_of_as_a_bad_body(registry, said):
     by = avro(
-        record({"name": "id", "type": "int"}), header=b"\2", build_schema=registry.__getitem__
+        record({"name": "id", "type": "int"}), header=b"\2", schema_of=registry.__getitem__
     )
     with pytest.raises(BodyError, match=rf"orders at offset 5: .*{said}"):
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
@@ -50,7 +50,7 @@ def test_a_registry_that_cannot_be_asked_is_no_bad_body():
     def away(_):
         raise ConnectionError("it is away")
 
-    by = avro(record({"name": "id", "type": "int"}), header=b"\2", build_schema=away)
+    by = avro(record({"name": "id", "type": "int"}), header=b"\2", schema_of=away)
     with pytest.raises(ConnectionError, match="it is away"):
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
@@ -64,7 +64,7 @@ def test_a_registry_is_asked_once_for_each_header():
         return old
 
     new = {**ORDER, "fields": [ORDER["fields"][0], {**ORDER["fields"][1], "default": None}]}
-    before, now = avro(old, header=b"\0\1"), avro(new, header=b"\0\2", build_schema=schema_of)
+    before, now = avro(old, header=b"\0\1"), avro(new, header=b"\0\2", schema_of=schema_of)
     for number in (1, 2):
         assert now.loads(before.dumps({"id": number})) == {"id": number, "customer": None}
     assert asked == [b"\0\1"]

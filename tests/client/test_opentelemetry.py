@@ -168,7 +168,7 @@ def test_the_span_of_a_future_ends_when_it_is_answered(seen, producer):
 
 def test_the_span_of_a_future_ends_with_the_answer_however_long_other_callbacks_take(seen):
     waiting = []
-    future = SendFuture(SimpleNamespace(call=waiting.append))
+    future = SendFuture(SimpleNamespace(submit=waiting.append))
     sending = observer.observe_send([replace(ORDER, topic="waits")])
     with sending:
         sending.end_with_future(future)

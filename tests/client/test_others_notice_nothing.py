@@ -251,7 +251,7 @@ def test_a_message_that_nobody_can_read_is_a_dead_letter_and_all_others_come(clu
 
 
 def is_through(consumer):
-    queues = consumer._member.running_info().mq_table
+    queues = consumer._impl.running_info().mq_table
     return all(info.cached_msg_count + info.transaction_msg_count == 0 for info in queues.values())
 
 

@@ -124,7 +124,7 @@ class WatchedLock:
     """A lock that knows which thread has it."""
 
     held = threading.local()
-    make = staticmethod(threading.Lock)
+    create = staticmethod(threading.Lock)
 
     def __init__(self):
         self._lock = self.create()

@@ -413,7 +413,7 @@ def test_ten_thousand_topics_are_pages_of_fifty(open_page, tmp_path):
 def test_a_chart_tells_the_figure_below_the_pointer(page, console, cluster):
     stage = staged(cluster)
     page.goto(f"/groups/{stage.group}")
-    console.site._history.look()
+    console.site._history.sample_watches()
     page.wait_for_function("refresh().then(() => document.querySelector('svg.plot[data-points]'))")
     page.hover("svg.plot")
     assert page.inner_text(".chart-now").startswith("4 ")

@@ -87,7 +87,7 @@ def test_the_lag_of_a_group_is_drawn_over_time(console, cluster, stage):
         ]
 
     console.read(f"/groups/{stage.group}")
-    console.site._history.look()
+    console.site._history.sample_watches()
     wait_until("a line for the group and one for each queue", lambda: len(lines()) == 3)
 
 

@@ -37,7 +37,7 @@ def test_what_is_watched_is_looked_at_and_shown(history, clock):
     probe = lambda: next(figures)  # noqa: E731  # as the pages have it
     assert history.watch(("b",), probe, {"in": 1.0}) == {"in": [(1_000, 1)]}
     for clock.now in (1_005.0, 1_010.0):
-        history.look()
+        history.sample_watches()
     found = history.watch(("b",), probe, {"in": 9.0, "out": 1.0})
     assert found == {"in": [(1_000, 1), (1_005, 2), (1_010, 3)], "out": [(1_010, 1)]}
     clock.now = 1_012.0
@@ -53,9 +53,9 @@ def test_what_nobody_asks_for_is_looked_at_no_more(history, clock):
 
     history.watch(("b",), probe, {})
     clock.now += WATCH_EXPIRY_SECONDS
-    history.look()
+    history.sample_watches()
     clock.now += 1
-    history.look()
+    history.sample_watches()
     assert len(looks) == 1
 
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_asked_leaves_a_gap_and_keeps_nobody_else_from_a_look(his
     history.watch(("away",), away, {"in": 1.0})
     history.watch(("there",), lambda: {"in": 2.0}, {"in": 1.0})
     clock.now += 5
-    history.look()
+    history.sample_watches()
     assert len(history.watch(("there",), away, {})["in"]) == 2
     assert len(history.watch(("away",), away, {})["in"]) == 1
 
@@ -81,7 +81,7 @@ def test_there_are_only_so_many_watches_and_points(history, clock):
         history.watch((str(number),), probe_of(number), {"x": 0.0})
     for _ in range(POINTS_MAX + 10):
         clock.now += 1
-        history.look()
+        history.sample_watches()
     assert 0 not in asked
     assert {*range(1, WATCHES_MAX + 1)} == set(asked)
     assert len(history.watch(("1",), probe_of(1), {"x": 1.0})["x"]) == POINTS_MAX

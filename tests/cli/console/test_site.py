@@ -304,7 +304,7 @@ def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
     def parsed(given, profile, real=connection._resolve_access):
         raise Parsed(real(given, profile).name_servers)
 
-    monkeypatch.setattr(connection, "_access", parsed)
+    monkeypatch.setattr(connection, "_resolve_access", parsed)
     monkeypatch.setenv("NAMESRV_ADDR", "another-cluster:9876")
     for line in shown:
         words = shlex.split(line.rpartition("|")[2])

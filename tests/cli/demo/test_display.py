@@ -46,7 +46,7 @@ def test_on_a_terminal_one_panel_is_drawn_anew_and_stays():
         "from rmq_spark.cli.demo.view import DemoBatch, DemoFigures\n"
         "shown = DemoFigures(30, 100.0, 7, [DemoBatch(1, 101.0, 0.5, 0.3, 0.4)])\n"
         "display = TerminalDisplay()\n"
-        "with display.waiting('it starts'): pass\n"
+        "with display.show_status('it starts'): pass\n"
         "display.show(shown, 'demo', 101.0)\n"
         "shown.sent = 77\n"
         "display.show(shown, 'demo', 102.0)\n"

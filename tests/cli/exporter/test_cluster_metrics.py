@@ -92,7 +92,7 @@ def test_a_cluster_that_is_away_shows_no_old_figures_and_is_logged_once(caplog):
 def test_it_is_read_again_and_again_until_it_is_stopped(admin, monkeypatch):
     metrics, looks = ClusterMetrics(admin, 0.01), queue.Queue()
     look = metrics.refresh
-    monkeypatch.setattr(metrics, "look", lambda: looks.put(look()))
+    monkeypatch.setattr(metrics, "refresh", lambda: looks.put(look()))
     metrics.start()
     for _ in range(2):
         looks.get(timeout=20)
