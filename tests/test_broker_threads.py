@@ -170,9 +170,9 @@ def test_jobs_to_be_done_together_raise_what_one_of_them_raises():
 def test_threads_of_a_parent_are_not_waited_for_by_its_fork_as_that_ends():
     text = (
         "import os, threading\n"
-        "from rocketpoll.broker.common.threads import Workers\n"
+        "from rocketpoll.broker.common.threads import DaemonThreadPool\n"
         "began, go_on = threading.Event(), threading.Event()\n"
-        "workers = Workers('W')\n"
+        "workers = DaemonThreadPool('W')\n"
         "workers.submit(lambda: began.set() or go_on.wait())\n"
         "began.wait()\n"
         "child = os.fork()\n"

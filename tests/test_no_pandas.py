@@ -10,11 +10,11 @@ from rocketpoll.broker.process.pandas_blocker import block_pandas
 
 LOADED = """
 import sys
-from rocketpoll.broker.process.pandas_blocker import no_pandas
-from rocketpoll.broker.store import chunks
+from rocketpoll.broker.process.pandas_blocker import block_pandas
+from rocketpoll.broker.store.bulk import bulk_tools
 
-with no_pandas():
-    chunks.loading().result()
+with block_pandas():
+    bulk_tools.start_loading().result()
     import numpy as np
     import pyarrow as pa
     pa.array(np.arange(3)).to_numpy(), pa.array(["a"]), pa.scalar("a")
@@ -29,7 +29,7 @@ def test_pyarrow_loads_no_pandas_where_it_cannot_be_imported():
 
 WHERE_ELSE = """
 import sys, threading
-from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.bulk import bulk_tools
 
 class Asked:
     by = []
@@ -38,9 +38,9 @@ class Asked:
             self.by.append(threading.current_thread().name)
 
 sys.meta_path.insert(0, Asked())
-chunks.loading().result()
+bulk_tools.start_loading().result()
 import pyarrow as pa
-assert chunks.keys_before(pa.array(["u"]), pa.array(["a b"])).tolist() == [0, 3]
+assert bulk_tools.keys_before(pa.array(["u"]), pa.array(["a b"])).tolist() == [0, 3]
 print(*Asked.by)
 """
 

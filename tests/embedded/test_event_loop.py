@@ -39,7 +39,7 @@ def test_what_a_move_passes_over_rings_in_the_order_of_its_time(loop):
         loop.call_later(9 * HOUR, rung.append, "later")
         await turns()
         assert rung == []
-        loop.move(5 * HOUR)
+        loop.advance(5 * HOUR)
         assert loop.has_due_timers()
         await turns()
         assert not loop.has_due_timers()
@@ -57,10 +57,10 @@ def test_what_comes_again_and_again_rings_once_for_a_move(loop):
 
     async def story():
         loop.call_later(10, again)
-        loop.move(HOUR)
+        loop.advance(HOUR)
         await turns()
         assert len(rung) == 1
-        loop.move(10)
+        loop.advance(10)
         await turns()
 
     loop.run_until_complete(story())
@@ -91,7 +91,7 @@ def test_a_timer_that_is_cancelled_is_silent_even_if_another_of_its_time_cancels
         second = loop.call_at(now + 2, pytest.fail)
         loop.call_at(now + 1, second.cancel)
         loop.call_at(now + 3, rung.append, "third")
-        loop.move(5)
+        loop.advance(5)
         await turns()
 
     loop.run_until_complete(story())
@@ -102,7 +102,7 @@ def test_timers_that_are_cancelled_do_not_pile_up(loop):
     async def story():
         for _ in range(10_000):
             loop.call_later(HOUR, pytest.fail).cancel()
-        assert len(loop._waiting) < 500
+        assert len(loop._timer_heap) < 500
 
     loop.run_until_complete(story())
 
@@ -113,7 +113,7 @@ def test_a_timer_that_fails_is_reported_and_holds_up_no_other(loop, caplog):
     async def story():
         loop.call_later(1, int, "no number")
         loop.call_later(2, rung.append, "next")
-        loop.move(5)
+        loop.advance(5)
         await turns()
 
     loop.run_until_complete(story())
@@ -128,7 +128,7 @@ def test_the_time_goes_on_beside_the_machines_and_sleeps_end(loop):
         assert 0.001 <= loop.time() - before < HOUR
         sleeping = asyncio.ensure_future(asyncio.sleep(HOUR, "slept"))
         await turns()
-        loop.move(HOUR)
+        loop.advance(HOUR)
         return await sleeping
 
     assert loop.run_until_complete(story()) == "slept"

@@ -108,14 +108,16 @@ def test_what_was_held_back_comes_at_once_when_the_network_is_good_again(broker,
     with broker.slow(600):
         sender = threading.Thread(target=lambda: sent.extend(broker.send(topic, "one")))
         sender.start()
-        wait_until(lambda: broker._network._lines and any(map(_holds, broker._network._lines)))
+        wait_until(
+            lambda: broker._network._transports and any(map(_holds, broker._network._transports))
+        )
         assert not sent
     sender.join(10)
     assert len(sent) == 1
 
 
 def _holds(line):
-    return bool(line._held_back)
+    return bool(line._delayed)
 
 
 def test_a_connection_is_cut_in_the_middle_of_an_answer(broker, topic, api):

@@ -32,7 +32,7 @@ def bodies(broker, topic):
 
 
 def held(broker):
-    return broker._runner._controller.hold_service.held
+    return broker._runner._controller.hold_service.hold_count
 
 
 @contextmanager
@@ -244,4 +244,4 @@ def test_a_topic_that_is_deleted_is_gone(broker, topic):
     broker.delete_topic(topic)
     with pytest.raises(RouteNotFound):
         broker.messages(topic)
-    assert topic not in broker._connected().admin.instance.routes.topics
+    assert topic not in broker._connect().admin.instance.routes.topics

@@ -62,7 +62,7 @@ class Room:
             each.transport.abort()
         for each in self.served:
             each.transport.abort()
-        await until(lambda: not self.network._lines)
+        await until(lambda: not self.network._transports)
 
 
 @pytest.fixture(params=sorted({asyncio.SelectorEventLoop, loop_class()}, key=str), ids=str)
@@ -105,14 +105,14 @@ def test_a_good_network_passes_all_on(tell):
 def test_a_slow_one_holds_back_in_order_and_lets_out_when_it_is_good_again(tell):
     async def story(room):
         client = await room.client()
-        room.network.slow(600)
+        room.network.set_slow(600)
         client[1].write(b"one")
         await until(lambda: room.served[0].received == b"one")
         assert room.served[0].transport.get_write_buffer_size() == 3
-        room.network.slow(0)
+        room.network.set_slow(0)
         assert await exchange(client, b"two") == b"one"
         assert await client[0].readexactly(3) == b"two"
-        room.network.slow(0.01)
+        room.network.set_slow(0.01)
         client[1].write(b"three, bye")
         assert await client[0].read() == b"three, bye", "and the end comes behind it"
 
@@ -122,14 +122,14 @@ def test_a_slow_one_holds_back_in_order_and_lets_out_when_it_is_good_again(tell)
 def test_each_connection_is_cut_behind_its_own_bytes_new_ones_as_well(tell):
     async def story(room):
         first = await room.client()
-        room.network.cut_after(8)
+        room.network.set_cut_after(8)
         second = await room.client()
         for client in (first, second):
             assert await exchange(client, b"hello") == b"hello"
         for reader, writer in (first, second):
             writer.write(b"hello")
             assert await reader.read() == b"hel"
-        room.network.cut_after(None)
+        room.network.set_cut_after(None)
         assert await exchange(await room.client(), b"hello, hello") == b"hello, hello"
 
     tell(story)
@@ -138,8 +138,8 @@ def test_each_connection_is_cut_behind_its_own_bytes_new_ones_as_well(tell):
 def test_a_slow_network_may_cut_as_well(tell):
     async def story(room):
         reader, writer = await room.client()
-        room.network.slow(0.01)
-        room.network.cut_after(3)
+        room.network.set_slow(0.01)
+        room.network.set_cut_after(3)
         writer.write(b"hello")
         assert await reader.read() == b"hel"
 
@@ -149,7 +149,7 @@ def test_a_slow_network_may_cut_as_well(tell):
 def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(tell):
     async def story(room):
         first = await room.client()
-        room.network.pause_reading(is_held=True)
+        room.network.pause_reading(is_paused=True)
         second = await room.client()
         for _, writer in (first, second):
             writer.write(b"hello")
@@ -158,7 +158,7 @@ def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(te
         for _ in range(20):
             await asyncio.sleep(0.001)
         assert [each.received for each in room.served] == [b"", b""]
-        room.network.pause_reading(is_held=False)
+        room.network.pause_reading(is_paused=False)
         for reader, _ in (first, second):
             assert await reader.readexactly(5) == b"hello"
 
@@ -199,11 +199,11 @@ def test_connections_end_with_their_loop(kind):
 def test_a_connection_that_ends_with_something_held_back_leaves_nothing(tell):
     async def story(room):
         _, writer = await room.client()
-        room.network.slow(600)
+        room.network.set_slow(600)
         writer.write(b"hello")
         await until(lambda: room.served[0].received)
         writer.transport.abort()
-        await until(lambda: not room.network._lines)
-        room.network.slow(0)
+        await until(lambda: not room.network._transports)
+        room.network.set_slow(0)
 
     tell(story)

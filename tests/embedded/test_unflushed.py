@@ -64,7 +64,7 @@ def test_a_flush_takes_what_was_there_when_it_began():
 
 
 def test_a_flush_that_was_under_way_or_failed_has_taken_nothing():
-    for end in (lambda *_: None, lambda file, flush: file.finish_flush(flush, is_done=False)):
+    for end in (lambda *_: None, lambda file, flush: file.finish_flush(flush, is_durable=False)):
         file = File(b"before")
         file.write(0, b"one")
         end(file.unflushed, file.unflushed.start_flush())

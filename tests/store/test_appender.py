@@ -274,7 +274,7 @@ def test_what_cannot_be_put_later_is_told_at_once(store):
     assert (fault.status, "64 bits" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
     later(store, "good")
     assert [each.queue_offset for each in store.write_buffered()] == [0]
-    store._refusal = "the disk is nearly full"
+    store._refusal_reason = "the disk is nearly full"
     (fault,) = later(store, "refused")
     assert fault.remark == "the disk is nearly full"
     assert store.write_buffered() == ()

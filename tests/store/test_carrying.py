@@ -54,7 +54,7 @@ def test_what_lacks_hinders_it_until_it_is_there(carrying, reput, failures):
 def test_what_hinders_to_the_end_is_not_said_to_be_over(carrying, reput, failures):
     reput.outcomes = [MemoryError(), True]
     carrying.run(lambda: False)
-    reput.has_ended = True
+    reput.is_stopped = True
     carrying.run(lambda: False)
     assert "not carried to their consume queues" in carrying.degradation.text
 

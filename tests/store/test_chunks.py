@@ -84,10 +84,10 @@ def test_few_and_many_messages_are_carried_on_alike(tmp_path):
 def test_who_has_another_way_goes_it_until_the_tools_are_loaded():
     script = (
         "import sys\n"
-        "from rocketpoll.broker.store import chunks\n"
-        "first = chunks.are_loaded()\n"
-        "chunks.loading().result()\n"
-        "print(first, chunks.are_loaded(), 'pyarrow' in sys.modules)\n"
+        "from rocketpoll.broker.store.bulk import bulk_tools\n"
+        "first = bulk_tools.are_loaded()\n"
+        "bulk_tools.start_loading().result()\n"
+        "print(first, bulk_tools.are_loaded(), 'pyarrow' in sys.modules)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
@@ -100,23 +100,23 @@ def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_ther
     """Who needs them is told, and nobody waits for an attempt that has ended."""
     script = (
         "import builtins, errno, sys, threading\n"
-        "from rocketpoll.broker.store import chunks\n"
-        "from rocketpoll.broker.store.errors import is_lack\n"
+        "from rocketpoll.broker.store.bulk import bulk_tools\n"
+        "from rocketpoll.broker.store.errors import is_transient\n"
         "def fail(*_, **__):\n"
         "    if lacking == 'a thread': raise RuntimeError(\"can't start new thread\")\n"
         "    raise OSError(errno.EMFILE, 'Too many open files', 'a library')\n"
         "lacking = sys.argv[1]\n"
-        "there = threading.Thread.start, chunks.import_module\n"
+        "there = threading.Thread.start, bulk_tools.import_module\n"
         "if lacking == 'a thread': threading.Thread.start = fail\n"
-        "else: chunks.import_module = fail\n"
-        "assert not chunks.are_loaded()\n"
+        "else: bulk_tools.import_module = fail\n"
+        "assert not bulk_tools.are_loaded()\n"
         "try:\n"
-        "    chunks.loading().result()\n"
+        "    bulk_tools.start_loading().result()\n"
         "except (OSError, RuntimeError) as error:\n"
-        "    print('lack' if is_lack(error) else error)\n"
-        "threading.Thread.start, chunks.import_module = there\n"
-        "chunks.loading().result()\n"
-        "print(chunks.are_loaded())\n"
+        "    print('lack' if is_transient(error) else error)\n"
+        "threading.Thread.start, bulk_tools.import_module = there\n"
+        "bulk_tools.start_loading().result()\n"
+        "print(bulk_tools.are_loaded())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, lacking],
@@ -133,8 +133,8 @@ def test_a_process_does_not_end_in_the_midst_of_loading_which_its_libraries_woul
 import atexit
 attempts = []
 atexit.register(lambda: print(attempts[0].done()))  # the last thing that it does
-from rocketpoll.broker.store import chunks
-attempts.append(chunks.loading())
+from rocketpoll.broker.store.bulk import bulk_tools
+attempts.append(bulk_tools.start_loading())
 """
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT

@@ -95,7 +95,7 @@ def test_who_settles_waits_again_when_nothing_is_lacking_any_more(service, log):
     log.gate.release()
     first.result(SECONDS_MAX)
     log.written_name = 9
-    settling = threading.Thread(target=service.settle, args=(9,))
+    settling = threading.Thread(target=service.wait_flushed, args=(9,))
     settling.start()
     assert log.entered.acquire(timeout=SECONDS_MAX)
     assert settling.is_alive()

@@ -7,7 +7,7 @@ from rocketpoll.broker.store.bulk import lazy_numpy
 
 FIRST_USE = """
 import sys
-from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.bulk import lazy_numpy as np
 assert "numpy" not in sys.modules
 assert np.array([1, 2]).sum() == 3
 assert "array" in vars(np)

@@ -42,15 +42,15 @@ def mixed_up(
     store.record_at(first)  # refused
     store.record_at(found.next_begin_offset)  # refused
     store.record_at(place - place)  # refused
-    store.flushed(end)  # refused
+    store.flush_future(end)  # refused
     store.was_deleted("T", first)  # refused
     log.read(first, 100)  # refused
-    log.resume(first, log.times, place)  # refused
+    log.restore(first, log.timeline, place)  # refused
     queue.append(place, b"")  # refused
-    queue.forget_before(first)  # refused
+    queue.expire_before(first)  # refused
     queue.skip_to(first, first)  # refused
-    reput.hold_from(end)  # refused
-    reput.resume(place, end, ())  # refused
+    reput.suspend_from(end)  # refused
+    reput.restore(place, end, ())  # refused
     a_place: PhysicalOffset = first  # refused
     a_number: QueueOffset = place + 1  # refused
 """

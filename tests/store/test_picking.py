@@ -134,7 +134,7 @@ def test_an_expensive_filter_is_asked_about_fewer_messages():
     asked = []
 
     class Dear(EveryMessage):
-        looks_max = 25
+        evaluated_max = 25
 
         def by_messages(self, chunk):
             asked.append(len(chunk))

@@ -233,14 +233,15 @@ def test_offsets_that_were_given_are_not_given_again_after_a_start_that_was_kill
 
 _BROKER = """
 import os, signal, sys
-from rocketpoll.broker import service_manager
-from rocketpoll.broker.store import opening, reput
+from rocketpoll.broker.process import service_manager
+from rocketpoll.broker.store.dispatch import reput
+from rocketpoll.broker.store.startup import opener
 
-opening._PROGRESS_BYTES, reput.ONE_BY_ONE_MAX = 4096, 4
+opener._PROGRESS_BYTES, reput.ONE_BY_ONE_MAX = 4096, 4
 service_manager._FIRST_REPORT_SECONDS = service_manager._REPORT_SECONDS = 0
 number, left = getattr(signal, sys.argv[1]), int(sys.argv[2])
 del sys.argv[1:3]
-report = service_manager.StartWatch.__call__
+report = service_manager.StartProgress.__call__
 
 def signalled(watch, doing, *numbers):
     global left
@@ -250,7 +251,7 @@ def signalled(watch, doing, *numbers):
             os.kill(os.getpid(), number)
     return report(watch, doing, *numbers)
 
-service_manager.StartWatch.__call__ = signalled
+service_manager.StartProgress.__call__ = signalled
 from rocketpoll.broker.__main__ import main
 sys.exit(main())
 """

@@ -45,7 +45,7 @@ def test_marked_records_are_rolled_back_and_no_others(store):
     assert decode_record(store.record_at(first)).sys_flag & 0xC == 0
     crash(store)
     (store._components.root / "config" / "manifest.json").unlink(missing_ok=True)
-    again = open_store(store._parts.root)
+    again = open_store(store._components.root)
     assert bodies(again) == ["before", "of another commit", "behind"]
     again.shutdown()
 

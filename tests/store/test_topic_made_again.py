@@ -22,7 +22,7 @@ STORIES = count("ROCKETPOLL_TOPIC_HISTORIES", 16, wide=100)
 def _dispatch(request, monkeypatch):
     """Records are carried to their queues a few or many at a time."""
     if request.param == "many":
-        for room in ("reput", "derived_check"):
+        for room in ("dispatch.reput", "startup.consistency_check"):
             monkeypatch.setattr(f"rocketpoll.broker.store.{room}.FEW", 0)
         monkeypatch.setattr("rocketpoll.broker.store.bulk.bulk_tools.are_loaded", lambda: True)
 
