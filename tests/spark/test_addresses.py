@@ -18,18 +18,18 @@ def addresses(rocketpoll_broker):
 
 
 def test_a_queue_is_read_where_its_route_says(rocketpoll_broker, rocketpoll_topic, addresses):
-    assert addresses.of(queue_of(rocketpoll_topic)) == rocketpoll_broker.address
+    assert addresses.resolve(queue_of(rocketpoll_topic)) == rocketpoll_broker.address
 
 
 def test_a_broker_to_which_no_route_leads_is_found_among_all(rocketpoll_broker, addresses):
-    assert addresses.of(queue_of("no-such-topic")) == rocketpoll_broker.address
+    assert addresses.resolve(queue_of("no-such-topic")) == rocketpoll_broker.address
 
 
 def test_one_that_nobody_knows_is_not_found(rocketpoll_topic, addresses):
     with pytest.raises(
         BrokerNotFound, match="no way to broker gone: no name server knows a broker"
     ):
-        addresses.of(MessageQueue(rocketpoll_topic, "gone", 0))
+        addresses.resolve(MessageQueue(rocketpoll_topic, "gone", 0))
 
 
 def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addresses, monkeypatch):
@@ -44,9 +44,9 @@ def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addr
 
     monkeypatch.setattr(NameServerApi, "cluster_info", cluster_info)
     queue = MessageQueue(rocketpoll_topic, "a", 0)
-    assert [addresses.of(queue) for _ in range(3)] == ["127.0.0.1:1"] * 3
-    addresses.look_again()
-    assert [addresses.of(queue) for _ in range(3)] == ["127.0.0.1:2"] * 3
+    assert [addresses.resolve(queue) for _ in range(3)] == ["127.0.0.1:1"] * 3
+    addresses.refresh()
+    assert [addresses.resolve(queue) for _ in range(3)] == ["127.0.0.1:2"] * 3
     assert len(asked) == 2
 
 
@@ -57,7 +57,7 @@ def test_a_broker_is_asked_where_its_master_is_though_it_has_slaves(
     monkeypatch.setattr(
         NameServerApi, "cluster_info", lambda _: ClusterInfo(broker_addr_table={"a": known})
     )
-    assert addresses.of(MessageQueue(rocketpoll_topic, "a", 0)) == "10.0.0.9:1"
+    assert addresses.resolve(MessageQueue(rocketpoll_topic, "a", 0)) == "10.0.0.9:1"
 
 
 def test_in_doubt_the_route_counts_if_no_name_server_says_more():

@@ -52,7 +52,7 @@ class HostThatIsDown:
         self.dials = []
         self.gives_up = threading.Event()
         self._connect = SOCKETS.connect
-        monkeypatch.setattr(SOCKETS, "connected", self._dial)
+        monkeypatch.setattr(SOCKETS, "connect", self._dial)
 
     def _dial(self, host, port, seconds):
         if (host, port) != ("127.0.0.1", 9):

@@ -116,7 +116,7 @@ def test_a_batch_read_waits_for_it_or_says_what_is_wrong(pair):
     pair.forget_b(comes_back_in_pause=2)
     given = {"namesrvAddr": pair.names.address, "assign": BOTH, "columns": "body"}
     reader = BatchReader(given, schema_of("body binary"))
-    assert {piece.queue for part in reader.partitions() for piece in part.pieces} == {A0, B0}
+    assert {piece.queue for part in reader.partitions() for piece in part.ranges} == {A0, B0}
     pair.forget_b()
     with pytest.raises(OptionError, match="assign: it names broker b, which no name server has"):
         BatchReader({**given, "retryTimeoutMs": "400"}, schema_of("body binary")).partitions()
@@ -130,7 +130,7 @@ def checkpoint(pair):
     """Where a query has come that has read a message of each queue."""
     pair.send(A0, B0, B1)
     with pair.query() as batches:
-        yield batches.latest(batches.initial_offset(), NO_LIMITS)
+        yield batches.latest_offset(batches.initial_offset(), NO_LIMITS)
 
 
 def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, caplog):
@@ -138,9 +138,9 @@ def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, ca
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query() as batches:
-        end = batches.latest(checkpoint, NO_LIMITS)
+        end = batches.latest_offset(checkpoint, NO_LIMITS)
         assert places(end) == {A0: 2, B0: 2, B1: 1}
-        assert len(batches.pieces(checkpoint, end)) == 2
+        assert len(batches.plan_ranges(checkpoint, end)) == 2
         assert pair.pauses == 3  # name servers are asked behind each
     said = [record.message for record in caplog.records if record.name == fan_out.__name__]
     assert said == [
@@ -157,11 +157,11 @@ def test_one_that_is_gone_for_good_is_a_loss(pair, checkpoint, available_now):
         if available_now:
             batches.prepare_available_now()
         with pytest.raises(DataLoss, match="no name server knows broker b any more; they know a"):
-            batches.latest(checkpoint, NO_LIMITS)
+            batches.latest_offset(checkpoint, NO_LIMITS)
     with pair.query(failOnDataLoss="false") as batches:
         if available_now:
             batches.prepare_available_now()
-        end = batches.latest(checkpoint, NO_LIMITS)
+        end = batches.latest_offset(checkpoint, NO_LIMITS)
     assert places(end) == {A0: 2, B0: 1, B1: 1}
     assert end.missing_brokers == ("b",)
 
@@ -170,13 +170,13 @@ def test_where_no_other_broker_is_asked_it_is_away_and_no_loss(pair, checkpoint)
     """Nobody can tell a broker that is gone from a way that is cut off."""
     of_b = {"assign": json.dumps({"T": {"b": [0, 1]}}), "failOnDataLoss": "false"}
     with pair.query(**of_b) as batches:
-        start = batches.latest(batches.initial_offset(), NO_LIMITS)
+        start = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     pair.forget_b()
     with (
         pair.query(**of_b) as batches,
         pytest.raises(BrokersAway, match="broker b has not answered for 2000 ms"),
     ):
-        batches.latest(start, NO_LIMITS)
+        batches.latest_offset(start, NO_LIMITS)
 
 
 def test_available_now_takes_what_it_has_when_it_is_back(pair, checkpoint):
@@ -184,47 +184,47 @@ def test_available_now_takes_what_it_has_when_it_is_back(pair, checkpoint):
     pair.forget_b(comes_back_in_pause=2)
     with pair.query() as batches:
         batches.prepare_available_now()
-        assert places(batches.latest(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}
+        assert places(batches.latest_offset(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}
 
 
 def test_a_query_that_skips_goes_on_without_it_until_it_is_back(pair, checkpoint):
     pair.send(A0, B0)
     pair.forget_b()
     with pair.query(onBrokerAway="skip") as batches:
-        end = batches.latest(checkpoint, NO_LIMITS)
+        end = batches.latest_offset(checkpoint, NO_LIMITS)
         assert places(end) == {A0: 2, B0: 1, B1: 1}
         assert pair.pauses == 0
         pair.names.brokers.append(pair.b)
         pair.clock.now += 10  # it is time to ask name servers again
         while places(end)[B0] == 1:  # it is connected aside
             pair.send(A0)
-            end = batches.latest(end, NO_LIMITS)
+            end = batches.latest_offset(end, NO_LIMITS)
         assert places(end)[B0] == 2
 
 
 def test_queues_that_are_assigned_anew_are_waited_for_as_well(pair):
     pair.send(A0, B0)
     with pair.query(assign=A_ALONE) as batches:
-        before = batches.latest(batches.initial_offset(), NO_LIMITS)
+        before = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     pair.send(A0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query() as batches:
-        assert places(batches.latest(before, NO_LIMITS)) == {A0: 2, B0: 1}
+        assert places(batches.latest_offset(before, NO_LIMITS)) == {A0: 2, B0: 1}
     for available_now in (False, True):
         with pair.query(assign=json.dumps({"T": {"a": [0], "bb": [0]}})) as batches:
             if available_now:
                 batches.prepare_available_now()
             with pytest.raises(OptionError, match=r"it names broker bb, .* Did you mean b\?"):
-                batches.latest(before, NO_LIMITS)
+                batches.latest_offset(before, NO_LIMITS)
 
 
 def test_one_that_goes_while_the_query_runs_is_waited_for(pair, checkpoint):
     with pair.query() as batches:
-        assert batches.latest(checkpoint, NO_LIMITS) == checkpoint
+        assert batches.latest_offset(checkpoint, NO_LIMITS) == checkpoint
         pair.send(A0, B0)
         with pair.b.away():
             pair.forget_b()
             with pytest.raises(DataLoss, match="no name server knows broker b any more"):
-                batches.latest(checkpoint, NO_LIMITS)
+                batches.latest_offset(checkpoint, NO_LIMITS)
         pair.names.brokers.append(pair.b)
-        assert places(batches.latest(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}
+        assert places(batches.latest_offset(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}

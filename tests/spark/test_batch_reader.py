@@ -67,7 +67,7 @@ def test_a_later_action_does_not_read_a_topic_that_was_made_again(
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     found = reader(rocketpoll_broker, rocketpoll_topic, maxRecordsPerPartition="2")
     pieces = found.partitions()
-    marks = [each.last_mark for bundle in pieces for each in bundle.pieces]
+    marks = [each.last_mark for bundle in pieces for each in bundle.ranges]
     assert None not in marks  # which tell what was stored in the same millisecond
     rocketpoll_broker.delete_topic(rocketpoll_topic)
     rocketpoll_broker.create_topic(rocketpoll_topic, 1)

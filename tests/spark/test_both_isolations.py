@@ -120,10 +120,10 @@ def units_of(source, batches, at, limits, batches_max=100):
     """The units in each batch up to where nothing is new, and that place."""
     units = []
     for _ in range(batches_max):
-        end = batches.latest(at, limits)
+        end = batches.latest_offset(at, limits)
         if end == at:
             return units, at
-        rows = source.count(batches.pieces(at, end))
+        rows = source.count(batches.plan_ranges(at, end))
         assert rows % source.rows == 0
         units.append(rows // source.rows)
         at = end
@@ -162,21 +162,21 @@ def test_fewer_rows_than_the_minimum_are_read_once_the_delay_is_over(source, pla
     limits = BatchLimits(rows_min=3 * source.rows, delay_ms=HOUR_MS)
     batches = planned()
     source.put(1)
-    first = batches.latest(batches.initial_offset(), limits)
-    assert source.count(batches.pieces(batches.initial_offset(), first)) == source.rows
+    first = batches.latest_offset(batches.initial_offset(), limits)
+    assert source.count(batches.plan_ranges(batches.initial_offset(), first)) == source.rows
     source.put(2)
     for _ in range(4):  # looks that find too few are no batches, and begin no new delay
         clock.now += 0.24 * HOUR_MS / 1000
-        assert batches.latest(first, limits) == first
+        assert batches.latest_offset(first, limits) == first
     clock.now += 0.05 * HOUR_MS / 1000
-    second = batches.latest(first, limits)
-    assert source.count(batches.pieces(first, second)) == 2 * source.rows
+    second = batches.latest_offset(first, limits)
+    assert source.count(batches.plan_ranges(first, second)) == 2 * source.rows
     source.put(1)
     clock.now += 0.9 * HOUR_MS / 1000
-    assert batches.latest(second, limits) == second  # the delay begins with a batch
+    assert batches.latest_offset(second, limits) == second  # the delay begins with a batch
     source.put(2)
-    third = batches.latest(second, limits)
-    assert source.count(batches.pieces(second, third)) == 3 * source.rows
+    third = batches.latest_offset(second, limits)
+    assert source.count(batches.plan_ranges(second, third)) == 3 * source.rows
 
 
 def test_a_minimum_is_compared_with_all_that_is_there_and_not_with_the_limit(
@@ -185,11 +185,11 @@ def test_a_minimum_is_compared_with_all_that_is_there_and_not_with_the_limit(
     limits = BatchLimits(rows_max=2 * source.rows, rows_min=3 * source.rows, delay_ms=HOUR_MS)
     batches = planned()
     source.put(1)
-    at = batches.latest(batches.initial_offset(), limits)
+    at = batches.latest_offset(batches.initial_offset(), limits)
     source.put(4)
     assert units_of(source, batches, at, limits)[0] == [2]  # and then two are too few
     clock.now += HOUR_MS / 1000
-    at = batches.latest(at, limits)
+    at = batches.latest_offset(at, limits)
     assert units_of(source, batches, at, limits)[0] == []
     clock.now += HOUR_MS / 1000
     assert units_of(source, batches, at, limits)[0] == [2]
@@ -200,7 +200,7 @@ def test_available_now_reads_the_last_rows_below_the_minimum(source, planned, cl
     limits = BatchLimits(rows_max=2 * source.rows, rows_min=5 * source.rows, delay_ms=HOUR_MS)
     source.put(2)
     batches = planned()
-    at = batches.latest(batches.initial_offset(), limits)
+    at = batches.latest_offset(batches.initial_offset(), limits)
     source.put(5)
     if not is_known:
         batches, at = planned(), SourceOffset.from_json(at.to_json())
@@ -214,7 +214,7 @@ def test_limits_count_from_the_first_unit_that_has_not_expired(source, planned, 
     limits = BatchLimits(rows_max=None if rows is None else rows * source.rows)
     source.put(1)
     batches = planned(failOnDataLoss="false")
-    at = batches.latest(batches.initial_offset(), limits)
+    at = batches.latest_offset(batches.initial_offset(), limits)
     source.put(10)
     real, expired = QueueClient.starts, {source.queue: source.next_offset - 6}
 
@@ -225,7 +225,7 @@ def test_limits_count_from_the_first_unit_that_has_not_expired(source, planned, 
     assert units_of(source, batches, at, limits)[0] == {2: [2] * 3, 5: [5, 1], None: [6]}[rows]
     strict = planned()
     with pytest.raises(DataLoss):
-        strict.latest(SourceOffset.from_json(at.to_json()), limits)
+        strict.latest_offset(SourceOffset.from_json(at.to_json()), limits)
 
 
 def test_the_same_question_has_the_same_answer_until_something_comes(source, planned):
@@ -234,19 +234,19 @@ def test_the_same_question_has_the_same_answer_until_something_comes(source, pla
     batches = planned()
     start = batches.initial_offset()
     assert batches.initial_offset() == start
-    end = batches.latest(start, limits)
-    pieces = batches.pieces(start, end)
-    assert batches.latest(start, limits) == end
-    assert batches.pieces(start, end) == pieces
-    last = batches.latest(end, limits)
-    assert batches.latest(last, limits) == last
-    assert batches.latest(last, limits) == last
+    end = batches.latest_offset(start, limits)
+    pieces = batches.plan_ranges(start, end)
+    assert batches.latest_offset(start, limits) == end
+    assert batches.plan_ranges(start, end) == pieces
+    last = batches.latest_offset(end, limits)
+    assert batches.latest_offset(last, limits) == last
+    assert batches.latest_offset(last, limits) == last
     source.put(1)
-    assert source.count(batches.pieces(last, batches.latest(last, limits))) == source.rows
+    assert source.count(batches.plan_ranges(last, batches.latest_offset(last, limits))) == source.rows
     again = planned()  # after a restart
     known = [SourceOffset.from_json(each.to_json()) for each in (start, end)]
-    assert again.pieces(*known) == pieces
-    assert again.pieces(*known) == pieces
+    assert again.plan_ranges(*known) == pieces
+    assert again.plan_ranges(*known) == pieces
 
 
 def test_a_broker_that_is_renamed_keeps_its_rows(kind, tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ class Runs:
         return True
 
     def _run_batch(self, batches, start, end):
-        for queue, first, last, *_ in batches.pieces(start, end):
+        for queue, first, last, *_ in batches.plan_ranges(start, end):
             self.read.update((queue.queue_id, offset) for offset in range(first, last))
         self.committed += 1
 

@@ -25,7 +25,7 @@ class Held:
     def bounds(self):
         return OffsetBounds(self.first, self.first + len(self.times_ms))
 
-    def stored(self, places):
+    def fingerprints(self, places):
         first, last = self.bounds
         return {
             place: MessageFingerprint(

@@ -72,7 +72,7 @@ def test_a_manifest_that_is_not_seen_in_time_ends_the_query_and_its_batch_counts
         assert goes_on.wait(PATIENCE_SECONDS)
         return found
 
-    monkeypatch.setattr(BatchTable, "finish", finish_late)
+    monkeypatch.setattr(BatchTable, "commit", finish_late)
     others = {**ALL, "topic": "others", "retryTimeoutMs": "900000"}
     running = room.copying(**others, checkpointLocation=f"{room.checkpoint}-of-others")
     try:

@@ -44,13 +44,13 @@ def test_a_topic_that_is_made_again_while_a_new_query_looks_where_it_begins_is_l
     stored = QueueClient.fingerprints
 
     def made_again(queues, places):
-        monkeypatch.setattr(QueueClient, "stored", stored)
+        monkeypatch.setattr(QueueClient, "fingerprints", stored)
         rocketpoll_broker.delete_topic(rocketpoll_topic)
         rocketpoll_broker.create_topic(rocketpoll_topic, 4)
         return stored(queues, places)
 
     send(rocketpoll_broker, rocketpoll_topic, 0, "of the old one")
-    monkeypatch.setattr(QueueClient, "stored", made_again)
+    monkeypatch.setattr(QueueClient, "fingerprints", made_again)
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         start = batches.initial_offset()
         send(rocketpoll_broker, rocketpoll_topic, 0, "of the new one")
@@ -291,7 +291,7 @@ def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
         clock.now += 60
         assert batches.latest_offset(found, NO_LIMITS) == found
         asked = []
-        monkeypatch.setattr(QueueClient, "stored", lambda _, places: asked.extend(places) or {})
+        monkeypatch.setattr(QueueClient, "fingerprints", lambda _, places: asked.extend(places) or {})
         clock.now += 59
         assert batches.latest_offset(found, NO_LIMITS) == found
         assert asked == []
@@ -387,14 +387,14 @@ def test_a_topic_that_is_made_again_while_a_batch_is_planned_is_no_progress(
     def made_again_before(queues, places):
         places = list(places)
         if any(place.queue_offset == 2 for place in places):  # the limited end, behind all checks
-            monkeypatch.setattr(QueueClient, "stored", stored)
+            monkeypatch.setattr(QueueClient, "fingerprints", stored)
             remake(rocketpoll_broker, rocketpoll_topic, "ABCDEF")
         return stored(queues, places)
 
     more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     with query(rocketpoll_broker, rocketpoll_topic, **more) as batches:
         one = batches.latest_offset(batches.initial_offset(), BatchLimits(rows_max=1))
-        monkeypatch.setattr(QueueClient, "stored", made_again_before)
+        monkeypatch.setattr(QueueClient, "fingerprints", made_again_before)
         end = batches.latest_offset(one, BatchLimits(rows_max=2))
         assert spans(batches.plan_ranges(one, end)) == [(0, 0, 2)]
 

@@ -13,7 +13,7 @@ def patience_of(clock, timeout_ms, **more):
 def pauses(patience, clock):
     """How long each pause is, until there are no more."""
     found, before = [], clock.now
-    while patience.pause():
+    while patience.sleep_or_expire():
         found.append(clock.now - before)
         before = clock.now
     return found

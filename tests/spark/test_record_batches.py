@@ -49,7 +49,7 @@ def chunk_of(*bodies, **more):
 
 
 def rows_of(batches, chunk):
-    return [row for batch in batches.of(chunk, "broker-a") for row in batch.to_pylist()]
+    return [row for batch in batches.convert(chunk, "broker-a") for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize(

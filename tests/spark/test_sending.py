@@ -87,7 +87,7 @@ def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
 def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    monkeypatch.setattr(sender, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(sender, "COALESCED_BYTES", 1)
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
     batches = [{"body": [f"{n}-{m}" for m in range(5)], "shardingKey": ["x"] * 5} for n in range(4)]
     found = write(options, *batches)

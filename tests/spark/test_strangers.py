@@ -207,7 +207,7 @@ def test_a_topic_that_is_waited_for_may_name_any(pair):
 def checkpoint(pair):
     """Where a query has come that has read two messages of each queue."""
     with pair.query(subscribe="T") as batches:
-        found = batches.latest(batches.initial_offset(), NO_LIMITS)
+        found = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
         assert places(found) == dict.fromkeys(EVERY, 2)
         yield SourceOffset.from_json(found.to_json())
 
@@ -224,9 +224,9 @@ def test_a_run_up_to_an_end_waits_for_it(pair, checkpoint, selected, away):
             batches.prepare_available_now()
             start = checkpoint if goes_on else batches.initial_offset()
             assert places(start) == dict.fromkeys(EVERY, 2 if goes_on else 0)
-            end = batches.latest(start, NO_LIMITS)
+            end = batches.latest_offset(start, NO_LIMITS)
             assert places(end) == dict.fromkeys(EVERY, 3)
-            assert batches.latest(end, NO_LIMITS) == end
+            assert batches.latest_offset(end, NO_LIMITS) == end
         assert pair.pauses == 3
 
 
@@ -239,7 +239,7 @@ def test_start_and_end_may_each_name_it(pair):
         pair.forget_b(comes_back_in_pause=2)
         with pair.query(**{**given, "startingOffsets": positions}) as batches:
             batches.prepare_available_now()
-            end = batches.latest(batches.initial_offset(), NO_LIMITS)
+            end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
         assert places(end) == dict.fromkeys(EVERY if topic_of_a else (B0, B1), 1)
 
 
@@ -252,7 +252,7 @@ def test_where_a_query_started_is_of_no_account_once_it_has(pair, checkpoint):
         with pair.query(**options) as batches:
             if available_now:
                 batches.prepare_available_now()
-            end = batches.latest(checkpoint, NO_LIMITS)
+            end = batches.latest_offset(checkpoint, NO_LIMITS)
             assert places(end) == {A0: 3, A1: 2, B0: 2, B1: 2}
             assert end.missing_brokers == ("b",)
 
@@ -261,14 +261,14 @@ def test_a_query_that_goes_on_is_not_held_up_by_a_topic_that_nobody_knows(pair):
     pair.a.delete_topic("T")
     options = {"subscribe": "T", "startingOffsets": json.dumps({"T": {"b": {"*": 0}}})}
     with pair.query(**options) as batches:
-        start = batches.latest(batches.initial_offset(), NO_LIMITS)
+        start = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
     pair.send(B0)
     for available_now in (False, True):
         pair.forget_b(comes_back_in_pause=3)
         with pair.query(**options) as batches:
             if available_now:
                 batches.prepare_available_now()
-            assert places(batches.latest(start, NO_LIMITS)) == {B0: 3, B1: 2}
+            assert places(batches.latest_offset(start, NO_LIMITS)) == {B0: 3, B1: 2}
 
 
 def test_one_that_is_gone_for_good_is_a_loss_to_a_query_without_an_end(pair, checkpoint):
@@ -277,7 +277,7 @@ def test_one_that_is_gone_for_good_is_a_loss_to_a_query_without_an_end(pair, che
         pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
         pytest.raises(DataLoss, match="no name server knows broker b any more; they know a"),
     ):
-        batches.latest(checkpoint, NO_LIMITS)
+        batches.latest_offset(checkpoint, NO_LIMITS)
 
 
 # ---- batch reads
@@ -297,7 +297,7 @@ def test_a_batch_read_waits_for_it_or_says_what_is_wrong(pair, selected, positio
     given |= {**selected, **positions}
     pair.forget_b(comes_back_in_pause=2)
     parts = BatchReader(given, schema_of("body binary")).partitions()
-    rows = {piece.queue: piece.end - piece.start for part in parts for piece in part.pieces}
+    rows = {piece.queue: piece.end - piece.start for part in parts for piece in part.ranges}
     assert rows == dict.fromkeys(EVERY, 1)
     pair.forget_b()
     with pytest.raises(OptionError, match=f"{next(iter(positions))}: it names broker b, which no"):

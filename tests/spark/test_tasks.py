@@ -42,7 +42,7 @@ def test_rows_are_the_same_whether_pulled_or_read_from_files(
 ):
     found, read = {}, []
     real = LogFiles.read_records
-    monkeypatch.setattr(LogFiles, "records", lambda *args: read.append(1) or real(*args))
+    monkeypatch.setattr(LogFiles, "read_records", lambda *args: read.append(1) or real(*args))
     dice = random.Random(1)  # what can be compressed is too short for files
     sent = [dice.randbytes(9_000).hex() for _ in range(9)]
     send(rocketpoll_broker, rocketpoll_topic, 0, *sent)
@@ -128,7 +128,7 @@ def test_a_fork_has_a_client_of_its_own(rocketpoll_broker, rocketpoll_topic):
 
 
 def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
-    monkeypatch.setattr(readable_chunks, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(readable_chunks, "BATCH_BYTES_MIN", 1)
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         send(broker, "T", 0, *"abc")
@@ -140,7 +140,7 @@ def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
 
 
 def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_again(monkeypatch):
-    monkeypatch.setattr(readable_chunks, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(readable_chunks, "BATCH_BYTES_MIN", 1)
     clock, away, bodies = Clock(), ExitStack(), ["c", "b"]
 
     def sleep(seconds):
@@ -163,7 +163,7 @@ def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_aga
 
 
 def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypatch):
-    monkeypatch.setattr(readable_chunks, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(readable_chunks, "BATCH_BYTES_MIN", 1)
     clock = Clock()
 
     def sleep(seconds):

@@ -28,7 +28,7 @@ LEFT = {
     "bytes of awaited answers": lambda controller, _: setattr(
         controller.processors.pending_replies, "_bytes", 1
     ),
-    "commits": lambda controller, _: setattr(controller.store.batches, "_under_way", Future()),
+    "commits": lambda controller, _: setattr(controller.store.staged_batches, "_under_way", Future()),
     "members of groups": lambda controller, _: setattr(
         controller.processors.consumers._limits, "_members", 1
     ),

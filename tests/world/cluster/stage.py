@@ -182,7 +182,7 @@ class ClusterStage(Stage):
         left = {
             "connections": controller.server.connections,
             "bytes in flight": controller.server.in_flight_bytes,
-            "waiting pulls": controller.hold_service.held,
+            "waiting pulls": controller.hold_service.hold_count,
         }
         for what, count in left.items():
             if count:

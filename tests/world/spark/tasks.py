@@ -115,7 +115,7 @@ def reading(run, read, seen):
             rows += batch.to_pylist()
             time.sleep(run.dice.choice(_SPARK_SECONDS))
         if piece.value is not None:  # Spark gives one where there are none
-            seen(piece.pieces, rows)
+            seen(piece.ranges, rows)
         return rows
 
     return work
