@@ -101,7 +101,7 @@ class BrokerController:
 
         Raises:
             StoreError: The directory is in use, or cannot be read. Nothing was changed.
-            StartEnded: ``watch_opening`` has ended the start.
+            StartInterrupted: ``watch_opening`` has ended the start.
             CannotListen: The port is in use.
         """
         config = self._config

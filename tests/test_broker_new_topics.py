@@ -209,7 +209,7 @@ def test_of_a_client_that_goes_only_what_was_sent_one_way_is_stored(tmp_path):
         await client.put("behind it", "the last", topic="New")
         assert (await client.pull(0, "New")).bodies == ["one way", "behind it", "the last"]
         plan_and_shape = 2  # those of the client that is there
-        assert len(broker.controller.processors.sends._plans) == plan_and_shape
+        assert len(broker.controller.processors.sends._cache) == plan_and_shape
 
     tell(story, tmp_path, disk)
 

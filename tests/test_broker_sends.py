@@ -382,7 +382,7 @@ def test_while_whole_requests_wait_that_use_the_memory_up_a_broker_says_busy(tmp
         many, client = await broker.connect(), await broker.connect()
         await client.put("before")
         server = broker.controller.server
-        others = server.concurrency_limit.place(1 << 22)  # so that a batch has to wait for its own
+        others = server.concurrency_limit.acquire(1 << 22)  # a batch has to wait for its own
         many.send(batch_request(*range(5_000), queue_id=1))
         await broker.until(lambda: server.is_overloaded)
         answer = await client.call(send_request("busy"))

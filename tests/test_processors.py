@@ -61,9 +61,9 @@ def test_a_client_that_goes_leaves_its_groups_and_is_forgotten_by_sends(tmp_path
         await client.put("behind the first, which has waited for its topic")
         processors = broker.controller.processors
         assert processors.consumers.group("G").subscriptions
-        assert processors.sends._plans
+        assert processors.sends._cache
         client.abort()
-        await broker.until(lambda: not processors.sends._plans)
+        await broker.until(lambda: not processors.sends._cache)
         assert processors.consumers.group("G") is None
 
     tell(story, tmp_path)

@@ -1,4 +1,4 @@
-"""Connection: what the rest of the broker may know of a connected client.
+"""Channel: what the rest of the broker may know of a connected client.
 
 `server` makes connections, other rooms use them. This says nothing of how bytes travel. Everything
 here is called on the broker's one thread, and returns at once.

@@ -1,4 +1,4 @@
-"""Questions: the requests that the broker has sent to one client and that await their answers.
+"""OutgoingRequests: the requests that the broker has sent to one client and that await their answers.
 
 A question ends with its answer, with its timeout, or when the client goes. It sends nothing itself,
 and knows no socket.

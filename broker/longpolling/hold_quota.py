@@ -1,4 +1,4 @@
-"""Places: pulls that take a place each, by client; who has most, and how long each has had it.
+"""HoldQuota: pulls that take a place each, by client; who has most, and how long each has had it.
 
 A pull with a long subscription takes several places; a large filter takes some once for each client
 that waits with it. Every operation takes constant time, however many pulls there are.

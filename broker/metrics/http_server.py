@@ -1,4 +1,4 @@
-"""HttpAnswerer: answers GET for a few paths, for scrapers, probes and a person with a browser.
+"""MetricsHttpServer: answers GET for a few paths, for scrapers, probes and a person with a browser.
 
 A client gets one answer and is disconnected. It has to send its request, and to read the answer,
 within a time; a request has no body, and a head of a few kilobytes at most; only a few clients are

@@ -5,7 +5,7 @@
     /readyz    200 if messages are taken and given; else 503, and one line that says why not
 
 It knows what is asked for under which path, and how late the loop is. What is measured is said in
-`rocketmq_families` and `own_families`.
+`rocketmq_families` and `rocketpoll_families`.
 """
 
 from __future__ import annotations

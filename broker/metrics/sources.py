@@ -1,4 +1,4 @@
-"""Observed: the parts of a broker that metrics are read from, as the controller hands them over."""
+"""MetricsSources: the parts of a broker that metrics read, as the controller hands them over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AfterSaving: answers that promise that something is on the disk, and are given only then.
+"""ReplyAfterSave: answers that promise that something is on the disk, and are given only then.
 
 The broker's one thread must not wait for disks, so saving happens beside it; the means to do so is
 passed in.

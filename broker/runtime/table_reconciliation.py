@@ -1,4 +1,4 @@
-"""TableCheck: a start holds what the tables say against what the log has, and corrects the tables.
+"""TableReconciliation: at the start, compares the saved tables with the log and corrects them.
 
 Messages and tables are saved apart, and somebody may have put an older copy of one in its place.
 Topics come back for the messages that they have (`TopicRestore`), deletions that a kill cut short

@@ -1,4 +1,4 @@
-"""LoopTurn: how long the broker's one thread works before it looks at all clients and timers again.
+"""FairScheduler: how long one turn of the broker's loop may work before clients and timers run.
 
     begin      work for as long as this turn of the loop has time; the rest then waits in a line
     work       do a piece of work in steps, in the same way; one that waits for something is not in

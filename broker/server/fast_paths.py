@@ -1,4 +1,4 @@
-"""ClientLanes: which lane takes a client's next request, by how its header begins.
+"""ClientFastPaths: which lane takes a client's next request, by how its header begins.
 
     {"code":310,"ext...   ─> the lane that has learned from a header that begins so
     {"code":34,"extF...   ─> none: the usual way

@@ -1,4 +1,4 @@
-"""StoreParts: log, consume queues, index and reput of one store, joined and not yet opened."""
+"""StoreComponents: log, consume queues, index and reput of one store, joined and not yet opened."""
 
 from __future__ import annotations
 

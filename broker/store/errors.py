@@ -10,7 +10,7 @@
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── BatchRefused      a staged batch cannot be committed: its sink has to stage it again
     ├── StoreFailed       the disk has failed: reads go on, writes need a restart
-    ├── StartEnded        its start was told to end before it was done: start it again
+    ├── StartInterrupted        its start was told to end before it was done: start it again
     └── StoreClosed       it has been shut down
 
 Expected outcomes, such as a queue without messages, are no errors but statuses: see `results`.

@@ -87,7 +87,7 @@ class MessageStore:
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
-            StartEnded: ``on_progress`` has ended the opening.
+            StartInterrupted: ``on_progress`` has ended the opening.
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE

@@ -440,7 +440,7 @@ def decode_pulled(
     """Yield the messages of records that a pull of a queue has returned.
 
     Raises:
-        ForeignRecord: A record is of another queue.
+        WrongQueueRecord: A record is of another queue.
         RecordError, BodyError: As `decode_messages` says.
     """
     for message in decode_messages(
@@ -452,7 +452,7 @@ def decode_pulled(
 
 
 def check_record_queue(queue: MessageQueue, topic: str, queue_id: int, queue_offset: int) -> None:
-    """Raise ForeignRecord if a record that a broker has given for a queue is of another one."""
+    """Raise WrongQueueRecord if a record that a broker has given for a queue is of another one."""
     if not queue.is_of(topic, queue_id):
         raise WrongQueueRecord(
             f"the answer of {queue.broker_name} to a pull of queue {queue.queue_id} of "

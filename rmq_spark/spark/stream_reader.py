@@ -1,6 +1,6 @@
-"""Spark's interface of a stream, over `micro_batches` in the planner and `tasks` in the executors.
+"""Spark's stream reader: plans by `micro_batch_planner`, reads by `partition_reader`.
 
-With isolation=committed these are `committed_batches` and `committed_spans`.
+With isolation=committed these are `committed_planner` and `committed_reader`.
 
 Spark 4.2 hands over where a batch starts and asks for limits and AvailableNow; 4.0 and 4.1 know
 neither, so that there the reader remembers where it is and applies the limits by itself.

@@ -7,7 +7,7 @@ stream's batch: it remembers nothing, and knows a query by what its tasks report
 
 Exactly once, `commit` stores a manifest of what they sent (`committing`). `abort` does nothing then
 either: it may follow a commit whose answer was lost. Where a batch is to be visible to all at once,
-tasks stage their rows (`staging`), `commit` has the broker show them (`staged_commits`), and
+tasks stage their rows (`staging`), `commit` has the broker show them (`staged_commit`), and
 `abort` takes back what the tasks report, unless that is committed.
 
 Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to

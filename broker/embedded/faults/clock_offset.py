@@ -1,4 +1,4 @@
-"""TimeAhead: how far a broker's time is ahead of the machine's, now and at every moment before.
+"""ClockOffset: how far a broker's time is ahead of the machine's, now and at every moment before.
 
 The past matters for files: the system stamps them by the machine's time, and a file that was
 written before the last move is older for the broker than one that was written behind it. Thread

@@ -1,4 +1,4 @@
-"""Unflushed: what a power loss takes of one file, as its bytes are now.
+"""UnflushedBytes: what a power loss takes of one file, as its bytes are now.
 
     pages      bytes that were overwritten since the last flush, as they were before
     fresh      the end of the file, to which nothing had been written before it: zeros again

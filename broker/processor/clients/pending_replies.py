@@ -1,4 +1,4 @@
-"""AwaitedAnswers: requests that wait for the answer of another client, counted in bytes.
+"""PendingReplies: requests that wait for the answer of another client, counted in bytes.
 
     replies           wait until the producer that is to get them has taken them
     questions         to a consumer, or to all members of a group, wait for what these say

@@ -1,4 +1,4 @@
-"""ClientPlans: what is remembered of the requests of clients, up to a number for all of them.
+"""PerClientCache: what is remembered of the requests of clients, up to a number for all of them.
 
 When that is too much, the client that came first starts over, which costs it little. What a plan is
 and when it holds is not known here.

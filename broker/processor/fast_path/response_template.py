@@ -1,4 +1,4 @@
-"""UsualAnswer: the answer that a handler gives nearly always, built in a fraction of the time.
+"""ResponseTemplate: the answer that a handler gives nearly always, built in a fraction of the time.
 
 Only numbers differ from one to the next. For a client that speaks JSON, as all do unless told
 otherwise, the frame is filled into a pattern; for others it goes through their codec. What the

@@ -1,4 +1,4 @@
-"""PullPlan: what follows from all of a pull but three numbers.
+"""CachedPull: what follows from all of a pull but three numbers.
 
 A consumer's pulls of a queue say the same but for their offsets and the opaque. To read them, to
 see whether such a pull may be answered, and to find its filter, is a third of what a pull costs; so

@@ -1,4 +1,4 @@
-"""PullLane: the short way of pulls that look like earlier ones of their client.
+"""FastPull: the short way of pulls that look like earlier ones of their client.
 
                          ┌────────────────── the usual way ───────────────────┐
     bytes of one read    │ frame ─> command ─> typed header ─> checks, filter ┤
@@ -6,9 +6,9 @@
         │                │                                                    │         or held
         └────────────────┴─ cut by shape ─> plan with three other numbers ────┘
 
-A consumer's pulls of one queue have headers that differ in three numbers (`pull_shape`). The usual
+A consumer's pulls of one queue have headers that differ in three numbers (`pull_header`). The usual
 way takes the first of them and does all that there is to check; its header's shape is remembered,
-with the plan that came of it (`pull_plan`). From the store on there is one way for both.
+with the plan that came of it (`cached_pull`). From the store on there is one way for both.
 
 A plan is good while topic and group have the configurations that it was made with. A pull that
 leaves it to heartbeats what is subscribed to is asked for its filter each time. Whatever is not

@@ -1,4 +1,4 @@
-"""PullShape: the JSON header of a pull, cut where it differs from the next one's.
+"""PullHeaderTemplate: the JSON header of a pull, cut where it differs from the next one's.
 
     {"code":11,"extFields":{"queueId":"3", ... "commitOffset":"0","topic":"T","queueOffset":"17", ..
     |--------------------- first -----------------------------||-|------- second --------||--|------

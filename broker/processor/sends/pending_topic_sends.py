@@ -1,4 +1,4 @@
-"""ParkedSends: sends that wait until the topic that they need is on the disk.
+"""PendingTopicSends: sends that wait until the topic that they need is on the disk.
 
     park          a send needs a topic that is not saved: it is put aside before anything is stored,
                   and topics are saved beside the loop, once for all that wait by then

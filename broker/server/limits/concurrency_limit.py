@@ -1,4 +1,4 @@
-"""StepPlaces: limits how much is worked on in steps at a time, for all clients together.
+"""ConcurrencyLimit: limits how much is worked on in steps at a time, for all clients together.
 
     place      for a request of many steps: granted now, or in its turn when others have ended
     release    the request has come to its end, or its client has gone

@@ -1,4 +1,4 @@
-"""HalfRequests: how much memory requests take that are not whole, and who goes when it is too much.
+"""PartialRequests: limits the memory of requests that have arrived in part.
 
 A half request is no reason to refuse a whole one: a single client can begin as many as it may have
 connections, and end none. So there is a limit for them beyond which connections are closed: always

@@ -1,4 +1,4 @@
-"""UnreadAnswers: the size of all answers that clients leave unread, and how much more there may be.
+"""SendBufferLimits: limits the responses that clients have not read yet.
 
 An answer may be a quarter of the room that is left, so that those who do not read share it among
 them and leave something for those who do; when none is left, it is small. One that cannot be

@@ -1,4 +1,4 @@
-"""MemberRoom: the limits of what a broker remembers of clients by their heartbeats.
+"""MembershipLimits: the limits of what a broker remembers of clients by their heartbeats.
 
 Members are counted over all groups. Subscriptions of groups are counted in bytes, over all groups
 and for each client. It knows no client but as a key, and no group.

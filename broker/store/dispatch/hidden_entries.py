@@ -1,4 +1,4 @@
-"""GatheredEntries: new entries of many queues, all of which come to be seen at one moment.
+"""HiddenEntries: new entries of many queues, all of which come to be seen at one moment.
 
     add     entries are written behind the ends of their queues, where nobody looks yet
     show    the ends of all these queues move behind them

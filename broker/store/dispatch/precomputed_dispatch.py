@@ -1,4 +1,4 @@
-"""WorkedAhead: what queues and index will get of a batch, worked out while its commit holds it.
+"""PrecomputedDispatch: queue and index entries of a batch, computed while its commit is hidden.
 
     chunk appender ── held ──> [chunk] [chunk]      rows that nobody may see yet, in memory
     reput, as it has time ──> [entries] [keys]      nothing of that is written

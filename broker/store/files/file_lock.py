@@ -1,4 +1,4 @@
-"""RecordLock: the lock of a file as Java's ``FileChannel.tryLock(0, 1, false)`` sets it on Linux.
+"""FileLock: the lock of a file as Java's ``FileChannel.tryLock(0, 1, false)`` sets it on Linux.
 
 That is a POSIX record lock on the first byte, which `fcntl.lockf` sets and `fcntl.flock` would not
 see. It ends with the process, however that ends; the file stays, and its content is of

@@ -1,4 +1,4 @@
-"""Cleaning: deletes old files in an order that no crash can turn into a wrong answer.
+"""Cleaner: deletes old files in an order that no crash can turn into a wrong answer.
 
 A checkpoint comes first: a crash must not find queues that end before deleted messages, or offsets
 would be given twice. `retention` decides which files are old. Each deletion is reported with the

@@ -1,4 +1,4 @@
-"""TakenBack: offsets of rolled-back rows that reput has passed, and their queues have not.
+"""RolledBackOffsets: offsets of rolled-back rows that reput has passed, and their queues have not.
 
 A batch that is rolled back gives its offsets to the messages that come next; where others came
 behind its rows before that, their queue has a gap. Reput learns of the rows before it comes to the

@@ -1,8 +1,8 @@
-"""Fresh: what the appenders know of their last records, so that reput need not read them.
+"""RecentWriteQueue: the last records of the appenders, so that reput need not read the log.
 
     appender ── add ──> [run] [rows] [run] ── take ─> reput
     chunk appender ──────> [chunk] [chunk] ─────────> reput
-    of a commit ──> [held] ── pop ──> WorkedAhead, as nobody may see it yet
+    of a commit ──> [held] ── pop ──> PrecomputedDispatch, as nobody may see it yet
 
 They are a hint and no more: where one is missing, or what reput wants begins in the middle of it,
 the log is read, which says the same. So few are kept, and the oldest go first. One thread may add

@@ -1,4 +1,4 @@
-"""Staging: the files of rows that were staged and are not committed yet, apart from the log.
+"""StagingArea: the files of rows that were staged and are not committed yet, apart from the log.
 
     staging/<sink>/<batch>-<number>-<attempt>     one chunk each, as it came, behind a head:
 

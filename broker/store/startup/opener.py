@@ -138,7 +138,7 @@ class _ProgressReporter:
         """Report a place in the log.
 
         Raises:
-            StartEnded: The start is to end.
+            StartInterrupted: The start is to end.
         """
         if self.report_and_check_stop(position):
             raise StartInterrupted(
@@ -155,7 +155,7 @@ def open_components(
     """Open the parts of a store in a locked directory; what is to be written is left.
 
     Raises:
-        StartEnded: ``on_progress`` has ended the start.
+        StartInterrupted: ``on_progress`` has ended the start.
         ForeignFile, DamagedTable, UnreadableFile: As `store.errors` says. No message was touched.
         OSError: The disk refuses.
     """
@@ -397,7 +397,7 @@ def _dispatch_recovered(
     """Dispatch what was found; once a listener is told, only its own thread may do that.
 
     Raises:
-        StartEnded: The start is to end. What was done is noted, unless it is soon done again.
+        StartInterrupted: The start is to end. What was done is noted, unless it is soon done again.
     """
     reput = components.reput
     if reput.has_listener:

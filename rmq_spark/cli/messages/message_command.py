@@ -1,6 +1,6 @@
 """``rocketpoll message``: finds a message by either id, and says who has consumed it.
 
-It is found, and its way told, in `message_way`, for the console as well.
+It is found, and its way told, in `message_trace`, for the console as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Client: the connections and threads that producers and consumers of an event loop share.
 
     Client ──▶ ClientInstance    connections, routes, heartbeats: made in a thread, when needed
-           ──▶ SharedCrew        the consumers' background work, in a few threads for all
+           ──▶ SharedThreads        the consumers' background work, in a few threads for all
            ──▶ LoopBridge        the one loop that it is used in
 
 It lives from its first user to its last. Once a second it looks whether its loop was closed without

@@ -1,4 +1,4 @@
-"""Member: what asyncio producers, consumers and administrators have in common: their lives.
+"""AsyncWrapper: what asyncio producers, consumers and administrators have in common: their lives.
 
     made ──start──▶ running ──close──▶ over          each is made, started and closed in a thread
              └── cancelled ──▶ over, in the background

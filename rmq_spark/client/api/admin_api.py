@@ -1,4 +1,4 @@
-"""AdminCalls: requests of operators to a broker, a method each; typed headers in, values out."""
+"""AdminApi: requests of operators to a broker, a method each; typed headers in, values out."""
 
 from __future__ import annotations
 

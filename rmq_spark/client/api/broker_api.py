@@ -2,7 +2,7 @@
 
 Every method takes the broker's address first, and raises `BrokerRefused` of the fitting kind where
 the broker refuses, or one of `CONNECTION_FAULTS`. It tries nothing twice. The requests of operators
-are in `admin_calls`.
+are in `admin_api`.
 """
 
 from __future__ import annotations

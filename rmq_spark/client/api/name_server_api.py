@@ -1,4 +1,4 @@
-"""NameServerCalls: the requests of operators to name servers, a method each.
+"""NameServerApi: the requests of operators to name servers, a method each.
 
 Changes (a deleted topic, a setting) are told to all name servers. This module must not know which
 servers these are, nor which is asked first: `name_servers` does.

@@ -1,4 +1,4 @@
-"""ProcessBound: objects with threads, locks or connections belong to the process they began in.
+"""ForkAware: objects with threads, locks or connections belong to the process they began in.
 
 A fork copies objects, locks that somebody holds and open sockets, but of all threads only the one
 that forks. So in the child each such object is told once, before anybody can use it: it lets go of

@@ -1,4 +1,4 @@
-"""Ending: ends a client once, however often and at whatever moment that is asked for.
+"""SafeStop: ends a client once, however often and at whatever moment that is asked for.
 
 A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread
 ends the client; the caller waits for it, and no longer than is said. Who is interrupted while it

@@ -1,4 +1,4 @@
-"""Lanes: a thread for each broker, so that one that keeps its lane waiting keeps no other waiting.
+"""PerBrokerExecutor: a thread for each broker, so that a slow broker delays no other.
 
     broker-a   ──▶ pull, lock, commit ...
     broker-b   ──▶ a connection that nobody accepts: three seconds each

@@ -1,7 +1,7 @@
 """Crews: the threads that do a consumer's work in the background, its own or those of several.
 
-    OwnCrew      threads of one consumer; they end with it
-    SharedCrew   few threads for any number of consumers; each ends its own part alone
+    DedicatedThreads      threads of one consumer; they end with it
+    SharedThreads   few threads for any number of consumers; each ends its own part alone
 
     lanes        what is asked of brokers, in order, a lane for each
     retry lanes  messages that are given back, several at a time

@@ -1,9 +1,9 @@
-"""GroupMember: what both kinds of consumers have in common, behind what users see of them.
+"""BaseConsumerImpl: what both kinds of consumers have in common, behind what users see of them.
 
 It registers with the client's instance, rebalances when a broker says that the group has changed
 and every 20 s, persists offsets every 5 s, and answers what brokers ask of consumers. What it asks
 of them in the background has a lane for each: one that cannot be reached keeps no other's queues
-waiting. What becomes of a share of queues is left to the kinds: `lite_pull_member`, `push_member`.
+waiting. `lite_pull_consumer_impl` and `push_consumer_impl` do the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LitePullConsumer: messages of a group's queues, pulled ahead, and returned when it is polled.
 
-What users see; `lite_pull_member` and `seekable_member` do the work.
+What users see; `lite_pull_consumer_impl` and `seek` do the work.
 """
 
 from __future__ import annotations

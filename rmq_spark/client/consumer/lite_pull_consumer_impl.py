@@ -1,4 +1,4 @@
-"""LitePullMember: messages are asked for with `poll`; they were pulled ahead, in the background.
+"""LitePullConsumerImpl: `poll` returns messages that were pulled ahead in the background.
 
     rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
 

@@ -1,6 +1,6 @@
 """PushConsumer: a listener is called with the messages of the topics that are subscribed to.
 
-What users see; `push_member` does the work.
+What users see; `push_consumer_impl` does the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PushMember: a listener is called with the messages of the topics that are subscribed to.
+"""PushConsumerImpl: a listener is called with the messages of the topics that are subscribed to.
 
     rebalance ──▶ pull requests ──▶ pull message service ──▶ process queues ──▶ consume service
                                                                                    └──▶ listener

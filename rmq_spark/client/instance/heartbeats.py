@@ -1,4 +1,4 @@
-"""Heartbeats: brokers are told that this client lives, its groups, and those that it leaves.
+"""HeartbeatSender: brokers are told that this client lives, its groups, and those that it leaves.
 
 Each broker is told in a lane of its own, in order: a heartbeat that was on its way when the client
 left a group arrives before the leaving. One that takes long keeps no other from hearing of it.

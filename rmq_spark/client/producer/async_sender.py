@@ -1,4 +1,4 @@
-"""AsyncSends: sends whose results come by futures, tried again where a connection fails.
+"""AsyncSender: sends whose results come by futures, tried again where a connection fails.
 
     send ──> request ──> answered: the future has the result, or the refusal
                 └─ connection fails ──> once more to another broker, by a thread of its own: the one

@@ -1,4 +1,4 @@
-"""ProducerLife: from the start of a producer to its end, as often as it is started again.
+"""ProducerLifecycle: from the start of a producer to its end, as often as it is started again.
 
     made ──start──▶ running ──shutdown──▶ ended ──start──▶ running
                        └── forked: in the child it starts again when it is first used

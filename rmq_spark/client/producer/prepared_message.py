@@ -1,4 +1,4 @@
-"""Outgoing: a message, or a batch of them, made ready to be sent to whichever queue is chosen.
+"""PreparedMessage: a message or batch that is ready to be sent to any queue.
 
     Message ──> checked ──> id, properties ──> compressed, if that is shorter ──> header for a queue
 

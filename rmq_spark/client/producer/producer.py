@@ -4,7 +4,7 @@
     send_async      a future; up to three tries as well, but only where a connection fails
     send_one_way    nobody ever knows
     send_batch      several messages of one topic in as few requests as brokers take
-    send_table      an Arrow table or a DataFrame, at bulk speed (`arrow_sends`)
+    send_table      an Arrow table or a DataFrame, at bulk speed (`tables`)
 
 A send is tried again where another broker, or another moment, may do better (`sends`), and not
 where it would fail anywhere, or make a busy broker busier. A message with a sharding key or a given

@@ -1,4 +1,4 @@
-"""QueueChoice: the queue of the next message: in turn, past brokers that failed or are slow.
+"""QueueSelector: the queue of the next message: in turn, past brokers that failed or are slow.
 
     latency of a send, ms     50   100    550   1,000    2,000    3,000   15,000
     not chosen for, ms         0     0  30,000  60,000  120,000  180,000  600,000

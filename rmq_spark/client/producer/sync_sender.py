@@ -1,4 +1,4 @@
-"""Sends: sends that are waited for, try by try, until stored, out of time, or hopeless.
+"""SyncSender: sends that are waited for, try by try, until stored, out of time, or hopeless.
 
     a try ──> stored
        ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if any

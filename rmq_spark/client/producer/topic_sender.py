@@ -1,7 +1,7 @@
 """TopicSender: what all ways of sending share, so that none reaches into another or the producer.
 
     Producer ──> Sends        one message, or a batch, and its answer
-             ──> AsyncSends   many messages, and futures of their answers
+             ──> AsyncSender   many messages, and futures of their answers
              ──> arrow_sends  tables
     each ──────> TopicSender  which queue, and what a message is when it leaves
 

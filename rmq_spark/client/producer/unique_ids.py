@@ -1,4 +1,4 @@
-"""UniqueIds: the ids that a producer gives its messages (UNIQ_KEY), in RocketMQ's form.
+"""UniqueIdGenerator: the ids that a producer gives its messages (UNIQ_KEY), in RocketMQ's form.
 
 Address, process and a random number are this generator's own; behind them stand the milliseconds
 since the month began, from which RocketMQ's tools read when a message was born, and a counter.

@@ -1,4 +1,4 @@
-"""LocalFiles: records read from the files of a broker's log, where it runs on this machine.
+"""LocalLogFinder: records read from the files of a broker's log, where it runs on this machine.
 
     this side                            the broker at the other end of the connection
     draws a nonce                  ──>   writes it, and both ends of the connection, to a proof file

@@ -1,4 +1,4 @@
-"""RecordBatches: chunks of records to record batches of the types asked for, in bounded memory.
+"""RecordBatchConverter: converts chunks of records to record batches, in bounded memory.
 
     bodies checked against their CRC ──> tags compared by text
         ──> bodies inflated, a slice at a time

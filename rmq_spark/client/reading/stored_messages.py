@@ -38,7 +38,7 @@ def stored_messages(
         rules: Settings of the pulls, among them the filter.
 
     Raises:
-        ForeignRecord: The broker gives a message of another queue.
+        WrongQueueRecord: The broker gives a message of another queue.
         OffsetMoved: The queue does not hold these offsets any more.
         ClientError: The broker does not answer, or refuses.
     """

@@ -1,4 +1,4 @@
-"""Search: where a queue's messages begin that were stored at a time or later, one probe at a time.
+"""TimeSearch: finds the first message of a queue that was stored at a time or later.
 
 Messages of a queue are in the order of their storing. A probe says which message was found at an
 offset, or behind it where there is none any more; the search says where to look next. It asks

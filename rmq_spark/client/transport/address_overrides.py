@@ -1,4 +1,4 @@
-"""Detours: the addresses of brokers that are not reached where name servers say.
+"""AddressOverrides: the addresses of brokers that are not reached where name servers say.
 
 A broker behind a NAT, or in a container, tells name servers an address that only its neighbours can
 use. Answers of name servers are changed here before anybody sees them; how they are got is not

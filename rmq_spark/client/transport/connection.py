@@ -1,4 +1,4 @@
-"""Connection: one socket to one address, requests matched with their answers.
+"""RemotingConnection: one socket to one address, requests matched with their answers.
 
     request ──> opaque (`waiters`) ──> socket (`frame_writer`, `incoming`) ──> opaque ──> waiter
 

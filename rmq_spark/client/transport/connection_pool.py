@@ -1,4 +1,4 @@
-"""Lines: a connection to each address, dialled when it is needed and again after it has ended.
+"""ConnectionPool: one connection to each address, dialled on demand and again after it closed.
 
     wanted ──▶ one that is there
          └──▶ a thread dials, and agrees with a broker; callers wait as long as they like

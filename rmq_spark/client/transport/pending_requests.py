@@ -1,4 +1,4 @@
-"""Waiters: callers that wait for answers on one connection, by opaque, until told the outcome.
+"""PendingRequests: the requests of one connection that await responses, by opaque.
 
     add ──> take, when the answer is there
         ├─> give up, when time is over: an answer that comes all the same is passed over

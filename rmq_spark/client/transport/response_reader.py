@@ -1,4 +1,4 @@
-"""Incoming: the commands that come by a socket, and why no more do.
+"""ResponseReader: the commands that come by a socket, and why no more do.
 
     socket ──▶ FrameReader ──▶ command, command, ...
        └──────────┴── its end, an error, garbage ──▶ the error for all that wait

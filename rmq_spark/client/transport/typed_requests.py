@@ -1,4 +1,4 @@
-"""Calls: one request with typed header and body, one answer; all but success is an exception.
+"""TypedRequests: sends typed headers and bodies; any response but success is an exception.
 
 Both the calls of brokers and those of name servers are made of these. This module knows no request
 by name.

@@ -1,4 +1,4 @@
-"""BadRecords: what becomes of a message that cannot be read, as the user says: fail, null or skip.
+"""BadRecordHandler: fails, nulls or skips messages that cannot be read, as the user says.
 
     fail    the query ends, and the error names the message
     null    its row has a body that is null; of a record that cannot be read at all only its place

@@ -1,6 +1,6 @@
-"""TypedBatches: record batches whose bodies are columns, made of those that have them as bytes.
+"""TypedBatchConverter: converts record batches with binary bodies to batches with typed bodies.
 
-    RecordBatches ──> message columns, body, place ──> decoder of the format ──> exact columns
+    RecordBatchConverter ──> columns, body, place ──> decoder of the format ──> exact columns
 
 A body that cannot be decoded is one that cannot be read: it fails, is null or is left out, as
 option ``onBadRecord`` says, and is named by its place. Where no column is a body's, none is decoded

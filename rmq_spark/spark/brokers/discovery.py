@@ -1,4 +1,4 @@
-"""Discovery: which queues there are, of the topics that a query names or whose names match.
+"""QueueDiscovery: which queues there are, of the topics that a query names or whose names match.
 
 A name server that knows nothing at the moment, as one that has just started, changes nothing: what
 was found before stays known, and brokers say whether it is gone. Queues that are assigned by the

@@ -1,4 +1,4 @@
-"""Asker: one question about many queues, asked of all brokers before the answers are collected.
+"""BrokerFanOut: sends one query about many queues to all brokers, then collects the responses.
 
     connect    to all brokers at the same time: one that is down costs one try,
                however many queues it has

@@ -1,4 +1,4 @@
-"""Queues: what brokers know of the queues that a query reads, asked for many queues at once.
+"""QueueClient: what brokers know of the queues that a query reads, asked for many queues at once.
 
     discover     which queues there are (`discovery`); discover_those_named: once the brokers are
                  known that positions name

@@ -1,4 +1,4 @@
-"""CommittedBatches: the batches of a query that reads what sinks have committed.
+"""CommittedBatchPlanner: the batches of a query that reads what sinks have committed.
 
     orders_COMMITS    | m | m | m | m |      a place in it is where the query stands
                           └───────┘

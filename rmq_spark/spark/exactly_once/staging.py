@@ -3,7 +3,7 @@
     first row ──> which broker? ──> what has the sink committed last?
                                       ├─ an earlier batch ──> rows are staged, under a new attempt
                                       ├─ nothing, or one long before ──> the same, unless the
-                                      │          batch counts under another name (`renamed_sinks`)
+                                      │          batch counts under another name (`staging`)
                                       ├─ this batch ──> rows are counted, and sent nowhere
                                       └─ a later one, or one of another query ──> refused
 

@@ -1,4 +1,4 @@
-"""Access: how brokers are reached, out of the options that say so; the same for source and sink.
+"""BrokerAccess: the options by which source and sink reach brokers.
 
 Files are read here, on the driver: what they hold goes to executors with the options, so that only
 one machine needs them, and whatever is wrong with them is said at `load()`.

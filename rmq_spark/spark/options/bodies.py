@@ -1,7 +1,7 @@
 """BodyOptions: how bodies are read or written, from ``bodyFormat``, ``bodySchema``, ``bodyColumn``.
 
 What contradicts itself is refused here, before a column is looked at; which columns come of it,
-`typed_columns` says.
+`columns` says.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class ReadOptions:
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = True
     is_committed: bool = False
-    """True if only rows count that manifests name, see `committed_batches`."""
+    """True if only rows count that manifests name, see `committed_planner`."""
     skips_unavailable: bool = False
     """True if a stream goes on without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)

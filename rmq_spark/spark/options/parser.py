@@ -1,4 +1,4 @@
-"""Given: the options that a user wrote, by their right names.
+"""OptionReader: the options that a user wrote, by their right names.
 
 What is no option, or means nothing for this use, is refused with the nearest right name. It knows
 no option's meaning.

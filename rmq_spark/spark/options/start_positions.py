@@ -13,7 +13,7 @@ In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, broke
 are not named. The level of brokers may be left out where one broker has the topic. What
 `source_offset` writes into a checkpoint can be given as it is.
 
-It asks no broker: `start_and_end` finds the offsets.
+It asks no broker: `position_resolver` finds the offsets.
 """
 
 from __future__ import annotations

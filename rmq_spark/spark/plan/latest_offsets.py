@@ -1,4 +1,4 @@
-"""Horizon: what lies ahead of a query: where its queues end, and which of them are gone for good.
+"""LatestOffsets: where the queues of a query end, and which brokers are gone for good.
 
     brokers that do not answer    are waited for, or gone on without, as the user says
     brokers that nobody knows     a loss: their queues stay where they are, and go on if they come

@@ -1,11 +1,11 @@
-"""MicroBatches: one query's batches, planned one after the other.
+"""MicroBatchPlanner: one query's batches, planned one after the other.
 
     initial      where a new query begins
     latest       where the next batch ends. Where nothing was new, it waits a little first, so that
                  brokers hold its pulls and the first new message starts a batch at once (`idling`);
                  then it looks where the queues end (`horizon`), and takes what is new, within the
                  limits (`next_batch`)
-    pieces       what the tasks of the batch read (`task_pieces`)
+    pieces       what the tasks of the batch read (`partition_planner`)
     reached, batch_ended
                  everything before an offset is written: brokers are told how far a group has come
                  (`group_progress`)

@@ -1,4 +1,4 @@
-"""TaskPieces: what the tasks of a batch read: the ranges between two offsets, cut for tasks.
+"""PartitionPlanner: what the tasks of a batch read: the ranges between two offsets, cut for tasks.
 
 A batch that was planned before a restart is held against the brokers first: what is left of it is
 read, and what is gone ends the query, or with failOnDataLoss=false is logged. Each piece says when

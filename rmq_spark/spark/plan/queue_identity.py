@@ -1,4 +1,4 @@
-"""Continuity: whether a queue is still the one that was read, and where to go on if it is not.
+"""QueueIdentity: whether a queue is still the one that was read, and where to go on if it is not.
 
 A position is an offset, and the time at which the message before it was stored, and that message's
 mark. Where they do not fit what a broker holds (a lost tail, an older copy, a slave that lags, a

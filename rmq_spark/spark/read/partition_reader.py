@@ -1,4 +1,4 @@
-"""Tasks: how an executor reads a piece of a queue, from pulls (`piece_chunks`) to record batches.
+"""Tasks: how an executor reads a piece of a queue, from pulls (`record_chunks`) to record batches.
 
 Clients are kept between tasks, one for each way to reach brokers, as long as Spark keeps the Python
 worker. A broker that cannot be reached is tried again until `retry_timeout_ms` is over; rows that

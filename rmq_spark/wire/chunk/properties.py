@@ -1,7 +1,7 @@
 """The property strings of many messages at once: values by name, and whole maps.
 
-    values    short strings    piece by piece, of all rows at once   (`property_pieces`)
-              the long ones    scanned for every separator           (`property_scan`)
+    values    short strings    piece by piece, of all rows at once   (`properties`)
+              the long ones    scanned for every separator           (`properties`)
     maps      all strings      scanned for every separator
 
 The rules are those of `rmq_spark.wire.properties`, whose functions do the same for one message.

@@ -1,4 +1,4 @@
-"""SendPlan: what follows from all of a message but its body, properties and birth.
+"""CachedSend: what follows from all of a message but its body, properties and birth.
 
 A producer says the same of nearly every message. To read it, to see whether such a message may go
 to that topic and queue, and to put what its records have in common into bytes, is half of what a

@@ -1,4 +1,4 @@
-"""SendLane: the short way of sends that look like earlier ones of their client.
+"""FastSend: the short way of sends that look like earlier ones of their client.
 
                          ┌──────────────── the usual way ────────────────────┐
     bytes of one read    │ frame ─> command ─> handler ─> plan ─> put later ─┤ one by one
@@ -6,10 +6,9 @@
        └──┬──┘           │                                                   │   write, answer
           └──────────────┴ cut by shape ─> a run ─> one write ───────────────┘ all at once
 
-A producer's sends have headers that differ in three places (`header_shape`). The usual way takes
+A producer's sends have headers that differ in three places (`send_header`). The usual way takes
 the first of them and does all that there is to check; its header's shape, with the plan that came
-of it (`send_plan`), is remembered. Sends that begin with such headers, one behind the other, are a
-run: cut, put into the log by one write with one lock and one time, and answered when the turn ends,
+of it (`cached_send`), is remembered. Successive sends that begin with such headers are a run: cut, put into the log by one write with one lock and one time, and answered when the turn ends,
 or, with SYNC_FLUSH, when the flush is confirmed that covers them. A send that comes alone is cut,
 too, and then put as the usual way puts it.
 

@@ -1,4 +1,4 @@
-"""HeaderShape: the JSON header of a send, cut where it differs from the next one's.
+"""SendHeaderTemplate: the JSON header of a send, cut where it differs from the next one's.
 
     {"code":310,"extFields":{"a":"G","b":"T", ... "g":"1700000000000","h":"0","i":"KEYS..","j":"0",
     |-------------------- before ----------------|mark|---- born ---|-- middle --|-texts-|-----

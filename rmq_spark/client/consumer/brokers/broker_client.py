@@ -1,4 +1,4 @@
-"""GroupBrokers: the requests that a member of a group makes of brokers, by queue, not by address.
+"""GroupBrokerClient: the requests of a group member to brokers, by queue instead of address.
 
 A broker that no route names (any more) is looked for once more at the name servers. Whatever goes
 wrong is raised, or handed to the one who waits for a pull: nothing here is tried twice.

@@ -1,4 +1,4 @@
-"""BrokerLocks: the brokers' locks of an orderly member's queues: asked for, renewed and given back.
+"""BrokerQueueLocks: acquires, renews and releases the brokers' locks of an orderly member.
 
     asked for    before the first pull of a queue, all queues of a broker at once; again each second
     renewed      every 20 s; a lock counts for 30 s here, and for 60 s at the broker

@@ -1,4 +1,4 @@
-"""Retries: messages that a listener could not consume come again.
+"""Redelivery: messages that a listener could not consume come again.
 
     concurrent   given back to their broker (CONSUMER_SEND_MSG_BACK), which delivers them again by
                  the group's retry topic, later each time, and after enough times puts them among

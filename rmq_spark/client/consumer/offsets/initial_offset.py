@@ -1,4 +1,4 @@
-"""FirstOffset: the offset to begin a queue at: the group's own, or else where it was told to begin.
+"""InitialOffsetRule: where a queue begins: at the group's offset, or at the given start.
 
 An error is raised, never taken for "nothing stored": a group that has come far would begin again at
 the start, or skip all.

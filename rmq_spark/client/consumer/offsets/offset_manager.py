@@ -1,4 +1,4 @@
-"""MemberOffsets: how a member stores the offsets of its queues, and where it begins a queue.
+"""OffsetManager: how a member stores the offsets of its queues, and where it begins a queue.
 
     consumed ──> offset store ──> a lane for each broker ──> UPDATE_CONSUMER_OFFSET
 

@@ -1,4 +1,4 @@
-"""LastKnown: the last message that came of a queue, by whose time the queue is found again.
+"""QueueFingerprint: the last message that came of a queue, by whose time the queue is found again.
 
     nothing has come yet                         the message before the place to begin counts
     the broker says that the topic is gone       it may be made again: lost

@@ -1,4 +1,4 @@
-"""Holdings: which member of this process has an orderly queue, and whether a listener is at it.
+"""OwnershipRegistry: which member of this process owns an orderly queue, and if it is in use.
 
 A broker locks a queue for a client, whichever member of it asks. One that is made where another of
 the same group has just been shut down gets the lock at once, though a listener of the first may
