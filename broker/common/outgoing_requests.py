@@ -1,4 +1,4 @@
-"""OutgoingRequests: the requests that the broker has sent to one client and that await their answers.
+"""OutgoingRequests: the broker's requests to one client that await their responses.
 
 A question ends with its answer, with its timeout, or when the client goes. It sends nothing itself,
 and knows no socket.

@@ -8,8 +8,9 @@
 
 A producer's sends have headers that differ in three places (`send_header`). The usual way takes
 the first of them and does all that there is to check; its header's shape, with the plan that came
-of it (`cached_send`), is remembered. Successive sends that begin with such headers are a run: cut, put into the log by one write with one lock and one time, and answered when the turn ends,
-or, with SYNC_FLUSH, when the flush is confirmed that covers them. A send that comes alone is cut,
+of it (`cached_send`), is remembered. Successive sends that begin with such headers are a run: cut,
+put into the log by one write with one lock and one time, and answered when the turn ends, or, with
+SYNC_FLUSH, when the flush is confirmed that covers them. A send that comes alone is cut,
 too, and then put as the usual way puts it.
 
 Whatever is not exactly so goes the usual way, and what is behind it may take the lane again: other
