@@ -179,7 +179,7 @@ class ConsumerRole(Role):
         return f"{self.kind}-{self.name}-{self.story.tale}"
 
     def instance(self):
-        return self.object._member._instance
+        return self.object._impl._instance
 
     def start(self):
         if not self.object.topics:
