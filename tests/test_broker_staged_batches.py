@@ -252,7 +252,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_disk_that_takes_no_end_of_a_batch(t
         await broker.until(disk.is_waiting.is_set)
         disk.is_full = True
         disk.let_go()
-        await broker.until(lambda: broker.store.batches.degradation.text)
+        await broker.until(lambda: broker.store.staged_batches.degradation.text)
         passing.append(asyncio.ensure_future(time_passes(asyncio.get_running_loop())))
 
     async def whole():

@@ -291,7 +291,7 @@ def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path
         batch = batch_request(*range(12_000))
         assert len(batch.body) > SMALL_BODY_BYTES
         server = broker.controller.server
-        under_way = server.concurrency_limit.place(BYTES_MAX)  # somebody's batch
+        under_way = server.concurrency_limit.acquire(BYTES_MAX)  # somebody's batch
         for sender in senders:
             sender.send(batch)
         await broker.until(
@@ -441,7 +441,7 @@ def test_a_member_that_leaves_has_so_many_others_told_in_a_turn(tmp_path, monkey
         for client in clients:
             client.send(heartbeat(1))
         await broker.until(lambda: _members(broker, "G0") == len(clients))
-        await broker.until(lambda: broker.controller.turn.is_idle)
+        await broker.until(lambda: broker.controller.scheduler.is_idle)
         monkeypatch.setattr(fair_scheduler, "DEFERRED_WRITES_MAX", 10)
         writes = counted(monkeypatch, ClientConnection, "_flush")
         clients[0].send(ask(RequestCode.UNREGISTER_CLIENT, clientID="c", consumerGroup="G0"))
@@ -461,12 +461,12 @@ def test_clients_that_are_closed_together_go_so_many_in_a_turn_and_are_one_piece
         for client in clients:
             client.send(heartbeat(5))
         await broker.until(lambda: _members(broker, "G4") == len(clients))
-        await broker.until(lambda: broker.controller.turn.is_idle)
+        await broker.until(lambda: broker.controller.scheduler.is_idle)
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, ConsumerManager, "unregister")
         monkeypatch.setattr(fair_scheduler, "DEFERRED_WRITES_MAX", 10)
         lost = counted(monkeypatch, ClientConnection, "connection_lost")
-        in_line = broker.controller.turn._queue
+        in_line = broker.controller.scheduler._queue
         longest_line = [0]
 
         def all_gone():
@@ -490,7 +490,7 @@ def test_answers_to_the_sends_of_a_read_are_part_of_the_turn(tmp_path, form, mon
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, ClientConnection, "_dispatch_frame", seconds=0.0001)
         slow_down(monkeypatch, ResponseTemplate, "send", seconds=0.0001)
-        slow_down(monkeypatch, FastSend, "take")  # of 64, and so are its answers
+        slow_down(monkeypatch, FastSend, "process")  # of 64, and so are its answers
         slow_down(monkeypatch, ResponseTemplate, "send_all")
         count = 2_000
         sends = (send_request("x", opaque=number, serialize_type=form) for number in range(count))
@@ -512,7 +512,7 @@ def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(tmp_pat
         broker.make_topic("T")
         processors = broker.controller.processors
         for number in range(300):
-            processors.stats.put(f"U{number}", 1, 1)
+            processors.stats.record_put(f"U{number}", 1, 1)
             processors.stats.record_get(f"U{number}", "G", 1, 1, 0)
         monkeypatch.setattr("rocketpoll.broker.state.stats.stats_windows._KEYS_PER_STEP", 4)
         client = await broker.connect()
@@ -567,7 +567,7 @@ def test_what_was_sent_is_visible_in_the_next_turn_however_long_the_line_is(tmp_
     async def story(broker):
         client = await broker.connect()
         await client.put("first")
-        loop, turn = asyncio.get_running_loop(), broker.controller.turn
+        loop, turn = asyncio.get_running_loop(), broker.controller.scheduler
         loop.stand_still()
         is_over = False
 

@@ -137,7 +137,7 @@ def test_the_sweep_finds_a_pull_that_was_overlooked_and_counts_it(tmp_path, capl
         await broker.held(1)
         broker.holds.notify_message_arriving = lambda *_: 0  # as if nobody were told
         await producer.put("a")
-        assert broker.holds.held == 1
+        assert broker.holds.hold_count == 1
         del broker.holds.notify_message_arriving
         broker.move(5)
         assert pulled(await consumer.receive()).bodies == ["a"]
@@ -224,7 +224,7 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
             offsets.commit("G", "T", 0, 5)
             broker.move(300)
             await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
-        await broker.until(lambda: not housekeeping._aside)
+        await broker.until(lambda: not housekeeping._pending_jobs)
         broker.move(300)
         await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
 
@@ -242,7 +242,7 @@ def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_o
         for _ in range(3):
             broker.move(1)
             await broker.until(lambda: "configurations are not saved" in caplog.text)
-            await broker.until(lambda: not housekeeping._aside)
+            await broker.until(lambda: not housekeeping._pending_jobs)
         in_the_way.rmdir()
         broker.move(1)
         await broker.until(lambda: "it is over that configurations are not saved" in caplog.text)
@@ -266,7 +266,7 @@ def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
         await broker.until(lambda: begun)
         housekeeping._start_in_thread("it takes long", take_long)
         go_on.set()
-        await broker.until(lambda: take_long not in housekeeping._under_way)
+        await broker.until(lambda: take_long not in housekeeping._running_jobs)
         assert len(begun) == 1
 
     tell(story, tmp_path)
@@ -490,7 +490,7 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
         housekeeping = broker.controller.housekeeping
         errors = []
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(housekeeping._thread, "submit", fail)
+            meanwhile.setattr(housekeeping._pool, "submit", fail)
             housekeeping.run_in_thread(lambda: None, errors.append)
             housekeeping._every(
                 1_000, lambda: housekeeping._start_in_thread("it is not done", done)
@@ -502,7 +502,7 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
         broker.move(1)
         await broker.until(lambda: "it is over that it is not done" in caplog.text)
         assert [str(error) for error in errors] == ["can't start new thread"]
-        assert housekeeping._aside == 0
+        assert housekeeping._pending_jobs == 0
 
     def fail(_):
         raise RuntimeError("can't start new thread")

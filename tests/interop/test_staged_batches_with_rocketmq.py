@@ -184,7 +184,7 @@ def test_our_readers_of_a_rocketmq_that_has_the_directory_are_told_of_no_loss(pl
 
 
 def offsets_taken_back(store):
-    return {queue: store.batches.taken_back(*queue, 0, 1_000) for queue in QUEUES}
+    return {queue: store.staged_batches.rolled_back_offsets(*queue, 0, 1_000) for queue in QUEUES}
 
 
 def check_tables(place, life):
