@@ -122,7 +122,7 @@ def test_who_does_not_wait_for_the_disk_is_answered_before_it_and_seen_behind_it
         await broker.until(lambda: disk.flushes > before)  # and nobody waits for it
         assert broker.controller.processors.acknowledger.queue().size == 0
         await producer.ask(0)
-        assert broker.holds.held == 1
+        assert broker.holds.hold_count == 1
         disk.let_go()
         await _delays_over(broker)
         assert pulled(await consumer.receive()).bodies == ["a"]

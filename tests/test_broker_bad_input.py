@@ -129,7 +129,7 @@ def test_who_says_nothing_or_half_of_something_is_closed_in_time_and_nobody_else
         broker.move(20)
         assert await half.closed() == b""  # it has said what it wants, and not all of it
         assert await slow.closed() == b""
-        assert broker.holds.held == 1
+        assert broker.holds.hold_count == 1
         assert broker.controller.server.connections == 1
 
     tell(story, tmp_path)

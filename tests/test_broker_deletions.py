@@ -107,11 +107,11 @@ def test_a_pull_that_waits_hears_that_its_topic_is_gone_and_finds_nothing_of_the
         consumer.send(pull_request(1, "T", 0, suspend_ms=20_000, opaque=501))
         other.send(pull_request(1, "U", 0, suspend_ms=20_000, opaque=502))
         holds = broker.controller.hold_service
-        await broker.until(lambda: holds.held == 2)
+        await broker.until(lambda: holds.hold_count == 2)
         assert (await drop(operator)).code == 0
         answer = await consumer.receive()
         assert (answer.opaque, answer.code) == (501, ResponseCode.TOPIC_NOT_EXIST)
-        assert holds.held == 1
+        assert holds.hold_count == 1
         await operator.put("new", "newer", topic="T")
         assert (await consumer.pull(0, "T", 0)).bodies == ["new", "newer"]
         await operator.put("new", topic="U")

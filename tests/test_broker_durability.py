@@ -82,7 +82,7 @@ def test_a_message_is_acknowledged_and_seen_when_it_is_on_the_disk_and_not_befor
         await broker.until(lambda: disk.flushes > before)
         await silence(producer, broker)
         assert (await (await broker.connect()).pull(0)).code == 19
-        assert broker.holds.held == 1
+        assert broker.holds.hold_count == 1
         disk.let_go()
         assert (await producer.receive()).code == 0
         assert pulled(await consumer.receive()).bodies == ["a"]
@@ -117,7 +117,7 @@ def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_agai
             await producer.ask(0)
         info = decode_body(KVTable, (await producer.ask(28)).body).table
         assert "No space left on device" in info["storeFailure"]
-        assert broker.holds.held == 1
+        assert broker.holds.hold_count == 1
         disk.is_full = False
         broker.move(1)
         assert pulled(await consumer.receive()).bodies == ["a"]

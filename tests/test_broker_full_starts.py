@@ -90,7 +90,7 @@ def test_a_start_without_room_for_queues_tells_no_group_that_they_end_where_they
                 str(n) for n in range(noted)
             ]
         assert await offset_of_group(client) == (0, COUNT)
-        assert broker.holds.held == 0
+        assert broker.holds.hold_count == 0
         disk.lack(None)
         broker.move(1)
         await broker.until(lambda: not broker.store.is_opening)

@@ -357,7 +357,7 @@ def test_max_holds_per_connection_and_queue(tmp_path):
         assert (
             pulled(await client.receive()).opaque == 1
         )  # the one that is least likely to be wanted
-        assert broker.holds.held == 2
+        assert broker.holds.hold_count == 2
 
     tell(story, tmp_path, maxHoldsPerConnectionAndQueue=2)
 

@@ -126,7 +126,7 @@ def test_who_stops_reading_with_a_heartbeat_under_way_keeps_nobody_else_waiting(
         )
         await broker.held(8)
         still.send(heartbeat("still"))
-        await broker.until(lambda: any(each._place is not None for each in server._connections))
+        await broker.until(lambda: any(each._permit is not None for each in server._connections))
         await producer.put("x" * MIB)
         await broker.until(lambda: any(each.is_congested for each in server._connections))
         place.release()

@@ -295,7 +295,7 @@ def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path
         for sender in senders:
             sender.send(batch)
         await broker.until(
-            lambda: sum(each._place is not None for each in server._connections) == 3
+            lambda: sum(each._permit is not None for each in server._connections) == 3
         )
         await other.heartbeat("G", "T")
         answer = await other.call(ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="G"))
@@ -396,7 +396,7 @@ def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monk
             await broker.until(lambda: acknowledger.queue().size == 300)
             await broker.until(lambda: flushes)
         asyncio.get_running_loop().stand_still()
-        slow_down(monkeypatch, BrokerStats, "put")
+        slow_down(monkeypatch, BrokerStats, "record_put")
 
         async def answers():
             await asyncio.sleep(0)
@@ -584,7 +584,7 @@ def test_what_was_sent_is_visible_in_the_next_turn_however_long_the_line_is(tmp_
             return broker.store.queue_offsets("T", 0).next == 2
 
         for _ in range(40):
-            turn.work(endless())
+            turn.run_steps(endless())
         written = broker.store.state().written_offset
         sent, waits = asyncio.ensure_future(client.put("second")), 0
         while not is_visible():

@@ -24,7 +24,7 @@ from rmq_spark.errors import (
 )
 
 ROOT = Path(__file__).parent.parent
-UNSEEN = {"Doubtful", "UnknownMember"}
+UNSEEN = {"SuspectRecord", "UnknownMember"}
 """Errors that never leave their room."""
 
 
