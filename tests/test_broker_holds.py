@@ -36,7 +36,7 @@ def all_gone(controller):
     return (
         controller.server.connections,
         controller.hold_service.hold_count,
-        controller.hold_service.queues,
+        controller.hold_service.queue_count,
         controller.hold_service.next_deadline_ms,
     ) == (0, 0, 0, None)
 

@@ -588,7 +588,7 @@ def test_what_was_sent_is_visible_in_the_next_turn_however_long_the_line_is(tmp_
         written = broker.store.state().written_offset
         sent, waits = asyncio.ensure_future(client.put("second")), 0
         while not is_visible():
-            turn.begin(use_up)
+            turn.run(use_up)
             await asyncio.sleep(0)
             waits += broker.store.state().written_offset > written and not is_visible()
         is_over = True
