@@ -143,7 +143,7 @@ def test_a_queue_whose_broker_does_not_answer_at_load_ends_where_it_ends_later(
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     with monkeypatch.context() as patch:
 
-        def away(self, queues, *, needed=None):
+        def away(self, queues, *, required=None):
             raise BrokersAway("broker-a", 0, ConnectionFailed("broker-a:1", "nobody listens"))
 
         patch.setattr(QueueClient, "ends", away)

@@ -144,7 +144,7 @@ def test_a_task_that_fails_takes_back_what_it_has_staged_and_nothing_of_others(
     monkeypatch, sink, staged, seen
 ):
     monkeypatch.setattr(
-        "rmq_spark.spark.write.sender.GATHERED_BYTES", 1
+        "rmq_spark.spark.write.sender.COALESCED_BYTES", 1
     )  # rows go out as they come
     rows = sink.rows(2, 2)
     sent = sink.send(0, rows)

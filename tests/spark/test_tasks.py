@@ -79,9 +79,9 @@ READS = """
 import sys
 import pyarrow as pa
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import Piece
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -92,7 +92,7 @@ def type_of(name):
 address, topic, broker_name = sys.argv[1:]
 options = read_options({"namesrvAddr": address, "topic": topic})
 schema = pa.schema([pa.field(name, type_of(name)) for name in DEFAULT_COLUMNS])
-batches = list(read_piece(options, schema, Piece(MessageQueue(topic, broker_name, 0), 0, 3)))
+batches = list(read_range(options, schema, OffsetRange(MessageQueue(topic, broker_name, 0), 0, 3)))
 assert sum(batch.num_rows for batch in batches) == 3, batches
 assert "pandas" not in sys.modules
 """

@@ -44,7 +44,7 @@ LEFT = {
     "bytes of subscriptions": lambda controller, _: setattr(
         controller.processors.consumers._limits, "_group_bytes", 1
     ),
-    "holders of locks": lambda controller, _: controller.processors.locks._held.update(
+    "holders of locks": lambda controller, _: controller.processors.locks._by_connection.update(
         {"client": None}
     ),
     "descriptors": lambda _, disk: setattr(disk, "open_files", disk.files + 1),

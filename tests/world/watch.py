@@ -310,7 +310,7 @@ def _left_by_members(processors):
         "consumers with groups": len(consumers._groups_of),
         "producers with groups": len(producers._groups_of),
         "bytes of subscriptions": room._group_bytes,
-        "holders of locks": len(processors.locks._held),
+        "holders of locks": len(processors.locks._by_connection),
     }
 
 

@@ -157,13 +157,13 @@ READS_BOMBS = """
 import resource, sys
 from source_parts import queue_of, schema_of
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import Piece
+from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.schemas.columns import arrow_schema_of
-from rmq_spark.spark.read.partition_reader import read_piece
+from rmq_spark.spark.read.partition_reader import read_range
 
 def rows_of(count):
-    piece, options = Piece(queue_of("T"), 0, count), {"namesrvAddr": sys.argv[1], "topic": "T"}
-    batches = read_piece(read_options(options), arrow_schema_of(schema_of("body binary")), piece)
+    piece, options = OffsetRange(queue_of("T"), 0, count), {"namesrvAddr": sys.argv[1], "topic": "T"}
+    batches = read_range(read_options(options), arrow_schema_of(schema_of("body binary")), piece)
     return sum(batch.num_rows for batch in batches)
 
 def peak_bytes():

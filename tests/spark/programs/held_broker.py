@@ -53,6 +53,6 @@ if __name__ == "__main__":
     directory, *settings = sys.argv[1:]
     told = Holds(directory)
     hold_at(told, BatchTable, "begin", before="begin")
-    hold_at(told, BatchTable, "finish", before="copied", after="ended")
+    hold_at(told, BatchTable, "commit", before="copied", after="ended")
     hold_at_second_chunk(told)
     sys.exit(main(settings))
