@@ -39,9 +39,7 @@ def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
     ],
 )
 def test_a_registry_that_has_no_schema_for_a_body_is_told_of_as_a_bad_body(registry, said):
-    by = avro(
-        record({"name": "id", "type": "int"}), header=b"\2", schema_of=registry.__getitem__
-    )
+    by = avro(record({"name": "id", "type": "int"}), header=b"\2", schema_of=registry.__getitem__)
     with pytest.raises(BodyError, match=rf"orders at offset 5: .*{said}"):
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
