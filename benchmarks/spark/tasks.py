@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     broker_process,
                     piece,
                     columns,
-                    reads_files=not options.pull_result,
+                    reads_files=not options.pulled,
                 )
                 measured.report(f"{lengths}, columns {name}", options.rounds)
 

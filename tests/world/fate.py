@@ -1,4 +1,4 @@
-"""DeliveryState: what becomes of each operation on the disk, by the story's endings and troubles.
+"""Fate: what becomes of each operation on the disk, by the story's endings and troubles.
 
 Troubles of a disk, each for a while:
 

@@ -67,7 +67,7 @@ class Holds:
         self._directory = Path(directory)
 
     def pass_by(self, point, *, only_first=False):
-        """Wait while there is a file of this name; `commit_progress` says who waits."""
+        """Wait while there is a file of this name; `reached` says who waits."""
         hold = self._directory / point
         reached = self._directory / f"{point}.reached"
         if not hold.exists():
