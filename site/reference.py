@@ -146,7 +146,9 @@ def settings() -> str:
             if SETTING in field.metadata:
                 said = field.metadata[SETTING]
                 default = (
-                    "" if field.default is MISSING else f"{said.value_type.show(field.default)}".strip()
+                    ""
+                    if field.default is MISSING
+                    else f"{said.value_type.to_text(field.default)}".strip()
                 )
                 shown = f"`{default}`" if default else ""
                 lines.append(

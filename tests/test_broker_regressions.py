@@ -86,7 +86,11 @@ def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(
             if dice.random() < 0.7:
                 await asyncio.sleep(0)
         await asyncio.gather(*consumers)
-        assert (broker.holds.hold_count, broker.holds.queue_count, broker.holds.rescued_total) == (0, 0, 0)
+        assert (broker.holds.hold_count, broker.holds.queue_count, broker.holds.rescued_total) == (
+            0,
+            0,
+            0,
+        )
 
     tell(story, tmp_path)
 
