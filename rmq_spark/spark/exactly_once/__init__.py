@@ -1,1 +1,2 @@
-"""Exactly-once writes and the readers of what they commit."""
+"""Exactly-once delivery: the sink's manifests and staged batches, and the reader of committed rows.
+"""
