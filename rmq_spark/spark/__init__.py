@@ -12,4 +12,6 @@
     write/          a task's sending: rows to messages, and to brokers until all are stored
     exactly_once/   manifests, staged batches, and the reader of committed rows
     checkpoint, lag   a query's checkpoint and lag, read from outside the query
+
+Planning runs on the driver, reading and sending in tasks. Nothing here imports the broker.
 """

@@ -193,8 +193,7 @@ class JsonResponseTemplate:
         return encode_prefix(_JSON, header, body_bytes)
 
     def encode_all(self, rows: Iterable[tuple[object, ...]]) -> bytes:
-        """Return the frames of many responses without bodies, given each one's values and opaque.
-        """
+        """Return the frames of many responses without bodies, from each one's values and opaque."""
         pattern, pack = self._pattern, _PREFIX.pack
         pieces: list[bytes] = []
         for row in rows:

@@ -1,2 +1,1 @@
-"""Exactly-once delivery: the sink's manifests and staged batches, and the reader of committed rows.
-"""
+"""Exactly-once delivery: the sink's manifests and staged batches, the reader of committed rows."""

@@ -7,6 +7,8 @@
                                   was read
     queues that were withdrawn    because their topic has fewer now: a loss, if they have unread
                                   messages
+
+A loss fails the query, or with failOnDataLoss=false is logged.
 """
 
 from __future__ import annotations

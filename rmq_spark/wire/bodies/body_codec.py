@@ -345,8 +345,7 @@ _PASS_THROUGH = (str, int, float, bool, Any)
 
 @cache  # as many as there are types in the body classes
 def writer_of(hint: Any) -> _Writer:
-    """Return the function that converts a value of this type to one that `fastjson.dumps` writes.
-    """
+    """Return the function that converts a value of a type to one that `fastjson.dumps` writes."""
     if hint in _PASS_THROUGH:
         return lambda value: value
     origin, arguments = get_origin(hint), get_args(hint)

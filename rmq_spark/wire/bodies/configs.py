@@ -1,5 +1,4 @@
-"""Bodies and files with the configuration of topics and consumer groups: the broker's own tables.
-"""
+"""Bodies and files with the configuration of topics and groups: the broker's own tables."""
 
 from __future__ import annotations
 

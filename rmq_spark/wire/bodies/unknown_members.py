@@ -1,7 +1,7 @@
-"""Unknown members: finds the members of a JSON body that its class does not know and reading ignores.
+"""Unknown members: finds the members of a JSON body that its class does not have.
 
-A request may have some, because RocketMQ's next release sends them; that is harmless. A table loses
-them when it is saved again, and its owner must be warned.
+Reading ignores them. A request may have some, because RocketMQ's next release sends them; that is
+harmless. A table loses them when it is saved again, and its owner must be warned.
 
     {"topicConfigTable": {"T": {"topicName": "T", "colour": 1}}}  ──>  topicConfigTable.*.colour
 """
@@ -35,8 +35,7 @@ def unknown_members(body_type: type[Any], data: Buffer) -> list[str]:
 
 @cache  # as many as there are types in the body classes
 def _finder_of(hint: Any) -> _Finder | None:
-    """Return the function that finds unknown members in a value of a type; None if none can occur.
-    """
+    """Return the function that finds unknown members in a value of a type; None if it has none."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return _finder_of(only_type(arguments))

@@ -1,4 +1,4 @@
-"""Chunks: stored messages by the megabyte: records to Arrow columns, columns to records and batches.
+"""Chunks: stored messages by the megabyte: records to Arrow columns, columns to records.
 
 Results equal those of `record` and `message_batch`, which handle one message at a time. Only this
 package of the wire needs numpy and pyarrow; nothing else in the wire imports it. The names below

@@ -137,15 +137,13 @@ def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def lengths_of(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the lengths of the elements of such an array, as int64 so that sums cannot overflow.
-    """
+    """Return the lengths of the elements of such an array, as int64 to avoid overflow of sums."""
     offsets = offsets_of(array)
     return np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
 
 
 def as_text(array: pa.BinaryArray) -> pa.StringArray:
-    """Return the bytes as text; bytes that are not UTF-8 are replaced, as everywhere in the wire.
-    """
+    """Return the bytes as text; bytes that are not UTF-8 are replaced, as in all of the wire."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Input columns: the columns that a caller passes for encoding, checked, and parts that formats share.
+"""Input columns: checks the columns that a caller passes, and encodes parts that formats share.
 
 A column is an Arrow array or a sequence, or one value for all messages.
 """

@@ -137,8 +137,7 @@ class PropertyPieces:
         return bits & _LOW_BIT_MASKS[np.minimum(lengths, _WINDOW)]
 
     def _words(self, starts: Positions) -> Words:
-        """Return the first eight bytes at these positions, padded with zeros after the last byte.
-        """
+        """Return the first eight bytes at these positions, with zeros after the last byte."""
         words, late, back = self._take_within(starts, _WORD)
         words[late:] >>= (8 * back).astype(_WORD)
         return words
@@ -148,7 +147,8 @@ class PropertyPieces:
     ) -> tuple[Structures, int, Positions]:
         """Return what starts at these positions, within the data.
 
-        From an index on, positions are moved back from the end, by the bytes that are returned too.
+        From the index that is returned, positions are moved back from the end, by the bytes that
+        are returned with it.
         """
         last = len(self._data) - np.dtype(dtype).itemsize
         late = int(np.searchsorted(starts, last, "right"))

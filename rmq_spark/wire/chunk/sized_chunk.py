@@ -1,4 +1,4 @@
-"""Sized chunk: records with their sizes in front: the body of APPEND_CHUNK and of PULL_CHUNK's reply.
+"""Sized chunk: records with their sizes in front, as in APPEND_CHUNK and in PULL_CHUNK's response.
 
     i32  count
     i32  size of each record

@@ -75,8 +75,7 @@ class CheckTransactionStateRequestHeader(NamedTuple):
 
 
 class ConsumerSendMsgBackRequestHeader(NamedTuple):
-    """A message, by its physical offset, that a consumer failed to process, to be redelivered later.
-    """
+    """A message, by its physical offset, that a consumer failed to process; to be redelivered."""
 
     offset: Int64
     group: str
