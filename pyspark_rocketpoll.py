@@ -1,6 +1,6 @@
-"""How Spark finds ``format("rocketpoll")`` by itself.
+"""pyspark_rocketpoll: registers ``format("rocketpoll")`` with Spark.
 
-It imports every module named ``pyspark_*``.
+Spark imports every module whose name starts with ``pyspark_``.
 """
 
 from rmq_spark.spark.data_source import RocketPollDataSource as DefaultSource

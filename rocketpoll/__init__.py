@@ -1,15 +1,14 @@
-"""The names that programs, notebooks and tests import: producers, consumers, an embedded broker.
+"""rocketpoll: the public names for programs, notebooks and tests: producers, consumers, a broker.
 
     from rocketpoll import EmbeddedBroker, Message, Producer
 
     with EmbeddedBroker() as broker, Producer("shop", broker.address) as producer:
         producer.send(Message("orders", b'{"id": 1, "total": 9.5}', tags="created"))
 
-The names are imported when they are first used, so that ``import rocketpoll`` costs next to nothing
-and each program pays for what it uses. ``rocketpoll.broker`` is the broker,
-``rocketpoll.pytest_plugin`` the plugin for pytest; the client behind these names is
-`rmq_spark.client`, and ``rocketpoll.errors`` has the exceptions that it raises. This module knows
-the places of these names, and nothing else.
+Each name is imported on first use, so that ``import rocketpoll`` costs next to nothing and a
+program pays only for what it uses. ``rocketpoll.broker`` is the broker,
+``rocketpoll.pytest_plugin`` the pytest plugin, ``rocketpoll.errors`` has the exceptions. The client
+is implemented in `rmq_spark.client`; this module only maps names to the modules that define them.
 """
 
 from __future__ import annotations

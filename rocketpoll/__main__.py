@@ -1,7 +1,7 @@
-"""The command line: ``rocketpoll COMMAND``, or ``python -m rocketpoll`` where that is not on PATH.
+"""The command line: ``rocketpoll COMMAND``, or ``python -m rocketpoll`` if that is not on PATH.
 
-Ctrl-C is quiet from here on, and SIGHUP does not end a broker that has a file of settings: loading
-the commands takes a second on a slow machine.
+Signals are set up before the commands are loaded, which takes a second on a slow machine: from then
+on Ctrl-C exits without a traceback, and SIGHUP does not end a broker that has a settings file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INTERRUPTED_EXIT_CODE = 130
 
 
 def main() -> int:
-    """Run the command of this process's arguments, and return its exit code."""
+    """Run the command that this process's arguments name, and return its exit code."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # else it is ignored, as behind nohup
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED_EXIT_CODE))

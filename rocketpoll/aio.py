@@ -1,9 +1,9 @@
-"""The client for asyncio: producers, consumers and administration that are awaited.
+"""rocketpoll.aio: the client for asyncio, with producers, consumers and administration to await.
 
     from rocketpoll import Message, aio
 
-    async with aio.Producer("shop", "localhost:9876") as producer:
-        await producer.send(Message("orders", b"one"))
+Messages, settings and errors are those of `rocketpoll`. This module re-exports
+`rmq_spark.client.aio`, and must not define anything.
 
 Messages, settings and errors are those of `rocketpoll`. This module names what
 `rmq_spark.client.aio` has, and must not define anything.

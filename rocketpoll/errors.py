@@ -1,8 +1,7 @@
-"""The errors that rocketpoll raises, to catch by name: ``rocketpoll.errors.SendFailed``.
+"""rocketpoll.errors: the errors that rocketpoll raises, such as ``rocketpoll.errors.SendFailed``.
 
-All errors derive from `RocketPollError`, those of the client from `ClientError`. This module names
-the classes and must not define any: they are defined in `rmq_spark.errors` and
-`rmq_spark.client.errors`.
+All errors derive from `RocketPollError`, and those of the client from `ClientError`. This module
+re-exports classes of `rmq_spark.errors` and `rmq_spark.client.errors`, and must not define any.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""OpenTelemetry for a whole process: a span for each send and listener's call, and counters.
+"""rocketpoll.opentelemetry: traces each send and each listener call of a process, and counts them.
 
     from rocketpoll import opentelemetry
 
-    opentelemetry.instrument()
+It needs the extra ``rocketpoll[opentelemetry]``. This module re-exports
+`rmq_spark.client.opentelemetry`, and must not define anything.
 
 It needs the extra ``rocketpoll[opentelemetry]``. This module names what
 `rmq_spark.client.opentelemetry` has, and must not define anything.

@@ -1,7 +1,7 @@
-"""The pytest plugin: a broker for a session, a topic for a test.
+"""The pytest plugin: provides a broker for each session and a topic for each test.
 
-pytest imports it at every start, whether a test needs it or not, in projects that may have a
-``broker`` of their own. So it imports nothing of the broker, nor anything that takes long, before a
+pytest imports this module at every start, also in projects that do not use it or that have a
+``broker`` package of their own. Therefore it imports neither the broker nor anything slow until a
 fixture is used.
 
 Example:
@@ -33,7 +33,7 @@ _numbers = count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, for runs with ``--strict-markers``, and keep freezegun out of here."""
+    """Register the marker, for runs with ``--strict-markers``, and set freezegun's exemption."""
     config.addinivalue_line(
         "markers",
         f"rocketpoll_topic(queues={_QUEUES}): how many queues the topic of rocketpoll_topic has",
@@ -43,10 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _exempt_from_freezegun() -> None:
-    """Have freezegun leave the real time to rocketpoll.
+    """Make freezegun leave the real time to rocketpoll.
 
-    Where it stands still, no timeout is ever over: a ``poll`` that finds nothing would never
-    return. Names end with a point, as freezegun compares beginnings.
+    With a frozen clock no timeout would ever expire: a ``poll`` that finds nothing would never
+    return. The names end with a dot because freezegun compares prefixes.
     """
     with warnings.catch_warnings():  # of what freezegun imports; pytest may make them errors
         warnings.simplefilter("ignore")
@@ -62,7 +62,7 @@ def rocketpoll_settings() -> Mapping[str, Any]:
 
 @pytest.fixture(scope="session")
 def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
-    """Yield a broker for all tests of a session; each worker of pytest-xdist has its own."""
+    """Yield a broker for all tests of a session; each pytest-xdist worker has its own."""
     from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # see the module
 
     with EmbeddedBroker(**rocketpoll_settings) as broker:
@@ -73,7 +73,7 @@ def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[Embedd
 def rocketpoll_topic(
     request: pytest.FixtureRequest, rocketpoll_broker: EmbeddedBroker
 ) -> Iterator[str]:
-    """Yield the name of a topic that only this test has; it is deleted afterwards."""
+    """Yield the name of a topic that only this test uses, and delete the topic afterwards."""
     marker = request.node.get_closest_marker("rocketpoll_topic")
     queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)
     topic = f"{_topic_name(request.node.name)}-{next(_numbers)}"
@@ -87,10 +87,10 @@ def rocketpoll_topic(
 
 @pytest.fixture
 def rocketpoll_aio(rocketpoll_broker: EmbeddedBroker) -> Iterator[Client]:
-    """Yield a client of asyncio for the producers and consumers of one test, and end them all.
+    """Yield an asyncio client for the producers and consumers of one test, and close them all.
 
-    It belongs to the first event loop that uses it, whatever runs that: anyio's plugin,
-    pytest-asyncio, or the test itself.
+    It belongs to the first event loop that uses it, whether anyio's plugin, pytest-asyncio or the
+    test itself runs that loop.
     """
     from rocketpoll.aio import Client  # noqa: PLC0415  # see the module
 
@@ -104,5 +104,5 @@ def _queues(queues: int = _QUEUES) -> int:
 
 
 def _topic_name(name: str) -> str:
-    """Return a test's name, shortened to what a topic's name may be."""
+    """Return a test's name, shortened to a valid topic name."""
     return re.sub(r"[^a-zA-Z0-9_]+", "-", name)[:_NAME_CHARACTERS_MAX].strip("-")

@@ -1,9 +1,9 @@
-"""Start program of the broker, run by its path: finds this installation's broker and becomes it.
+"""Start script of the broker, run by its path: runs the broker that is installed beside it.
 
-``python -m rocketpoll.broker`` would look into the working directory first, where somebody may have
-a module named ``rocketpoll``, and Python 3.10 has no ``-P`` against that. So
-`rmq_spark.cli.cluster.broker_launcher` runs this file. It takes the broker of its own folder, and
-says so where another ``rocketpoll`` comes first in PYTHONPATH.
+``python -m rocketpoll.broker`` would search the working directory first, which may contain another
+module named ``rocketpoll``, and Python 3.10 has no ``-P`` to prevent that. Therefore
+`rmq_spark.cli.cluster.broker_launcher` runs this file. It uses the broker of its own directory,
+and reports it if another ``rocketpoll`` comes first in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def start_broker() -> int:
-    """Run the broker with the arguments of this process, and return its exit code."""
+    """Run the broker with this process's arguments, and return its exit code."""
     here = Path(__file__).resolve().parents[1]
     del sys.path[0]  # the folder of this file, which Python puts first for a program
     if str(here) not in sys.path:

@@ -1,7 +1,8 @@
-"""Start program of the tools for a store's directory, run by its path: dump, verify, stat.
+"""Start script of the tools for a store's directory (dump, verify, stat), run by its path.
 
-`rmq_spark.cli.cluster.store_command` runs it, as it never imports the broker. The broker of its own
-folder comes first on the path of modules, whatever lies in the working directory.
+`rmq_spark.cli.cluster.store_command` runs it, because the command line never imports the broker.
+The broker of this file's directory comes first in ``sys.path``, whatever the working directory
+contains.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _TOOLS: Final = ("dump", "verify", "stat")
 
 
 def start_store() -> int:
-    """Run the tool that the first argument names, with the others, and return its exit code."""
+    """Run the tool that the first argument names with the other arguments; return its exit code."""
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # instead of the folder of this file
     name, *arguments = sys.argv[1:]
     if name not in _TOOLS:

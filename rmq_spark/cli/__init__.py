@@ -1,4 +1,4 @@
-"""The command line, ``rocketpoll``: one file for each command, found by `main`.
+"""The command line, ``rocketpoll``: one module for each command, imported by `main` when it is run.
 
-It uses the client, and starts the broker as a process of its own instead of importing it.
+It uses the client, and starts the broker as a separate process instead of importing it.
 """

@@ -1,6 +1,6 @@
-"""``rocketpoll COMMAND ...``: the tree of all commands, and how each ends.
+"""``rocketpoll COMMAND ...``: the tree of all commands, and the exit code of each.
 
-Commands are listed here and imported when they are run. Whatever ends one, its user sees one line
+Commands are listed here and imported when they are run. However one fails, its user sees one line
 and gets an exit code: see `failures`.
 """
 
@@ -188,9 +188,9 @@ def _command_path(arguments: Sequence[str]) -> str:
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null in place of each standard stream that was closed.
+    """Open /dev/null in place of each standard stream that is closed.
 
-    Else the first socket would get its number, and what is written to the stream.
+    Otherwise the first socket would get its descriptor, and receive what is written to the stream.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if not _is_open(descriptor):

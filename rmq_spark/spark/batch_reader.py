@@ -1,9 +1,8 @@
-"""Spark's interface of a batch read: queues from start to end, or the messages of one key.
+"""BatchReader: Spark's interface of a batch read: queues from start to end, or one key's messages.
 
-Where a read ends is settled at `load()` (`LoadSnapshot`), and stays: all actions on a data frame,
-all parts of one plan, and tasks that are run again see the same rows. To see what has arrived
-since, call `load()` again. With a schema of the user's Spark does not ask the source at `load()`:
-then the first action settles the ends.
+The end is fixed at `load()` (`LoadSnapshot`): all actions on a data frame, all parts of one plan,
+and retried tasks see the same rows. To see newer messages, call `load()` again. If the user gives a
+schema, Spark does not call the source at `load()`: then the first action fixes the end.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class BatchInputPartition(InputPartition):
-    """The input partition of one task of a batch read: what it reads, one after the other."""
+    """The input partition of one task of a batch read: the ranges that it reads, in order."""
 
     def __init__(self, ranges: Sequence[OffsetRange | KeyLookup | SpanGroup]) -> None:
         super().__init__(ranges)
@@ -47,8 +46,8 @@ class BatchInputPartition(InputPartition):
 class BatchReader(DataSourceReader):
     """A batch read: the queues from start to end, or the messages of one key.
 
-    The end is where the queues ended at `load()`; all actions on the data frame, and tasks that are
-    run again, see the same rows.
+    The end is where the queues ended at `load()`: all actions on the data frame, and retried tasks,
+    see the same rows.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class BatchReader(DataSourceReader):
         schema: StructType,
         snapshot: LoadSnapshot | None = None,
     ) -> None:
-        """Take the moment at which it was loaded; None if that is when its tasks are planned."""
+        """Take the snapshot made at `load()`, or None to make one when the tasks are planned."""
         options = read_options(raw_options)
         options.check_use(Use.BATCH)
         if options.starting is not None and options.starting.common == OffsetPosition(LATEST):
@@ -82,7 +81,7 @@ class BatchReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task; Spark asks for one without a piece if there are no tasks."""
+        """Yield the rows of a task; if there are no tasks, Spark passes a partition of its own."""
         if not isinstance(partition, BatchInputPartition):
             return
         schema = arrow_schema_of(self._schema)

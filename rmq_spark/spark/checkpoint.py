@@ -1,4 +1,4 @@
-"""A query's checkpoint, read from outside: its batches, their ends, and how to go on from there.
+"""A query's checkpoint, read from outside: its batches, their ends, and how to continue from them.
 
     checkpoints/offsets/17   "v1", the batch's metadata, then a line for each source: ours is JSON
                              "v2", of sources that have names: each line has the name in front, and
@@ -6,7 +6,7 @@
     checkpoints/commits/17   there is one if batch 17 has been written by the sink
 
 A local directory is read without Spark, one of another file system through a session. Nothing is
-changed.
+written.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _FILE_URL: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 
 
 class LocalCheckpointFiles:
-    """A checkpoint in a directory of this machine."""
+    """A checkpoint in a local directory."""
 
     def __init__(self, location: str | Path) -> None:
-        """Take a path, or one behind the scheme ``file``, which is literal as in Hadoop."""
+        """Take a path, or a ``file:`` URL, whose path is literal as in Hadoop."""
         place = _FILE_URL.fullmatch(str(location))
         self.root = Path(location) if place is None else Path(place[1])
 
     def offsets(self) -> Mapping[int, str] | None:
-        """Return the text of each batch; None if this is no checkpoint.
+        """Return the text of each batch, or None if the directory is not a checkpoint.
 
         Raises:
-            CheckpointError: What has the name of a batch is no file.
+            CheckpointError: Something with the name of a batch is not a file.
         """
         folder = self.root / _OFFSETS
         if not folder.is_dir():
@@ -63,25 +63,25 @@ class LocalCheckpointFiles:
         }
 
     def committed(self) -> frozenset[int]:
-        """Return the batches that were committed."""
+        """Return the ids of the batches that were committed."""
         folder = self.root / _COMMITS
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         return frozenset(int(name) for name in names if _is_batch_file(name))
 
 
 class SparkCheckpointFiles:
-    """A checkpoint in a directory that a Spark session can read, with the session's settings."""
+    """A checkpoint in a directory that a Spark session reads, with the session's settings."""
 
     def __init__(self, location: str, spark: SparkSession) -> None:
         self.root = location.rstrip("/")
         self._spark = spark
 
     def offsets(self) -> Mapping[int, str] | None:
-        """Return the text of each batch; None if this is no checkpoint."""
+        """Return the text of each batch, or None if the directory is not a checkpoint."""
         return self._read_texts(_OFFSETS)
 
     def committed(self) -> frozenset[int]:
-        """Return the batches that were committed."""
+        """Return the ids of the batches that were committed."""
         return frozenset(self._read_texts(_COMMITS) or ())
 
     def _read_texts(self, folder: str) -> Mapping[int, str] | None:
@@ -142,7 +142,7 @@ class CheckpointedBatch:
 def read_checkpoint(
     location: str | Path, spark: SparkSession | None = None
 ) -> list[CheckpointedBatch]:
-    """Return all batches of a checkpoint that are still kept, in order.
+    """Return all batches that a checkpoint still has, in order.
 
     Args:
         location: The checkpoint's directory.
@@ -178,7 +178,7 @@ def starting_offsets(
     source: int | str = 0,
     spark: SparkSession | None = None,
 ) -> str:
-    """Return a value of ``startingOffsets`` for a query that goes on after a checkpointed batch.
+    """Return a value of ``startingOffsets`` for a query that continues after a checkpointed batch.
 
     Args:
         location: The checkpoint's directory.
@@ -210,10 +210,10 @@ def starting_offsets(
 def find_batch(
     location: str | Path, batches: Sequence[CheckpointedBatch], batch_id: int
 ) -> CheckpointedBatch:
-    """Return the batch of a number among those of a checkpoint.
+    """Return the batch with a given id among those of a checkpoint.
 
     Raises:
-        CheckpointError: There is none.
+        CheckpointError: There is no such batch.
     """
     for batch in batches:
         if batch.batch_id == batch_id:

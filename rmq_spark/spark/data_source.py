@@ -1,7 +1,7 @@
-"""RocketPollDataSource: what Spark finds under ``format("rocketpoll")``; makes readers and writers.
+"""RocketPollDataSource: the class that Spark finds as ``format("rocketpoll")``.
 
-Spark imports this module in a process of its own just to look for sources, and for every query once
-more. So it imports nothing but Spark's own interface until it is asked for something.
+Spark imports this module in a separate process just to look for sources, and again for every query.
+Therefore it imports only Spark's own interface until a reader, a writer or a schema is asked for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RocketPollDataSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Refuse unknown names; readers and writers refuse options that are not for them."""
+        """Refuse unknown option names; readers and writers refuse options that are not for them."""
         from rmq_spark.spark.options.parser import check_names  # noqa: PLC0415  # see the module
 
         super().__init__(options)
@@ -52,10 +52,10 @@ class RocketPollDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str | StructType:
-        """Return the columns; checks all options first, as `load()` is where users look.
+        """Return the columns, after a check of all options: users expect errors at `load()`.
 
         Spark keeps the source as it is after this call, and makes all readers of a data frame from
-        it: so they all read to the same ends.
+        it: therefore they all read to the same ends.
         """
         from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415
         from rmq_spark.spark.options.options import read_options  # noqa: PLC0415

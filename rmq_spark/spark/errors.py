@@ -1,17 +1,17 @@
-"""The errors between Spark and the brokers, worded so that users can mend the causes.
+"""The errors of source and sink, worded so that users can fix the cause.
 
-    OptionError        an option, or several that do not go together; raised on the driver
-    SetUpError         a Python that lacks what a query needs
-    SchemaError        columns that there are not
-    RowError           a row that cannot be a message
-    WriteError         rows that could not be sent, or ways of writing that there are not
-    CheckpointError    an offset in a checkpoint that this release cannot go on from
+    OptionError        an option is wrong, or contradicts another; raised on the driver
+    SetUpError         the Python installation lacks something that a query needs
+    SchemaError        columns do not exist or are not possible
+    RowError           a row cannot be written as a message
+    WriteError         rows could not be sent, or a way of writing is not supported
+    CheckpointError    a checkpoint has an offset from which this release cannot continue
     DataLoss           messages that a query had not read yet are gone
-    RecordFault        a message that cannot be read
-    BrokersAway        brokers that do not answer, though they were waited for
-    BrokersGone        brokers that no name server knows any more
+    RecordFault        a message cannot be read
+    BrokersAway        brokers did not answer before the retry timeout
+    BrokersGone        no name server knows the brokers any more
 
-All of them can be pickled: they travel from Python workers to the driver.
+All of them can be pickled, because Python workers send them to the driver.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SparkError(RocketPollError, page="troubleshooting.md#spark"):
 
 
 class OptionError(SparkError):
-    """An option is wrong; the message has its name, the problem, and what to write instead."""
+    """An option is wrong; the message has its name, the problem, and the remedy."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(option, problem)
@@ -43,15 +43,15 @@ class OptionError(SparkError):
 
 
 class SetUpError(SparkError):
-    """A machine lacks something that a query needs; the message has the line to type."""
+    """A machine lacks something that a query needs; the message has the command to run."""
 
 
 class SchemaError(SparkError):
-    """The columns of a source, or those to be written, are not possible."""
+    """The columns to read or to write are not possible."""
 
 
 class RowError(SparkError):
-    """A row cannot be written; the message has its place, the problem, and how to mend it."""
+    """A row cannot be written; the message has its place, the problem, and the remedy."""
 
     def __init__(self, partition: int, row: int, column: str, problem: str) -> None:
         """Take the row, counted from 0 in its partition, the column, and the problem."""
@@ -66,15 +66,15 @@ class RowError(SparkError):
 
 
 class WriteError(SparkError):
-    """Rows could not be sent, as the message details, or a way of writing is not supported."""
+    """Rows could not be sent, as the message explains, or a way of writing is not supported."""
 
 
 class CheckpointError(SparkError):
-    """The checkpoint is of another topic, of a newer release, or of another source."""
+    """The checkpoint belongs to another topic, a newer release, or another source."""
 
 
 class DataLoss(SparkError):
-    """Messages that were not read yet are gone; each loss names offsets and the reason."""
+    """Messages that were not read yet are gone; each loss names its offsets and the reason."""
 
     def __init__(self, losses: Sequence[str]) -> None:
         super().__init__(tuple(losses))
@@ -115,7 +115,7 @@ class BrokersAway(SparkError, page="troubleshooting.md#nobody-answers"):
 
     @property
     def unknown_brokers(self) -> tuple[str, ...]:
-        """The broker's name, if it is away in that no name server knows it."""
+        """The broker's name, if it is away because no name server knows it."""
         return (self.broker_name,) if isinstance(self.cause, BrokerNotFound) else ()
 
     def __str__(self) -> str:
@@ -128,10 +128,10 @@ class BrokersAway(SparkError, page="troubleshooting.md#nobody-answers"):
 
 
 class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
-    """No name server knows the brokers any more, while other brokers answer."""
+    """No name server knows these brokers any more, while other brokers answer."""
 
     def __init__(self, broker_names: Sequence[str], known_brokers: Sequence[str]) -> None:
-        """Take the names of those that are gone, and of those that are known."""
+        """Take the names of the brokers that are gone, and of those that are known."""
         super().__init__(tuple(broker_names), tuple(known_brokers))
         self.broker_names = tuple(broker_names)
         self.known_brokers = tuple(known_brokers)
@@ -152,7 +152,7 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
 
 
 def isolation_mismatch(topics: Iterable[str], isolation: str) -> CheckpointError:
-    """Return the error of a query whose checkpoint began with another ``isolation``."""
+    """Return the error for a query whose checkpoint was started with another ``isolation``."""
     return CheckpointError(
         f"the checkpoint is of a query that read {', '.join(sorted(topics))} with "
         f"isolation={isolation}: leave the option as it was, or give the query its own "
@@ -161,20 +161,20 @@ def isolation_mismatch(topics: Iterable[str], isolation: str) -> CheckpointError
 
 
 def describe_queue(queue: MessageQueue) -> str:
-    """Return the name of a queue for errors."""
+    """Return the name of a queue for error messages."""
     return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
 
 
 def describe_lost_offsets(queue: MessageQueue, start: int, end: int) -> str:
-    """Return the words for lost offsets, from ``start`` to before ``end``."""
+    """Return the words for the lost offsets from ``start`` to before ``end``."""
     return f"{describe_queue(queue)} has lost offsets {start} to {end - 1} before they were read"
 
 
 def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:
-    """End the query because of lost messages, or log them and go on.
+    """Fail the query because of lost messages, or log them and continue.
 
     Raises:
-        DataLoss: ``losses`` is not empty, and a loss is a failure.
+        DataLoss: ``losses`` is not empty, and losses are failures.
     """
     if losses and is_failure:
         raise DataLoss(losses)

@@ -1,13 +1,13 @@
-"""The lag of a query: in messages, bytes and milliseconds, of each queue.
+"""The lag of a query: in messages, bytes and milliseconds, for each queue.
 
-    lag_of(query.lastProgress)        from what Spark says of the last batch (4.2 and later)
+    lag_of(query.lastProgress)        from Spark's report of the last batch (4.2 and later)
     LagListener                       the same for all queries of a session, as batches end
     lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that
-                                      is stopped, and for what `checkpoint` reads
+                                      is stopped, and for an offset that `checkpoint` reads
 
-Milliseconds are those between the last message that was read and the newest there is, both by the
-broker's clock: how old the query's view of the queue is. Bytes are messages times the mean size of
-those seen.
+The lag in milliseconds is the time between the last message read and the newest one, both by the
+broker's clock: how old the query's view of the queue is. The lag in bytes is the number of messages
+times the mean size of those read so far.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class QueueLag(NamedTuple):
-    """The lag of one queue; ``bytes`` and ``ms`` are None where they are not known."""
+    """The lag of one queue; ``bytes`` and ``ms`` are None if unknown."""
 
     queue: MessageQueue
     messages: int
@@ -38,7 +38,7 @@ class QueueLag(NamedTuple):
 
 
 class QueryLag(NamedTuple):
-    """The lag of a source: that of its queues, in order, and the totals."""
+    """The lag of a source: of each queue, in order, and in total."""
 
     queues: tuple[QueueLag, ...]
 
@@ -49,19 +49,19 @@ class QueryLag(NamedTuple):
 
     @property
     def bytes(self) -> int | None:
-        """The unread bytes of all queues whose sizes are known; None if none is."""
+        """The unread bytes of all queues whose message size is known; None if none is."""
         known = [each.bytes for each in self.queues if each.bytes is not None]
         return sum(known) if known else None
 
     @property
     def ms(self) -> int | None:
-        """The lag in ms of the queue that is furthest behind."""
+        """The lag in ms of the queue with the largest lag."""
         known = [each.ms for each in self.queues if each.ms is not None]
         return max(known) if known else None
 
 
 def lag_of(progress: Any) -> QueryLag | None:
-    """Return the lag that a query's progress tells of, or None if it tells of none.
+    """Return the lag in a query's progress report, or None if it has none.
 
     Only the rocketpoll sources of the query count. Spark reports the newest offsets from 4.2 on;
     for earlier releases ask the brokers with `lag_now`.
@@ -85,7 +85,7 @@ def lag_of(progress: Any) -> QueryLag | None:
 def lag_between(
     current: SourceOffset, newest: SourceOffset, sizes: Mapping[MessageQueue, float]
 ) -> list[QueueLag]:
-    """Return how far one offset is behind another, by queue.
+    """Return the lag of each queue between one offset and a newer one.
 
     Args:
         current: The offset up to which messages were read.
@@ -113,7 +113,7 @@ def lag_between(
 def lag_now(
     offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str
 ) -> QueryLag:
-    """Ask the brokers how far an offset is behind what they hold now.
+    """Ask the brokers how far an offset is behind the present ends of the queues.
 
     Args:
         offset: An offset of a query, as an object or as the JSON that a checkpoint holds.
@@ -156,7 +156,7 @@ class LagListener(StreamingQueryListener):
         """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Take the lag from the progress of a batch that has ended."""
+        """Record the lag from the progress report of a batch."""
         try:
             lag = lag_of(event.progress)
         except CheckpointError:  # a source of another format that looks like ours
@@ -172,7 +172,7 @@ class LagListener(StreamingQueryListener):
         """Do nothing: there is no new message."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Keep the last lag of a query that has ended."""
+        """Keep the last lag of a query that was terminated."""
 
 
 def _field(source: Any, name: str) -> Any:
@@ -180,7 +180,7 @@ def _field(source: Any, name: str) -> Any:
 
 
 def _parse_offset(text: Any) -> dict[str, Any] | None:
-    """Return an offset of this source, from text or its content; None if it is another source's."""
+    """Return an offset of this source, from JSON text or its content; None for other sources."""
     found = text
     if isinstance(text, str):
         try:

@@ -1,7 +1,8 @@
-"""What only brokers can say at `load()`: whether options are right, and where queues end then.
+"""Preflight: the checks at `load()` that need brokers, and where the queues end at that moment.
 
-Whether name servers answer, whether topics and queues are there, and whether brokers filter by a
-condition: a RocketMQ broker that cannot read one does not say so to a pull, but gives all messages.
+It checks that name servers answer, that topics and queues exist, and that brokers support the
+filter: a RocketMQ broker that cannot parse a condition does not refuse the pull, but returns all
+messages.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
 
 def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
-    """Check with the brokers what would otherwise end the query when it starts.
+    """Check with the brokers what would otherwise fail the query when it starts.
 
-    Returns the moment at which it is loaded. No broker is waited for.
+    Returns the snapshot of the moment of loading. Brokers that do not answer are not waited for.
 
     Raises:
-        OptionError: An option does not fit what the brokers have.
+        OptionError: An option contradicts what the brokers report.
     """
     now_ms = time.time_ns() // 1_000_000
     options = replace(options, access=replace(options.access, retry_timeout_ms=0))
@@ -66,7 +67,7 @@ def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
 
 
 def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
-    """Check topics, queues and the condition; return where the queues end."""
+    """Check topics, queues and the condition; return the end offsets of the queues."""
     selection = options.selection
     with _preflight_client(options.access, selection.option, selection.namespace) as instance:
         queues = QueueClient(options, instance)
@@ -80,16 +81,16 @@ def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
 
 
 def _available_ends(queues: QueueClient) -> Mapping[MessageQueue, int]:
-    """Return where queues end, of those whose brokers answer at once."""
+    """Return the end offsets of the queues whose brokers answer at once."""
     with suppress(BrokersAway, BrokersGone, ClientError):
         return queues.ends(queues.discover(), required=())
     return {}
 
 
 def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
-    """Check that there is a commits topic, with one queue, or that it may be waited for.
+    """Check that the commits topic exists and has one queue, or may still be created.
 
-    Returns where it ends.
+    Returns its end offset.
     """
     by_commits = commits_options(options)
     (topic,) = by_commits.selection.topics
@@ -110,12 +111,12 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
 
 
 def check_filter(options: ReadOptions, instance: ClientInstance, queues: QueueClient) -> None:
-    """Have every broker that can be reached check the filter condition.
+    """Have every reachable broker check the filter condition.
 
-    A broker that cannot be reached is met again when the query reads.
+    An unreachable broker is checked by the query when it reads.
 
     Raises:
-        OptionError: A broker cannot read the condition, or does not filter by conditions.
+        OptionError: A broker cannot parse the condition, or does not filter by conditions.
     """
     if not options.is_sql:
         return
@@ -139,7 +140,7 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: QueueCl
 
 
 def check_writable(options: WriteOptions) -> None:
-    """Check that the topic of a sink exists, or would be created by its first message."""
+    """Check that the topic of a sink exists, or that its first message would create it."""
     topic = options.topic
     with _preflight_client(options.access, "topic", options.namespace) as instance:
         if topic is None:
@@ -152,7 +153,7 @@ def check_writable(options: WriteOptions) -> None:
 def _preflight_client(
     access: BrokerAccess, topic_option: str, namespace: str | None
 ) -> Iterator[ClientInstance]:
-    """Yield a client for a few questions, and turn its errors into those of options."""
+    """Yield a client for a few requests, and turn its errors into option errors."""
     instance = instance_for(access)
     try:
         yield instance
@@ -169,7 +170,7 @@ def _preflight_client(
 
 
 def _tls_hint(error: NoNameServer, access: BrokerAccess) -> str:
-    """Return the options that mend what TLS, or the lack of it, may have to do with an error."""
+    """Return a hint at the TLS options that may fix a connection error."""
     if any(isinstance(each, TlsFailed) for each in error.tries):
         return (
             " (options: tlsCaFile for the authority to trust, tlsServerName for a name, "
@@ -181,7 +182,7 @@ def _tls_hint(error: NoNameServer, access: BrokerAccess) -> str:
 
 
 def _topic_hint(instance: ClientInstance, topic: str, namespace: str | None) -> str:
-    """Return a hint at a similar topic if ``topic`` does not exist; brokers' own do not count."""
+    """Return a hint at a similar topic if ``topic`` does not exist; never at a system topic."""
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_broker_topic(name)]
         meant = nearest_name(topic, sorted(names))
@@ -205,13 +206,13 @@ print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(nam
 
 
 def check_worker_python() -> None:
-    """Refuse a Python that lacks packages: this one, or the one that workers will be.
+    """Refuse a Python that lacks packages, of this process or of the workers.
 
     Spark may call this in a worker already, which finds the sources on a path and nothing else. A
-    worker Python that cannot be looked at from here is accepted.
+    worker Python that cannot be inspected from here is accepted.
 
     Raises:
-        SetUpError: The message names that Python, what it lacks, and the line to type.
+        SetUpError: The message names that Python, what it lacks, and the command that installs it.
     """
     named = os.environ.get(_PYTHON_VARIABLE)
     origin = (
@@ -240,7 +241,7 @@ def check_worker_python() -> None:
 
 
 def _extra_module_path() -> list[str]:
-    """Return the module path that Spark or the user has set, which workers get as well."""
+    """Return the module path that Spark or the user has set, which workers inherit."""
     prefixes = (sys.prefix, sys.base_prefix)
     return [entry for entry in sys.path if entry and not entry.startswith(prefixes)]
 

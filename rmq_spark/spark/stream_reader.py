@@ -1,14 +1,14 @@
-"""Spark's stream reader: plans by `micro_batch_planner`, reads by `partition_reader`.
+"""The stream readers: Spark's interface over `micro_batch_planner` and `partition_reader`.
 
-With isolation=committed these are `committed_planner` and `committed_reader`.
+With isolation=committed they use `committed_planner` and `committed_reader` instead.
 
-Spark 4.2 hands over where a batch starts and asks for limits and AvailableNow; 4.0 and 4.1 know
-neither, so that there the reader remembers where it is and applies the limits by itself.
-`stream_reader` chooses.
+Spark 4.2 passes the start of each batch, and asks for limits and AvailableNow. Spark 4.0 and 4.1 do
+neither: there the reader remembers its position and applies the limits itself. `stream_reader`
+chooses the class.
 
-Constructors do nothing that could fail: what they raise, Spark buries under an error of its own. An
-object lives in the planner's process or, pickled, in a task's, and `stop` may never be called
-there: nothing is registered anywhere that would have to be undone.
+Constructors do nothing that can fail, because Spark hides their errors inside one of its own. A
+reader lives in the planner's process or, pickled, in a task's, where `stop` may never be called:
+therefore it registers nothing that would have to be undone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamInputPartition(InputPartition):
-    """The input partition of one task of a streaming read: what it reads, one after the other."""
+    """The input partition of one task of a streaming read: the ranges that it reads, in order."""
 
     def __init__(self, ranges: Sequence[OffsetRange | SpanGroup]) -> None:
         super().__init__(ranges)
@@ -77,7 +77,7 @@ def stream_reader(raw_options: Mapping[str, str], schema: StructType) -> DataSou
 
 
 class _PlannerState:
-    """The live part of a reader, made when the first question comes."""
+    """The live part of a reader, created by the first call that needs it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema, options)
@@ -151,7 +151,7 @@ class _BaseStreamReader(DataSourceStreamReader):
                 yield from read_range(self._options, schema, piece)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note that a batch has been written."""
+        """Note that a batch has been written by the sink."""
         self._planner.batches.end_batch(self._parse_offset(end))
 
     def stop(self) -> None:
@@ -167,15 +167,15 @@ class _BaseStreamReader(DataSourceStreamReader):
         return start if end == at else end.to_json()
 
     def _parse_offset(self, document: dict[str, Any]) -> SourceOffset:
-        """Read what Spark gives back; brokers may have other names since it was written."""
+        """Parse an offset that Spark passes; brokers may have been renamed since it was written."""
         return SourceOffset.from_json(document).renamed(self._options.broker_names)
 
 
 class Spark40StreamReader(_BaseStreamReader):
     """The stream reader for Spark 4.0 and 4.1.
 
-    Trigger.AvailableNow is a single batch there: with option availableNow it takes all there is,
-    whatever the limits.
+    Trigger.AvailableNow is a single batch there: with option availableNow it reads all that is
+    available, whatever the limits.
     """
 
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
@@ -194,7 +194,7 @@ class Spark40StreamReader(_BaseStreamReader):
         return self._last_offset
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as it was then
-        """Return the end of the next batch, counted from the end of the last one."""
+        """Return the end of the next batch, starting at the end of the last one."""
         if self._last_offset is None:
             self._last_offset = super().initialOffset()
         options = self._planner.options

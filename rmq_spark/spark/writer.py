@@ -1,17 +1,18 @@
-"""Spark's interface of a sink, over `sending` in the tasks.
+"""The writers: Spark's interface of the sink, over `sender` or `staging` in the tasks.
 
-Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows
-at once and report what they sent (`TaskCommitMessage`); a message that was sent cannot be taken
-back, so that `abort` can only say what is there. Spark makes a new writer for each step of a
-stream's batch: it remembers nothing, and knows a query by what its tasks report.
+Options and columns are checked on the driver, when Spark asks for a writer. Tasks send their rows
+at once and report them (`TaskCommitMessage`). Messages that were sent cannot be withdrawn, so that
+`abort` only logs them. Spark makes a new writer for each step of a streaming batch: a writer keeps
+no state, and identifies a query by the reports of its tasks.
 
-Exactly once, `commit` stores a manifest of what they sent (`committing`). `abort` does nothing then
-either: it may follow a commit whose answer was lost. Where a batch is to be visible to all at once,
-tasks stage their rows (`staging`), `commit` has the broker show them (`staged_commit`), and
-`abort` takes back what the tasks report, unless that is committed.
+With delivery=exactly_once, `commit` stores a manifest of the rows (`manifest_commit`), and `abort`
+does not undo anything either, because it may follow a commit whose answer was lost. If a batch must
+become visible to all consumers at once, tasks stage their rows (`staging`), `commit` has the broker
+publish them (`staged_commit`), and `abort` deletes those that the tasks report, unless they are
+committed.
 
-Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to
-columns.
+Spark 4.0 has no Arrow interface for streams: there, rows arrive one by one and are gathered into
+record batches.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ _SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query 
 
 @dataclass(frozen=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """The report of one task: which rows it sent, and where they are stored."""
+    """The report of one task: the rows that it sent, and where they are stored."""
 
     task: WriteTask
     attempt: int
@@ -98,14 +99,14 @@ class TaskCommitMessage(WriterCommitMessage):
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
-        """The ids by position of the first and the last row, or None; those between count up."""
+        """The ids by position of the first and the last row; None if there are no rows."""
         if not self.rows.row_count:
             return None
         return self.task.row_id(0), self.task.row_id(self.rows.row_count - 1)
 
 
 class _TaskWriter:
-    """The options and columns of a sink, checked, and the sending that all writers share."""
+    """The checked options and columns of a sink, and the sending that all writers share."""
 
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
         self.options: WriteOptions = write_options(raw_options)
@@ -132,7 +133,7 @@ class _TaskWriter:
         batch_manifest_id: ManifestId,
         batch: BatchRequestHeader | None,
     ) -> TaskCommitMessage:
-        """Send a task's rows, or stage them as those of a batch."""
+        """Send a task's rows, or stage them as part of a batch."""
         if self.encoder is not None:
             batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
@@ -152,11 +153,11 @@ class _TaskWriter:
         batches: Iterable[pa.RecordBatch],
         batch: BatchRequestHeader | None = None,
     ) -> TaskCommitMessage:
-        """Send a task's rows of a batch write, be it within a query's foreachBatch.
+        """Send a task's rows of a batch write, which may be inside a query's foreachBatch.
 
-        Rows have the ids of a batch if there is one: that of the query, or as the options say.
-        ``fallback_call_id`` stands for the call of the foreachBatch function that Spark does not
-        tell. ``batch`` is what the write is known by if it is no query's part.
+        Rows get the ids of a batch if there is one: the query's, or the one that the options name.
+        ``fallback_call_id`` stands for the call of the foreachBatch function, which Spark does not
+        reveal. ``batch`` identifies the write if it is not part of a query.
         """
         context, name = _task_context(), self.options.write_name
         task = WriteTask(write_id, 0, context.partitionId())
@@ -187,7 +188,7 @@ class _TaskWriter:
         return self.send(task, batches, part_of, batch)
 
     def send_stream_batch(self, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
-        """Send a task's rows of a stream's batch."""
+        """Send a task's rows of a streaming batch."""
         context = _task_context()
         query_id, batch_id = (
             context.getLocalProperty(_QUERY_ID),
@@ -214,7 +215,7 @@ class _TaskWriter:
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
     ) -> None:
-        """Exactly once, have the rows count that all tasks of a batch, or of a write, report."""
+        """With exactly-once delivery, commit the rows that all tasks of a batch or write report."""
         if not self.options.is_exactly_once:
             return
         sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
@@ -238,12 +239,12 @@ class _TaskWriter:
                 commit_staged(self.options, manifest_id, _staged_reports(messages), origin=origin)
 
     def _check_first_batch(self, manifest_id: ManifestId) -> None:
-        """Refuse a query that begins again, before it sends rows; a broker that stages sees it."""
+        """Refuse a query that starts over before it sends rows; staging brokers check it anyway."""
         if self.options.is_exactly_once and self.options.sink_name is None:
             check_first_batch(self.options, manifest_id, self._origin_of(manifest_id))
 
     def _origin_of(self, manifest_id: ManifestId) -> str:
-        """Return what stays of a query that loses its checkpoint; empty if nothing does."""
+        """Return what identifies a query after its checkpoint is lost; empty if nothing does."""
         if manifest_id.query_id is None:
             return ""
         if manifest_id.write_name:
@@ -251,7 +252,7 @@ class _TaskWriter:
         return "" if self._checkpoint is None else origin_of_checkpoint(self._checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take back what tasks report to have staged; what was sent stays."""
+        """Delete the rows that tasks report as staged; rows that were sent stay."""
         staged = _staged_reports(messages)
         if staged:
             abort_staged(self.options, staged)
@@ -285,12 +286,12 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
+        """Commit the rows if delivery is exactly once; log that all tasks have sent their rows."""
         self._task_writer.commit(messages)
         _log.info("write %s: %s", self._write_id, _summarize(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log that some tasks failed, and what others have sent, which stays, or have staged."""
+        """Log that some tasks failed, and the rows that others sent (which stay) or staged."""
         self._task_writer.abort(messages)
         _log.warning(
             "write %s was given up: %s%s",
@@ -322,12 +323,12 @@ class _BaseStreamWriter(DataSourceStreamWriter):
             )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
+        """Commit the rows if delivery is exactly once; log that all tasks have sent their rows."""
         self._task_writer.commit(messages, batchId)
         _log.info("batch %d: %s", batchId, _summarize(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log that a batch failed or was stopped; Spark runs it again when the query goes on."""
+        """Log that a batch failed or was stopped; Spark retries it when the query continues."""
         self._task_writer.abort(messages)
         stays = (
             "it is staged again when the query goes on"
@@ -338,7 +339,7 @@ class _BaseStreamWriter(DataSourceStreamWriter):
 
 
 class StreamRowWriter(_BaseStreamWriter):
-    """The writer of a stream for Spark 4.0, which hands over single rows."""
+    """The writer of a stream for Spark 4.0, which passes single rows."""
 
     def write(self, iterator: Iterator[Row]) -> TaskCommitMessage:
         """Send the rows of a task."""
@@ -359,11 +360,10 @@ if HAS_ARROW_STREAMS:
 
 
 def _driver_id() -> str:
-    """Return the id of the driver that this process of Python works for.
+    """Return the id of the driver that this Python process works for.
 
-    A driver has several such processes, and starts new ones as it likes. What they share is where
-    its block manager keeps blocks: Spark makes these directories anew, with a random name, whenever
-    a driver starts.
+    A driver has several such processes, and starts more at any time. They share the directories of
+    its block manager, which Spark creates with a random name whenever a driver starts.
     """
     place = os.environ.get(_LOCAL_DIRS)
     return (
@@ -377,7 +377,7 @@ def stream_writer(
     """Return the writer for this release of Spark.
 
     Output mode complete asks to overwrite: as in Spark's Kafka sink, the whole result is then sent
-    with each batch, as a topic cannot be overwritten. Exactly once it is refused.
+    with each batch, as a topic cannot be overwritten. With exactly-once delivery it is refused.
     """
     kind = StreamArrowWriter if HAS_ARROW_STREAMS else StreamRowWriter
     return kind(raw_options, schema, overwrite=overwrite)
@@ -386,7 +386,7 @@ def stream_writer(
 def to_record_batches(
     rows: Iterator[Row], sink_columns: Sequence[SinkColumn], encoder: BodyEncoder | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows as the record batches that later releases give; columns not sent are null."""
+    """Yield rows as the record batches of later Spark releases; columns not sent are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
     from rmq_spark.spark.bodies.encoder import to_arrow_value  # noqa: PLC0415  # the same
@@ -432,7 +432,7 @@ def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
 
 
 def _check_not_delayed(sink_columns: Sequence[SinkColumn]) -> None:
-    """Refuse rows that brokers store elsewhere first: where they will be is not known yet."""
+    """Refuse delayed rows: brokers store them elsewhere first, so that their place is unknown."""
     if any(column.name == DELAY_LEVEL for column in sink_columns):
         raise OptionError(
             "delivery",
@@ -441,7 +441,7 @@ def _check_not_delayed(sink_columns: Sequence[SinkColumn]) -> None:
 
 
 def _check_has_keys(sink_columns: Sequence[SinkColumn]) -> None:
-    """Refuse ids of rows by their keys where there are none."""
+    """Refuse row ids by key if there are no keys."""
     if not any(column.name == KEYS for column in sink_columns):
         raise OptionError(
             "rowIds",
@@ -458,7 +458,7 @@ def _task_context() -> TaskContext:
 
 
 def _staged_reports(messages: Sequence[WriterCommitMessage | None]) -> list[StagedReport]:
-    """Return what tasks report to have staged."""
+    """Return the reports of the tasks that staged rows."""
     sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
     return [message.rows.staged for message in sent if message.rows.staged is not None]
 

@@ -1,6 +1,6 @@
-"""RocketMQ's wire format and stored messages: bytes to values and back, shared by both sides.
+"""RocketMQ's wire format and stored messages: bytes to values and back, for client and broker.
 
-Nothing here does I/O, reads a clock or knows a socket. A reader of frames starts at `framing`, then
-`command` (one request or answer), `headers` (its typed fields), `bodies`; a reader of the log
-starts at `record_layout`, then `record` (one message) and `chunk` (megabytes of them).
+Nothing here does I/O or reads a clock. To read about frames, start at `framing`, then `command`
+(one request or response), `headers` (its typed fields), `bodies`; to read about the commit log,
+start at `record_layout`, then `record` (one message) and `chunk` (megabytes of them).
 """

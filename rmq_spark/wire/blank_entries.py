@@ -1,7 +1,8 @@
-"""Blank entries: what a consume queue has where it has no message.
+"""Blank entries: what a consume queue has at an offset without a message.
 
-A size that no record has says so. The code says why: the log has lost the message, or its batch was
-taken back, so that the offset is nobody's. RocketMQ gives neither a meaning: it passes over both.
+A blank entry has a size that no record can have. Its tags code gives the reason: the commit log has
+lost the message, or its batch was rolled back, so that the offset has no message. RocketMQ knows
+neither reason, and skips both.
 """
 
 from __future__ import annotations

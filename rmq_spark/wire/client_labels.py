@@ -1,7 +1,7 @@
-"""Clients as RocketMQ 5 labels them in metrics: language, version, protocol, way of consuming.
+"""Client labels: a client in RocketMQ 5's metrics: language, version, protocol, consume mode.
 
-The numbers of versions in headers count all releases and snapshots that there could be, ten of
-each, from 4.0.0 on:
+Version numbers in headers count all possible releases and snapshots, ten of each, starting at
+4.0.0:
 
     212 V4_0_0_SNAPSHOT   213 V4_0_0   214 V4_0_1_SNAPSHOT ... 409 V4_9_8 ... 513 V5_5_0
 """
@@ -29,7 +29,7 @@ _MODES: Final[Mapping[ConsumeType | None, str]] = {
 def version_desc(version: int) -> str:
     """Return RocketMQ's name for the number of a release, such as V4_9_8 for 409.
 
-    All releases before 4.0.0, which no rule numbers, are V3.
+    All releases before 4.0.0, for which there is no rule, are V3.
     """
     if version < _V4_0_0_SNAPSHOT:
         return _OLDER
@@ -39,10 +39,10 @@ def version_desc(version: int) -> str:
 
 
 def client_labels(language: str, version: int) -> tuple[str, str, str]:
-    """Return the values of `CLIENT_LABELS` for a client, by what its headers say."""
+    """Return the values of `CLIENT_LABELS` for a client, from its headers."""
     return language.lower(), version_desc(version).lower(), _PROTOCOL
 
 
 def consume_mode(consume_type: ConsumeType | None) -> str:
-    """Return the value of the label ``consume_mode``; empty if it is not known."""
+    """Return the value of the label ``consume_mode``; empty if unknown."""
     return _MODES.get(consume_type, "")

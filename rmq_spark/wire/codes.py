@@ -1,13 +1,13 @@
-"""The numbers that RocketMQ's remoting protocol gives to requests, answers, languages and codecs.
+"""Codes: the numbers of RocketMQ's remoting protocol for requests, responses, languages and codecs.
 
-Names and numbers are RocketMQ's own, so that a search for either finds this file. The numbers from
-29000 up are ours: they are sent only to a peer that has said that it knows them (`extensions.py`).
-This module knows nothing of what the requests carry: see `headers`.
+Names and numbers are RocketMQ's own, so that a search for either finds this file. Numbers from
+29000 up are ours: they are sent only to a peer that has agreed to them (`extensions.py`). `headers`
+has the fields that the requests carry.
 
-Some of RocketMQ's numbers are missing here on purpose, because rocketpoll serves none of them: 50
-to 53, 401 and 200050 ff. (pop), 370 (priorities), 513 (static topics), 901 and 904 (masters and
-slaves), 3001 ff. (users and access lists), and the answers 2000 to 2018 (controllers). A peer
-that sends one is answered REQUEST_CODE_NOT_SUPPORTED.
+Some of RocketMQ's numbers are missing on purpose, because rocketpoll serves none of them: 50 to 53,
+401 and 200050 ff. (pop), 370 (priorities), 513 (static topics), 901 and 904 (masters and slaves),
+3001 ff. (users and access lists), and the response codes 2000 to 2018 (controllers). A peer that
+sends one gets REQUEST_CODE_NOT_SUPPORTED.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class LanguageCode(IntEnum):
 
 @unique
 class SerializeType(IntEnum):
-    """The codec of a frame's header, in the top byte of its second word."""
+    """The codec of a frame's header, in the top byte of the frame's second word."""
 
     JSON = 0
     ROCKETMQ = 1

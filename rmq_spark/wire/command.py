@@ -1,8 +1,7 @@
-"""RemotingCommand: one request or one answer, as a value.
+"""RemotingCommand: one request or one response, as a value.
 
-It joins what a frame carries, header and body, and keeps the codec it came in, so that an answer
-can go back in the same one. It does no I/O and does not know what the ext fields of a code mean:
-`headers` does.
+It joins a frame's header and body, and keeps the header's codec, so that a response can use the
+same one. `headers` interprets the ext fields.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _ONE_WAY = CommandFlag.ONE_WAY.value
 class RemotingCommand(NamedTuple):
     """A request (``opaque`` chosen by the sender) or the response that repeats its ``opaque``.
 
-    An empty body and an absent one are the same on the wire, and so are here: ``b""``. So are
+    An empty body and an absent one are equal on the wire, and so they are here: ``b""``. So are
     absent and empty ext fields.
     """
 
@@ -59,7 +58,7 @@ class RemotingCommand(NamedTuple):
 
     @property
     def is_one_way(self) -> bool:
-        """True if the sender wants no response, whatever happens."""
+        """True if the sender wants no response, not even an error."""
         return bool(self.flag & _ONE_WAY)
 
     def with_opaque(self, opaque: int) -> RemotingCommand:
@@ -73,7 +72,7 @@ class RemotingCommand(NamedTuple):
     def without_content(self) -> RemotingCommand:
         """Return this command without remark, ext fields and body.
 
-        That is all that an answer to it asks for.
+        A response needs nothing else of its request.
         """
         return _new_command(
             RemotingCommand, (*self[:5], None, NO_EXT_FIELDS, b"", self.serialize_type)
@@ -112,7 +111,7 @@ class RemotingCommand(NamedTuple):
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Decode a frame's header; the body stays a view into what was received."""
+    """Decode a frame's header; the body remains a view of the received bytes."""
     number, header, body = frame
     known = _DECODERS.get(number)
     if known is None:

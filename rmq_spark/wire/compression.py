@@ -1,6 +1,6 @@
-"""Bodies that producers compressed: ZLIB (RFC 1950), LZ4 and ZSTD in their frame formats.
+"""Compression of bodies by producers: ZLIB (RFC 1950), and the frame formats of LZ4 and ZSTD.
 
-Inflating is bounded: a body says nothing trustworthy about how large it will get. pyarrow could do
+Decompression is bounded, because the size that a body states cannot be trusted. pyarrow could do
 LZ4 and ZSTD as well, but leaks some kilobytes at each damaged stream; see docs/adr/0003.
 """
 
@@ -81,8 +81,8 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
     """Return the body as its sender wrote it, by the flags of its message.
 
     Raises:
-        CodecMissing: A module is not installed that inflates such bodies.
-        BodyTooLarge: It inflates to more than ``bytes_max`` bytes.
+        CodecMissing: A module that decompresses such bodies is not installed.
+        BodyTooLarge: It has more than ``bytes_max`` bytes when decompressed.
         BodyError: It is not a stream of the compression that its flags state.
     """
     if not sys_flag & _COMPRESSED:
@@ -119,7 +119,7 @@ def _inflate_zlib(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
 def _inflate_in_steps(
     inflater_of: Callable[[], Any],
 ) -> Callable[[Buffer, int], tuple[bytes, bool]]:
-    """Ask for little first: lz4 takes all the memory that it is allowed before it looks."""
+    """Ask for little first: lz4 allocates all the memory that it is allowed before it looks."""
 
     def inflate(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
         inflater = inflater_of()
@@ -164,8 +164,8 @@ def _required_module(name: str, distribution: str) -> Any:
 def _optional_module(name: str) -> Any:
     """Return a module that is installed with rocketpoll, or None.
 
-    It may be missing on a cluster that got rocketpoll as an archive. Messages that need it cannot
-    be read there; all others can.
+    It may be missing on a cluster that received rocketpoll as an archive. Messages that need it
+    cannot be read there; all others can.
     """
     try:
         return import_module(name)

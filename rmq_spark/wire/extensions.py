@@ -1,14 +1,14 @@
-"""The abilities of rocketpoll's peers beyond RocketMQ, once both have said that they have them.
+"""Extensions: features beyond RocketMQ that a client and a rocketpoll broker agree on first.
 
-A client that wants more asks `RequestCode.EXTENSIONS` with the names it knows, in the JSON header
-that everybody reads. A rocketpoll broker answers with those of them it knows too, and both may use
-these from then on. A RocketMQ broker answers REQUEST_CODE_NOT_SUPPORTED: nothing beyond it, then.
+The client sends `RequestCode.EXTENSIONS` with the names it knows, in the JSON header that every
+broker reads. A rocketpoll broker answers with those it knows too, and both may use these from then
+on. A RocketMQ broker answers REQUEST_CODE_NOT_SUPPORTED: then no extension is used.
 
-A broker never starts using an extension by itself, so that no standard client sees one.
+A broker never starts using an extension by itself, so that standard clients never see one.
 
-READ_FILES needs a proof as well. The client asks once more, with a nonce; the broker writes
-`proof_content` that nonce and that very connection into a file of its store, and the client reads
-it there.
+READ_FILES also needs a proof that the client can read the broker's files. The client asks once
+more, with a nonce; the broker writes the `proof_content` of the nonce and that very connection into
+a file of its store, where the client reads it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG_DIRECTORY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 
 
 class Extension(Enum):
-    """An ability beyond RocketMQ; the value is its name on the wire."""
+    """A feature beyond RocketMQ; the value is its name on the wire."""
 
     MSGPACK_HEADER = "msgpack-header"
     PULL_CHUNK = "pull-chunk"
@@ -40,11 +40,11 @@ class Extension(Enum):
 
 
 class LogLocation(NamedTuple):
-    """The files of a broker's log, as its answer to a nonce names them.
+    """The files of a broker's commit log, as its answer to a nonce names them.
 
     Attributes:
         directory: The directory of the store, as the broker sees it.
-        log_name: Name of the directory in it that holds the files of the log.
+        log_name: Name of the directory in it that has the files of the log.
         file_bytes: Size of each of these files.
         proof_name: Name of the proof file in ``directory``.
     """
@@ -60,7 +60,7 @@ def proof_content(nonce: str, broker: Host, client: Host, machine: str) -> bytes
 
     A broker that relays the nonce to another broker has another connection to that one, so that the
     hosts differ. Two connections can have the same hosts only on different machines, or in network
-    namespaces of one, which ``machine`` tells apart.
+    namespaces of one machine, which ``machine`` tells apart.
 
     Args:
         nonce: The number that the client has just drawn.
@@ -77,10 +77,10 @@ def is_nonce(text: str | None) -> bool:
 
 
 class ExtensionsHeader(NamedTuple):
-    """The header of request and answer: names joined by commas, unknown ones ignored.
+    """The header of request and response: names joined by commas, unknown ones ignored.
 
-    A request may have a nonce. The answer also says which hosts must be in records that the client
-    encodes itself, and to a nonce where the files of the log are.
+    A request may have a nonce. The response also says which hosts must be in records that the
+    client encodes itself, and after a nonce where the files of the commit log are.
     """
 
     names: str
@@ -104,7 +104,7 @@ class ExtensionsHeader(NamedTuple):
         return cls(names, born_host, store_host)
 
     def with_log_location(self, location: LogLocation) -> ExtensionsHeader:
-        """Return the same header that says where the files of the log are."""
+        """Return a copy of the header that also names the files of the commit log."""
         directory, log_name, file_bytes, proof_name = location
         return self._replace(
             store_directory=directory,
@@ -115,7 +115,7 @@ class ExtensionsHeader(NamedTuple):
 
     @property
     def log_location(self) -> LogLocation | None:
-        """The files of the log; None if the header does not name them, or names others."""
+        """The files of the commit log; None if the header names none, or invalid ones."""
         directory, log_name, proof_name = self.store_directory, self.log_name, self.proof_name
         if not directory or log_name is None or proof_name is None:
             return None

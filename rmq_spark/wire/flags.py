@@ -1,6 +1,6 @@
-"""The bit fields of the protocol: commands, stored messages, pulls and topic permissions.
+"""Flags: the bit fields of the protocol, for commands, stored messages, pulls and permissions.
 
-Only meanings of bits live here; where the words stand is drawn beside the code that reads them.
+This module has only the meanings of the bits; the code that reads the words draws their position.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""The boundaries of frames in a stream of bytes.
+"""Framing: splits a stream of bytes into frames.
 
     i32  length       bytes after this word: 4 + header + body
     u8   serialize    which codec wrote the header
     u24  header length
          header
-         body         what is left
+         body         the rest
 
-The reader is fed pieces of any size and hands out frames. It knows neither sockets nor what a
-header says, and looks at both length words before it keeps a byte of what they announce. It holds
-one incomplete frame and what was fed and not yet asked for: how much that is, is the feeder's
-choice. Who trusts the peer may have the rest of a large frame written to where it belongs, instead
-of feeding it.
+The reader is fed pieces of any size and returns frames. It checks both length words before it keeps
+a byte of what they announce. It holds one incomplete frame, and bytes that were fed and not yet
+read: the feeder decides how many. A caller that trusts the peer may receive the rest of a large
+frame directly into its final memory, instead of feeding it.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _allocate_zeroed(size: int) -> memoryview:
 
 
 class Frame(NamedTuple):
-    """One frame, cut but not yet decoded; both views share memory with what was fed."""
+    """One frame, split off but not yet decoded; both views share memory with the fed bytes."""
 
     serialize_type: int
     header: memoryview
@@ -62,13 +61,13 @@ _new_frame: Callable[[type[Frame], tuple[Any, ...]], Frame] = tuple.__new__
 
 
 class FrameReader:
-    """A splitter of a stream into frames: `feed` bytes, then call `next_frame` until it gives None.
+    """Splits a stream into frames: `feed` bytes, then call `next_frame` until it returns None.
 
-    Bytes fed in between are kept: a reader whose frames are asked for until None holds no more than
-    one incomplete frame.
+    Bytes fed in between are kept: a reader that is always read until None holds no more than one
+    incomplete frame.
 
     After a `FrameError` the reader is empty, as if new, and the frames before the bad one have been
-    handed out already. A stream is out of step from there on: close it.
+    returned already. The stream is out of step from there: close it.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class FrameReader:
     ) -> None:
         """Take the limits; smaller ones suit peers that have not authenticated.
 
-        ``allocate`` returns this many writable bytes, of any content, for a large frame.
+        ``allocate`` returns so many writable bytes, of any content, for a large frame.
         """
         self._allocate = allocate
         self._frame_bytes_max = frame_bytes_max
@@ -93,18 +92,18 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """The number of bytes fed and not yet handed out."""
+        """The number of bytes fed and not yet returned."""
         whole = self._partial if self._large_frame is None else self._large_frame
         unwritten = 0 if self._direct_buffer is None else len(self._direct_buffer)
         return len(whole) - unwritten + len(self._unread) + len(self._pending)
 
     @property
     def is_empty(self) -> bool:
-        """True if all that was fed was handed out."""
+        """True if all bytes that were fed have been returned."""
         return not (self._unread or self._partial or self._pending)
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece of the stream; it must not be changed afterwards."""
+        """Add the next piece of the stream; it must not be changed afterwards."""
         if self._unread or self._pending:
             self._pending += data
         else:
@@ -113,9 +112,9 @@ class FrameReader:
     def get_buffer(self) -> memoryview | None:
         """Return the memory for the missing bytes of a large frame, or None.
 
-        There is room only once all frames fed so far were taken out. Tell `buffer_updated` how
-        many bytes were written. The memory of the whole frame is allocated at once, so use it for
-        trusted peers only; growing and copying would take longer than receiving.
+        There is a buffer only after all frames fed so far were returned. Pass `buffer_updated` the
+        number of bytes that were written. The memory of the whole frame is allocated at once, so
+        use this for trusted peers only; growing and copying would take longer than receiving.
         """
         if self._direct_buffer is None:
             missing = self._partial_frame_bytes - len(self._partial)
@@ -133,12 +132,12 @@ class FrameReader:
         return self._direct_buffer or None
 
     def buffer_updated(self, count: int) -> None:
-        """Note that ``count`` bytes were written to the start of the room."""
+        """Record that ``count`` bytes were written to the start of the buffer."""
         if self._direct_buffer is not None:
             self._direct_buffer = self._direct_buffer[count:]
 
     def next_frame(self) -> Frame | None:
-        """Return the next whole frame, or None until more has been fed."""
+        """Return the next complete frame, or None until more has been fed."""
         # Nearly always the frame lies within one piece. Looked at here, that takes half the time of
         # asking the methods below, which take all the other cases, and say what is wrong.
         data = self._unread
@@ -169,12 +168,12 @@ class FrameReader:
         return frame
 
     def contiguous_data(self) -> tuple[bytes, int] | None:
-        """Return bytes in which the next frame is whole, and where in them it starts.
+        """Return bytes that contain the next frame as a whole, and where in them it starts.
 
-        None if it is not whole in one piece. The bytes end with what was fed last, perhaps within
-        another frame. Whoever takes whole frames out of them by other means than `next_frame` says
-        so to `pass_over`. An incomplete frame that is whole now is joined with what came behind it,
-        once; a large one is not.
+        None if the frame is not complete in one piece. The bytes end with what was fed last,
+        perhaps within another frame. A caller that reads complete frames from them without
+        `next_frame` must call `skip`. A frame that has become complete is joined with the bytes
+        after it, once; a large one is not.
         """
         if self._partial and not self._join_partial():
             return None
@@ -189,7 +188,7 @@ class FrameReader:
         return data, len(data) - size
 
     def skip(self, count: int) -> None:
-        """Note that the next bytes of the piece, which are whole frames, have been taken."""
+        """Record that the next bytes of the piece, which are complete frames, have been read."""
         self._unread = self._unread[count:]
 
     def incomplete_frame(self) -> Frame | None:
@@ -237,7 +236,7 @@ class FrameReader:
         return _split_frame(data, _WORDS.unpack_from(data)[1], len(data))
 
     def _join_partial(self) -> bool:
-        """Put a short frame that is whole now in one piece with all that was fed behind it."""
+        """Join a short frame that is complete now with all that was fed after it."""
         partial, unread = self._partial, self._unread
         held = len(partial) + len(unread)
         if (
@@ -265,7 +264,7 @@ class FrameReader:
         return len(self._partial) == self._partial_frame_bytes
 
     def _frame_bytes(self, length: int, word: int) -> int:
-        """Return the size of the whole frame, or raise if its length makes no sense."""
+        """Return the size of the whole frame, or raise if its length is invalid."""
         frame_bytes = length + _LENGTH_WORD_BYTES
         if not PREFIX_BYTES <= frame_bytes <= self._frame_bytes_max:
             is_tls = length >> 16 in _TLS_RECORDS

@@ -1,7 +1,7 @@
-"""The content of a frame's header, in whichever codec it is written.
+"""Header: the content of a frame's header, independent of its codec.
 
-The three codecs (`header_json`, `header_rocketmq`, `header_msgpack`) each turn bytes into a
-`Header` and back. They share the checks here and know nothing of frames, bodies or typed fields.
+Each of the three codecs (`header_json`, `header_rocketmq`, `header_msgpack`) converts bytes to a
+`Header` and back. They share the checks here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LANGUAGES: Mapping[object, LanguageCode] = {
 
 
 class Header(NamedTuple):
-    """The header of a frame; a tuple, as a broker makes some ten thousand of them a second."""
+    """The header of a frame; a tuple, because a broker makes some ten thousand of them a second."""
 
     code: int
     language: LanguageCode
@@ -60,7 +60,7 @@ def check_ints(code: Any, version: Any, opaque: Any, flag: Any) -> None:
 
 
 def check_writable(subject: str, header: Header) -> None:
-    """Refuse a header that no reader would take, whichever codec is to write it."""
+    """Refuse a header that no reader would accept, whichever codec is to write it."""
     code, language, version, opaque, flag, remark, ext_fields = header
     check_ints(code, version, opaque, flag)
     check_ext_count(len(ext_fields))
@@ -80,7 +80,7 @@ def is_text(texts: Iterable[object]) -> bool:
 
 
 def check_int(value: object, field: str, bounds: tuple[int, int] = INT32) -> int:
-    """Return the value if it is an integer, or an enum's, that the field's width can hold."""
+    """Return the value if it is an integer, or an enum's, that fits the field's width."""
     if not isinstance(value, int) or isinstance(value, bool) or not bounds[0] <= value <= bounds[1]:
         raise HeaderError(
             "header", at=field, needed=f"an integer from {bounds[0]} to {bounds[1]}", found=value
@@ -97,7 +97,7 @@ def check_ext_count(count: int) -> None:
 
 
 def encoding_error(subject: str, header: Header, bounds: tuple[int, int] = INT32) -> HeaderError:
-    """Find out which field of a header kept it from being written."""
+    """Return an error that names the field that prevented the header from being written."""
     try:
         check_int(header.code, "code", bounds)
         check_int(header.version, "version", bounds)

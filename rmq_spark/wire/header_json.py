@@ -1,11 +1,11 @@
-"""The JSON header, serialize type 0: what every RocketMQ speaks unless told otherwise.
+"""The JSON header codec, serialize type 0: the one that every RocketMQ peer reads.
 
     {"code":11,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,
      "serializeTypeCurrentRPC":"JSON","version":409}
 
-Written as Java writes it: compact, keys in alphabetical order, absent fields left out. Read as Java
-reads it: unknown keys are passed over, scalars among the ext fields become text, nulls vanish; the
-spellings of clients in other languages are read as those of bodies are (`bodies.mapping`).
+Written as Java writes it: compact, keys in alphabetical order, absent fields omitted. Read as Java
+reads it: unknown keys are ignored, scalars among the ext fields become text, nulls are dropped;
+spellings of clients in other languages are accepted as in bodies (`body_codec`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def decode_header(data: Buffer) -> Header:
 
 
 def _strict_header(fields: Any) -> Header:
-    """Return a header that has all fields, as a client's request; raise if it does not."""
+    """Return a header that has all fields, as a client's request does; raise if it does not."""
     ext_fields = fields["extFields"]
     code, version, opaque, flag = (
         fields["code"],
@@ -168,14 +168,13 @@ def _text(field: str, value: object) -> str:
 
 
 class JsonResponseTemplate:
-    """A template of answers that differ in a few numbers only, filled in without a codec.
+    """A template of responses that differ in a few numbers only, filled in without a codec.
 
-    A broker sends tens of thousands of them a second. A text that varies must not need escapes in
-    JSON.
+    A broker sends tens of thousands of them a second. Varying text must not need escapes in JSON.
     """
 
     def __init__(self, header: Header, varying: Mapping[str, str]) -> None:
-        """Take the fixed parts of a header; the opaque varies, and the ext fields with formats."""
+        """Take the fixed parts of a header; the opaque varies, and ext fields with formats."""
         marks = {name: f"<{number}>" for number, name in enumerate(varying)}
         pattern = encode_header(
             header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_PLACEHOLDER)
@@ -189,12 +188,12 @@ class JsonResponseTemplate:
         self._pattern = pattern
 
     def encode(self, opaque: int, *values: object, body_bytes: int = 0) -> bytes:
-        """Return the frame up to its body; values are given in the order of the formats."""
+        """Return the frame up to its body; values are in the order of the formats."""
         header = (self._pattern % (*values, opaque)).encode()
         return encode_prefix(_JSON, header, body_bytes)
 
     def encode_all(self, rows: Iterable[tuple[object, ...]]) -> bytes:
-        """Return the frames of many answers without bodies: of each its values, then its opaque."""
+        """Return the frames of many responses without bodies, from each one's values and opaque."""
         pattern, pack = self._pattern, _PREFIX.pack
         pieces: list[bytes] = []
         for row in rows:

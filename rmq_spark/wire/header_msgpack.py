@@ -1,8 +1,8 @@
-"""Our own header codec, serialize type 2: one MessagePack array.
+"""The MessagePack header codec, serialize type 2: our own, one array.
 
     [code, language, version, opaque, flag, remark or nil, {key: value, ...}]
 
-No Java peer reads it. It is used only towards a peer that has agreed to it (`extensions.py`).
+No Java peer reads it: it is used only with a peer that has agreed to it (`extensions.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RocketMQ's binary header, serialize type 1.
+"""The RocketMQ header codec, serialize type 1: binary.
 
     i16 code   i8 language   i16 version   i32 opaque   i32 flag
     i32 remark length, remark in UTF-8 (length 0: none)

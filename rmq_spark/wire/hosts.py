@@ -1,4 +1,4 @@
-"""Host: an address and a port as records and message ids hold them.
+"""Host: an address and a port, as records and message ids have them.
 
     IPv4: 4 address bytes, i32 port        IPv6: 16 address bytes, i32 port
 
@@ -20,7 +20,7 @@ V6_BYTES = 16 + _PORT.size
 
 
 class Host(NamedTuple):
-    """The address and port where a message was born, or is stored."""
+    """The address and port of a message's producer, or of the broker that stores it."""
 
     address: bytes
     port: int
@@ -50,7 +50,7 @@ class Host(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """True if only programs of the same machine reach the address."""
+        """True if only programs of the same machine can reach the address."""
         import ipaddress  # noqa: PLC0415  # as above
 
         return ipaddress.ip_address(self.address).is_loopback
@@ -60,7 +60,7 @@ def host_of(name: Any) -> Host:
     """Return the host of a socket's name, with IPv4 addresses over IPv6 as IPv4.
 
     Raises:
-        ValueError: It is no name of an internet socket.
+        ValueError: It is not the name of an internet socket.
     """
     import ipaddress  # noqa: PLC0415  # as above
 

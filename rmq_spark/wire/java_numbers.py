@@ -1,9 +1,8 @@
-"""Integers and names as Java and its JSON libraries read them.
+"""Java numbers: parses integers and names as Java and its JSON libraries do.
 
-``parseInt`` and ``parseLong`` read a sign and digits, and nothing else; Python's own ``int`` also
-takes blanks around a number and underscores in it. `int_from_json` adds what fastjson accepts in
-place of an integer, and `plain_name` is how it compares the names of members. The readers of bodies
-and of headers share this module.
+``parseInt`` and ``parseLong`` accept a sign and digits, and nothing else; Python's own ``int`` also
+accepts blanks around a number and underscores in it. `int_from_json` adds what fastjson accepts in
+place of an integer, and `plain_name` compares the names of members as fastjson does.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def int_from_json(value: object) -> int | None:
     """Return the 64-bit integer that Java's fastjson reads from a JSON value, or raise ValueError.
 
     Clients in other languages write numbers as text, as floats (``5.0``) or as booleans. A fraction
-    is cut off. None, an empty text and ``"null"`` are None. Where fastjson 1 and 2 differ, the
+    is truncated. None, an empty text and ``"null"`` are None. Where fastjson 1 and 2 differ, the
     more liberal one counts.
     """
     if isinstance(value, str):
@@ -70,5 +69,5 @@ def int_from_json(value: object) -> int | None:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without case, ``_`` and ``-``, as fastjson compares names of members."""
+    """Return a name without case, ``_`` and ``-``, as fastjson compares member names."""
     return name.lower().replace("_", "").replace("-", "")

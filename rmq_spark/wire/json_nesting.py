@@ -1,7 +1,7 @@
-"""The depth of a peer's JSON, checked before it is parsed.
+"""JSON nesting: checks the depth of a peer's JSON before it is parsed.
 
-A parser that recurses ends the process where its stack ends, as releases of orjson before 3.9.15
-did at some ten thousand levels. No body of RocketMQ's has more than six.
+A recursive parser crashes the process when its stack overflows, as releases of orjson before 3.9.15
+did at some ten thousand levels. No body of RocketMQ has more than six.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BRACES_AS_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 def check_nesting(data: Buffer, subject: str, error: type[WireError]) -> None:
     """Raise an error if JSON has too many levels; other faults are left to the parser.
 
-    Nearly all texts have too few brackets for that, or few enough bytes.
+    Nearly all texts have too few brackets, or too few bytes, to have that many levels.
     """
     if len(data) <= _SMALL_BYTES:
         return
@@ -45,11 +45,11 @@ def _has_many_brackets(text: bytes) -> bool:
 
 
 def _levels(text: bytes) -> int:
-    """Return the number of levels, or one that is over the maximum; of what is no JSON, any.
+    """Return the number of levels, or one above the maximum; any number for text that is not JSON.
 
-    Only brackets and quotes are kept. What lies between quotes does not count; nearly always that
-    is nothing, so that both go together. Then the innermost pairs of brackets, of one kind by now,
-    are taken away again and again: a level each time.
+    Only brackets and quotes are kept. Text between quotes does not count; nearly always no bracket
+    is left in it, so that both quotes are removed together. Then the innermost pairs of brackets,
+    of one kind by now, are removed again and again: one level each time.
     """
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")

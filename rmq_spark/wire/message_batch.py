@@ -1,4 +1,4 @@
-"""The body of SEND_BATCH_MESSAGE: messages back to back.
+"""Message batch: the body of SEND_BATCH_MESSAGE: messages back to back.
 
     i32 size        the whole entry, this word included
     i32 magic       0
@@ -7,7 +7,7 @@
     i32 bodyLength, body
     i16 propertiesLength, properties
 
-All go to one queue of one topic; the broker makes each a record of its own.
+All go to one queue of one topic; the broker makes a record of each.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class BatchEntry(NamedTuple):
 
 
 class FixedSizeEntries(NamedTuple):
-    """The messages of a batch whose parts are all as long as the first's: rows of a table."""
+    """The messages of a batch whose parts have the same lengths as the first's: rows of a table."""
 
     data: bytes
     rows: int
@@ -109,7 +109,7 @@ def split_batch(data: Buffer) -> list[BatchEntry]:
 def fixed_size_entries(data: Buffer) -> FixedSizeEntries | None:
     """Return the messages of a batch if all have parts as long as the first's, and a body.
 
-    None if they have not, or something is wrong with them, which `split_batch` says.
+    None if they do not, or if something is wrong with them, which `split_batch` reports.
     """
     data = bytes(data)
     if len(data) < ENTRY_BYTES_MIN:
@@ -140,7 +140,7 @@ def split_in_parts(data: Buffer, count_max: int) -> Iterator[list[BatchEntry]]:
 
 
 def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry], int]:
-    """Return at most ``count_max`` messages from ``position`` on, and the position after them."""
+    """Return at most ``count_max`` messages from ``position``, and the position after them."""
     entries: list[BatchEntry] = []
     add, unpack, unpack_length, new = (
         entries.append,

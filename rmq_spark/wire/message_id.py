@@ -1,12 +1,12 @@
-"""The two ids of a message.
+"""Message ids: encodes and decodes the two ids of a message.
 
     offset message id   storeHost (4 or 16 address bytes, i32 port), i64 physicalOffset
     unique id           address (4 or 16 bytes), u16 process, u32 class loader's hash,
                         u32 ms since the month began, u16 counter
 
-Both are written in upper-case hexadecimal: 32 characters with IPv4, 56 with IPv6. The first is
-given by the broker and says where the message lies; the second is given by the producer (UNIQ_KEY).
-Clocks and process numbers come in as arguments.
+Both are written in upper-case hexadecimal: 32 characters with IPv4, 56 with IPv6. The broker
+assigns the first, which says where the message is stored; the producer assigns the second
+(UNIQ_KEY). Clocks and process numbers are arguments.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def decode_offset_message_id(text: str) -> tuple[Host, int]:
 
 
 def is_unique_id(text: str) -> bool:
-    """Return whether an id can only be a producer's, as it names no port that a broker can have.
+    """Return whether an id can only be a producer's, because it has no port that a broker can have.
 
-    Its process stands where a broker's port begins, so only that of process 0 modulo 65,536 is
-    not told from a broker's.
+    The process number is where a broker's port starts, so that only an id of process 0 modulo
+    65,536 cannot be told from a broker's.
     """
     try:
         host, _ = decode_offset_message_id(text)

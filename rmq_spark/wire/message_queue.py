@@ -1,6 +1,6 @@
-"""MessageQueue: one queue of one topic on one broker, the thing that offsets belong to.
+"""MessageQueue: one queue of one topic on one broker, to which offsets belong.
 
-QueueKey names it where there is only one broker.
+QueueKey names a queue if there is only one broker.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class MessageQueue:
     queue_id: int
 
     def is_of(self, topic: str, queue_id: int) -> bool:
-        """Return whether a record that bears a topic and a ``queue_id`` may be in the queue.
+        """Return whether a record that states a topic and a ``queue_id`` may be in the queue.
 
-        Records of a light queue bear those of another, as RocketMQ stores a message once for all
-        queues that it is in.
+        Records of a light queue state those of another queue, because RocketMQ stores a message
+        once for all queues that it is in.
         """
         is_same = (topic, queue_id) == (self.topic, self.queue_id)
         return is_same or self.topic.startswith(LIGHT_QUEUE_PREFIX)

@@ -1,8 +1,8 @@
-"""The names that topics and groups may have, and those that RocketMQ keeps for itself.
+"""Names: the valid names of topics and groups, and those that RocketMQ reserves.
 
-A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold
-what leads out of a directory, or be longer than a directory's name can be. Brokers check them, and
-clients before they send.
+A topic's name becomes a directory's, and a group's is part of its retry topic's: so neither may
+contain path separators or be longer than a directory's name can be. Brokers check them, and clients
+before they send.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def is_light_queue(topic: str) -> bool:
 
 
 def light_queue_fault(topic: str) -> str | None:
-    """Return why our broker keeps no topic of this name, or None if it may."""
+    """Return why our broker does not support a topic of this name, or None if it does."""
     if not is_light_queue(topic):
         return None
     return (
@@ -128,7 +128,7 @@ def is_system_group(group: str) -> bool:
 
 
 def wrap_namespace(namespace: str | None, name: str) -> str:
-    """Return the whole name of a topic or group that clients of a namespace call so."""
+    """Return the full name of a topic or group, given its name within a namespace."""
     if not namespace or is_system_topic(name) or is_system_group(name):
         return name
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
@@ -139,7 +139,7 @@ def wrap_namespace(namespace: str | None, name: str) -> str:
 
 
 def without_namespace(namespace: str | None, name: str) -> str:
-    """Return what clients of a namespace call a topic or group; a name of others stays whole."""
+    """Return the name of a topic or group within a namespace; names of others stay whole."""
     if not namespace:
         return name
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
@@ -149,10 +149,10 @@ def without_namespace(namespace: str | None, name: str) -> str:
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic in which a group's messages wait to be consumed again."""
+    """Return the topic from which a group's failed messages are redelivered."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Return the dead letter topic, for a group's messages that were tried too often."""
+    """Return the dead-letter topic, for a group's messages that were retried too often."""
     return DLQ_PREFIX + group

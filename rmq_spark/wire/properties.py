@@ -1,10 +1,10 @@
-r"""A message's properties, as one string in records and in the headers of sends.
+r"""Properties: a message's properties as one string, in records and in the headers of sends.
 
     name \x01 value \x02 name \x01 value \x02 ...
 
-Read as RocketMQ reads it: the last \x02 may be missing (4.9 leaves it out), the first \x01 of a
-piece divides it, a piece without a name or a value is passed over, of two pieces with one name the
-later counts. Written with the last \x02, as RocketMQ 5 does, so that strings can be joined.
+Read as RocketMQ reads it: the last \x02 may be missing (4.9 omits it), the first \x01 of a piece
+divides it, a piece without a name or a value is ignored, and of two pieces with one name the later
+counts. Written with the last \x02, as RocketMQ 5 does, so that strings can be joined.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ RESERVED_NAMES = frozenset(
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Return the properties that a string lists."""
+    """Return the properties in a string."""
     properties: dict[str, str] = {}
     for piece in text.split(PROPERTY_SEPARATOR):
         name, _, value = piece.partition(NAME_VALUE_SEPARATOR)
@@ -111,7 +111,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """Return properties as a string, refusing what would be read back differently."""
+    """Return properties as a string; refuse those that would be read back differently."""
     pieces: list[str] = []
     for name, value in properties.items():
         if not name or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name:

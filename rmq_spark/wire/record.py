@@ -1,6 +1,6 @@
-"""One stored message at a time: what clients decode and brokers append. Layout: `record_layout`.
+"""Record: encodes and decodes one stored message; `record_layout` draws the layout.
 
-`chunk` does the same for thousands at once, and must come to the same results. Neither knows files.
+`chunk` does the same for thousands at once, with the same results.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _NO_HOST = Host(bytes(4), 0)
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as the commit log holds it; ``body`` and ``properties_text`` are as stored.
+    """A message as the commit log has it; ``body`` and ``properties_text`` are as stored.
 
     A checksum of the whole record is not part of the message, and is dropped when it is decoded.
 
     The two IPv6 bits of ``sys_flag`` follow from the hosts and the magic from the topic's length: a
-    message that says otherwise cannot be written.
+    message that contradicts them cannot be written.
     """
 
     topic: str
@@ -87,17 +87,17 @@ class StoredMessage:
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
     def plain_body(self, bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
-        """Return the body as the sender gave it, inflated if the producer compressed it."""
+        """Return the body as the sender gave it, decompressed if the producer compressed it."""
         return bytes(uncompress_body(self.body, self.sys_flag, bytes_max))
 
 
 def body_crc_of(body: Buffer) -> int:
-    """Return the checksum that a record holds of its body."""
+    """Return the checksum that a record stores for its body."""
     return crc32(body) & layout.BODY_CRC_MASK
 
 
 def magic_of(topic: str) -> int:
-    """Return the record version for a topic: the first, which all read, if the topic fits in."""
+    """Return the record version for a topic: the first, which all can read, if the topic fits."""
     return layout.MAGIC_V1 if len(topic.encode()) <= layout.TOPIC_BYTES_MAX_V1 else layout.MAGIC_V2
 
 
@@ -151,7 +151,7 @@ def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) ->
 
 
 def _decode(data: Buffer, position: int, size: int, *, check_crc: bool) -> StoredMessage:
-    """Decode the record at ``position``, whose size has been checked to make sense."""
+    """Decode the record at ``position``, whose size has been checked."""
     end = position + size
     (
         _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
@@ -262,7 +262,7 @@ def encode_blank(size: int) -> bytes:
 
 
 def decode_blank(data: Buffer, position: int = 0) -> int | None:
-    """Return the bytes that the blank record at ``position`` stands for; None if none is there."""
+    """Return the size of the blank record at ``position``; None if there is none."""
     if len(data) - position < _BLANK.size:
         return None
     size, magic = _BLANK.unpack_from(data, position)
@@ -285,7 +285,7 @@ def _utf8(name: str, text: str) -> bytes:
 
 
 def _number_error(numbers: tuple[object, ...]) -> RecordError:
-    """Return the error that names the first number that its field cannot hold."""
+    """Return the error that names the first number that does not fit its field."""
     fields = zip((*layout.HEAD, *layout.STORE_TIMESTAMP, *layout.TAIL), numbers, strict=True)
     name, bits, number = next(
         (name, bits, number)

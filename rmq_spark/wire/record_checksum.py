@@ -1,15 +1,13 @@
-r"""A checksum over a whole stored record, where its own body CRC leaves all but the body unwatched.
+r"""Record checksum: a checksum of a whole stored record; RocketMQ's CRC covers only the body.
 
-It ends the record's properties, always 16 bytes: the CRC-32 of all before them, as eight
+It ends the record's properties, always 16 bytes: the CRC-32 of all bytes before it, as eight
 hexadecimal digits, each followed by a separator.
 
     d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02
 
-So it is eight pieces of the properties, each of one character, and no reader takes those for
-properties: they have no \x01. A longer piece would do for most readers, but ali-ons, the client for
-Node.js, takes all of it but the last character for a name.
-
-This module knows how one record is sealed, and neither files nor when that is to be done.
+So it is eight pieces of the properties, each of one character, and readers ignore them because they
+have no \x01. A longer piece would work for most readers, but ali-ons, the client for Node.js, takes
+all of it but the last character for a name.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ HEX_PIECES: Final = tuple(
 
 
 def encode_checksum(crc: int) -> bytes:
-    """Return the pieces that end a record, by the CRC-32 of all that stands before them."""
+    """Return the pieces that end a record, given the CRC-32 of all bytes before them."""
     first, second, third, last = crc.to_bytes(4, "big")
     pieces = HEX_PIECES
     return pieces[first] + pieces[second] + pieces[third] + pieces[last]
@@ -42,7 +40,7 @@ _SEPARATORS = _SEPARATOR * (CHECKSUM_BYTES // 2 + 1)
 
 
 def with_empty_checksum(properties_text: str) -> str:
-    """Return the properties with room for a checksum behind them."""
+    """Return the properties with room for a checksum after them."""
     if properties_text and not properties_text.endswith(PROPERTY_SEPARATOR):
         properties_text += PROPERTY_SEPARATOR
     return properties_text + EMPTY_CHECKSUM.decode()
@@ -59,6 +57,6 @@ def without_checksum(properties: bytes) -> bytes:
 
 
 def has_valid_checksum(record: Buffer) -> bool:
-    """Tell whether a record ends with the checksum of all that stands before it."""
+    """Return whether a record ends with the checksum of all bytes before it."""
     watched = memoryview(record)[:-CHECKSUM_BYTES]
     return bytes(record[-CHECKSUM_BYTES:]) == encode_checksum(crc32(watched))

@@ -1,4 +1,4 @@
-"""The stored message, drawn once: every offset and width that other modules use comes from here.
+"""Record layout: every offset and width of a stored message that other modules use.
 
     part     field                      bytes
     HEAD     totalSize                  i32    the whole record, this word included
@@ -23,11 +23,10 @@
              properties                 see `properties.py`; behind them may stand the checksum of
                                         all before it, which is drawn in `record_checksum.py`
 
-Where a file has no room for the next record, a blank one fills it: i32 what is left, i32
+If a file has no room for the next record, a blank one fills it: i32 remaining bytes, i32
 MAGIC_BLANK.
 
-All numbers are big-endian. This module holds layouts and no code that reads or writes records: that
-is `record.py` for one, and `chunk` for many at a time.
+All numbers are big-endian. `record.py` reads and writes one record, and `chunk` many at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The signature by which a broker of 4.9 with ACL, or of 5.x with authentication, knows a request.
+"""Signature: signs requests for a broker of 4.9 with ACL, or of 5.x with authentication.
 
-Signed is what the ext fields hold, signature apart: their values without separators, in the order
-of their names as Java orders texts, and behind them the body. The MAC is HMAC-SHA1, in base64.
+The signed content is the values of all ext fields except the signature, without separators, in the
+order of their names as Java sorts strings, followed by the body. The MAC is HMAC-SHA1, in base64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def sign(
     *,
     excluded: Collection[str] = (),
 ) -> str:
-    """Return the signature of a request; ``excluded`` names fields that the peer leaves out too."""
+    """Return the signature of a request; ``excluded`` names fields that the peer omits too."""
     signed = sorted(
         (name for name in ext_fields if name != SIGNATURE and name not in excluded),
         key=_java_order,
@@ -48,8 +48,7 @@ def signed_fields(
 ) -> dict[str, str]:
     """Return the ext fields with the access key and the signature added.
 
-    A broker of 4.9.4 to 4.9.8 leaves ``_UNIQUE_KEY_QUERY`` out of the signature; others leave out
-    nothing.
+    A broker of 4.9.4 to 4.9.8 omits ``_UNIQUE_KEY_QUERY`` from the signature; others omit nothing.
     """
     fields = {**ext_fields, ACCESS_KEY: access_key}
     if security_token is not None:

@@ -1,4 +1,4 @@
-"""The tags code: what a consume queue holds in place of a message's tags.
+"""Tags code: the number that a consume queue has in place of a message's tags.
 
 It is Java's ``String.hashCode``, over UTF-16 code units, as a signed 32-bit number. Different tags
 can share one (``AaAa`` and ``BBBB`` do), so a match must still be compared by text.

@@ -1,7 +1,7 @@
-"""``rocketpoll bench``: how fast a cluster takes and gives messages, as one client sees it.
+"""``rocketpoll bench``: measures how fast a cluster stores and delivers messages to one client.
 
-produce and latency write to the topic that they are given: take one that nobody consumes. How fast
-rocketpoll is beside others is measured elsewhere, with more care: see benchmarks/README.md.
+produce and latency write to the given topic: use one that nobody consumes. benchmarks/README.md
+compares rocketpoll with others, and measures with more care.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def latency(
 def _sync_sender(
     producer: Producer, message: Message, batch: int, in_flight: int
 ) -> tuple[_TimedStep, _TimedStep]:
-    """Return what sends once, and what waits for answers that are still to come.
+    """Return the function that sends once, and the one that waits for outstanding responses.
 
-    Both give the seconds that sends took until they had their answers.
+    Both return the seconds from sends to their responses.
     """
     if in_flight > 1:
         return _async_sender(producer, message, in_flight)
@@ -205,7 +205,7 @@ def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, 
 
 
 def _delivery_latencies(admin: Admin, topic: str) -> Iterator[list[float]]:
-    """Yield once when messages are read, then the seconds that those that came have taken."""
+    """Yield once when reading has started, then the latencies in seconds of messages received."""
     from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # not for help
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
@@ -237,7 +237,7 @@ def _rates(count: int, size: int, seconds: float) -> dict[str, object]:
 
 
 def _percentiles(latencies: Sequence[float]) -> dict[str, object]:
-    """Return how long most, and the slowest, have taken, in milliseconds."""
+    """Return the median and high percentiles of latencies, in milliseconds."""
     ordered = sorted(latencies)
     if not ordered:
         return {}

@@ -1,6 +1,6 @@
-"""``rocketpoll broker`` in the tree of commands: its arguments are the broker's own.
+"""``rocketpoll broker`` in the command tree: passes its arguments on to the broker.
 
-Apart from `broker_command`, by which embedded brokers are started: those need no command line.
+It is separate from `broker_launcher`, which embedded brokers use without the command line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``rocketpoll broker``: replaces this process by a broker's.
+"""Broker launcher: replaces this process by a broker's.
 
-It names the broker's program by its path and imports nothing of the broker: `rmq_spark` never does.
+It runs the broker's start script by its path, because `rmq_spark` never imports the broker.
 """
 
 from __future__ import annotations

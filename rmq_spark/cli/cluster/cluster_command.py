@@ -1,7 +1,7 @@
-"""``rocketpoll cluster``: which brokers there are, and whether all is well.
+"""``rocketpoll cluster``: shows the brokers of a cluster, and whether they are healthy.
 
-Every name server and every broker is asked for itself: one that does not answer is a finding, and
-no reason to stop.
+Every name server and every broker is asked separately: if one does not answer, the command reports
+that and continues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COLUMNS: Final = (
 
 
 class HealthCheck(NamedTuple):
-    """One thing that was looked at; ``remedy`` says what to do if it is not well."""
+    """The result of one check; ``remedy`` says what to do if it is not healthy."""
 
     subject: str
     detail: str
@@ -43,13 +43,13 @@ class HealthCheck(NamedTuple):
 
     @property
     def row(self) -> Row:
-        """The check as output shows it."""
+        """The check as a row of output."""
         state = "ok" if self.remedy is None else "FAIL"
         return {"check": self.subject, "state": state, "found": self.detail, "to_mend": self.remedy}
 
 
 class BrokerStatus(NamedTuple):
-    """One broker, and what it says; None if it does not answer, and then why."""
+    """One broker and the status that it reports; None if it does not answer, with the reason."""
 
     cluster: str | None
     name: str
@@ -64,7 +64,7 @@ class BrokerStatus(NamedTuple):
         return self.name if self.broker_id == _MASTER_ID else f"{self.name} slave {self.broker_id}"
 
     def number(self, key: str) -> float | None:
-        """A figure that it reports; of several, as rates over times, the first."""
+        """A number that the broker reports; if it reports several, such as averages, the first."""
         words = (self.info or {}).get(key, "").split()
         try:
             return float(words[0])
@@ -148,7 +148,7 @@ def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
 
 
 def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
-    """Yield the checks of one broker, by what it has said of itself."""
+    """Yield the checks of one broker, from the status that it reports."""
     what = f"broker {broker.title}"
     if broker.info is None:
         yield HealthCheck(
@@ -176,7 +176,7 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
 
 
 def query_brokers(admin: Admin) -> list[BrokerStatus]:
-    """Return all brokers, masters and slaves, each with what it says of itself."""
+    """Return all brokers, masters and slaves, each with the status that it reports."""
     return [
         _query_broker(admin, BrokerStatus(data.cluster, name, number, address, None))
         for name, data in sorted(admin.cluster_info().broker_addr_table.items())

@@ -1,7 +1,7 @@
-"""``rocketpoll store``: dump, verify, stat: what lies in the directory of a store.
+"""``rocketpoll store``: dump, verify, stat: inspects the directory of a store.
 
-The tools are the broker's, and run as a process of their own: `rmq_spark` never imports the broker.
-They change nothing, and a store that is in use can be looked at as well.
+The tools are the broker's, and run as a separate process, because `rmq_spark` never imports the
+broker. They change nothing, and can read a store that is in use.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _tool_command(name: str) -> list[str]:
 
 
 def _raise_if_failed(code: int, stderr: str) -> None:
-    """Raise a Failure with the last words of a tool that has failed."""
+    """Raise a Failure with the last output of a tool that has failed."""
     if code:
         words = stderr.strip().splitlines()
         raise Failure(words[-1] if words else f"the tool has ended with {code}")

@@ -1,10 +1,10 @@
-"""``rocketpoll top``: live rates and lags of brokers, topics and groups.
+"""``rocketpoll top``: shows live rates and lags of brokers, topics and groups.
 
-    a look at all ends and offsets ──> another ──> rates between the two
+    a sample of all ends and offsets ──> another ──> rates between the two
 
-Each look asks each broker once for each topic, once for the members of each group, and once for
-what all groups have committed: thousands of them take a second or two, and the interval is from the
-end of a look to the next.
+Each sample sends one request to each broker for each topic, one for the members of each group, and
+one for all committed offsets: with thousands of them it takes a second or two. The interval is the
+time from the end of a sample to the start of the next.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
 
 
 class ClusterSample(NamedTuple):
-    """A look at the cluster, at a moment of the monotonic clock (in seconds).
+    """The state of the cluster at a moment of the monotonic clock (in seconds).
 
     Attributes:
         sampled_at: The moment.
-        brokers: All brokers, each with what it says.
-        ends: By topic, the sum of the ends of its queues, and the messages that it holds.
-        groups: By group, the sum of its offsets, the messages behind, and its members.
+        brokers: All brokers, each with the status that it reports.
+        ends: By topic, the sum of the ends of its queues, and its number of messages.
+        groups: By group, the sum of its offsets, its lag in messages, and its members.
     """
 
     sampled_at: float
@@ -97,7 +97,7 @@ def top(count: int | None, interval: float, rows: int, output: str, access: Clus
 def rate_tables(
     previous: ClusterSample, current: ClusterSample, rows_max: int
 ) -> dict[str, list[Row]]:
-    """Return the tables to show: what has happened between two looks."""
+    """Return the tables to show: the changes between two samples."""
     seconds = max(current.sampled_at - previous.sampled_at, 0.001)
     topics = [
         {

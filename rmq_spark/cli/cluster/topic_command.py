@@ -1,6 +1,7 @@
 """``rocketpoll topic``: create, alter, list, describe, delete.
 
-What a topic is allowed is shown and changed broker by broker: in a cluster they may differ.
+A topic's configuration is shown and changed for each broker, because brokers of a cluster may
+differ.
 """
 
 from __future__ import annotations
@@ -217,15 +218,15 @@ def delete(name: str, *, yes: bool, cluster: str | None, access: ClusterAccess) 
 
 
 def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None = None) -> None:
-    """Ask whether to do something that cannot be undone.
+    """Ask for confirmation of something that cannot be undone.
 
     Args:
         action: What it does, such as ``delete orders``.
-        yes: Whether the answer is given already.
+        yes: Whether it is confirmed already.
         show_details: Function that prints details above the question.
 
     Raises:
-        click.UsageError: The question cannot be asked here.
+        click.UsageError: The question cannot be asked, because there is no terminal.
         Failure: The answer was no.
     """
     if yes:
@@ -271,12 +272,12 @@ def _setting_row(broker: str, label: str | None, config: TopicConfig) -> dict[st
 
 
 def perm_text(perm: int) -> str:
-    """Return a permission as ``--perm`` has it."""
+    """Return a permission in the form of ``--perm``."""
     return next((text for text, bits in _PERMS.items() if bits == perm & 6), "none")
 
 
 def is_internal_topic(name: str, system_names: set[str]) -> bool:
-    """Return whether a topic is not one that users made: a broker's, a cluster's, a group's."""
+    """Return whether a topic was not made by users, but belongs to a broker, cluster or group."""
     is_of_group = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return is_of_group or is_system_topic(name) or name.removesuffix("_REPLY_TOPIC") in system_names
 

@@ -1,4 +1,4 @@
-"""``rocketpoll console``: serves pages about a cluster until it is told to stop."""
+"""``rocketpoll console``: serves pages about a cluster until it is stopped."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Guard: who may read the console, and who may change something with it.
+"""Guard: decides who may read the console, and who may change something with it.
 
-    any request   names this machine as its host: a page of another site that has its name lead here
-                  (DNS rebinding) gets nothing
+    any request   must name this machine as its host: a page of another site whose name resolves to
+                  this address (DNS rebinding) is refused
     reads         are open on a loopback address; elsewhere they need a session
-    writes        need that writes are on, a session, POST, the session's CSRF token, and an origin
+    writes        must be enabled, and need a session, POST, the session's CSRF token, and an origin
                   that is this site
 
-A session begins with the token that the program prints when it starts, and lives in memory. This
-module must not know pages.
+A session starts with the token that the program prints at its start, and is kept in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SAME_SITE: Final = ("same-origin", "none")
 
 
 class PageError(Exception):
-    """A request that is not answered; says why, and what to do."""
+    """A request that is refused; has the reason, and what to do."""
 
     def __init__(self, status: HTTPStatus, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -44,7 +43,7 @@ class PageError(Exception):
 
 
 class Session(NamedTuple):
-    """A browser that has shown the token, until a moment of the monotonic clock (in seconds)."""
+    """A browser that has presented the token; it expires by the monotonic clock (seconds)."""
 
     session_id: str
     csrf: str
@@ -52,7 +51,7 @@ class Session(NamedTuple):
 
 
 class Guard:
-    """Decides about requests, and keeps the sessions."""
+    """Authorizes requests, and keeps the sessions."""
 
     def __init__(
         self,
@@ -63,11 +62,11 @@ class Guard:
         host_names: Collection[str] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without sessions.
+        """Start without sessions.
 
         Args:
-            token: Secret with which a session begins; None if nobody can begin one.
-            has_public_reads: Whether all who reach the port may read.
+            token: Secret that starts a session; None if no session can be started.
+            has_public_reads: Whether everybody who reaches the port may read.
             is_writable: Whether sessions may change something.
             host_names: Names of hosts by which the console is reached, besides addresses.
             now: The monotonic clock, in seconds.
@@ -82,10 +81,10 @@ class Guard:
         self._submitted_marks: deque[str] = deque(maxlen=_SUBMITTED_MARKS_MAX)
 
     def check_host(self, request: Request) -> None:
-        """Let pass what names a host of this machine.
+        """Accept requests that name a host of this machine.
 
         Raises:
-            Refused: The request names another host.
+            PageError: The request names another host.
         """
         given = request.headers.get("host", "")
         name = _host_of(given)
@@ -97,7 +96,7 @@ class Guard:
             )
 
     def session_of(self, request: Request) -> Session | None:
-        """Return the session that a request belongs to, if it has not ended."""
+        """Return the session of a request, unless it has expired."""
         try:
             found = SimpleCookie(request.headers.get("cookie", "")).get(_cookie_name(request))
         except CookieError:
@@ -109,10 +108,10 @@ class Guard:
         return session if session is not None and session.expires_at > self._now() else None
 
     def sign_in(self, request: Request, token: str) -> tuple[str, str]:
-        """Begin a session for who knows the token, and return the header that tells its browser.
+        """Start a session for the right token, and return the header that sets its cookie.
 
         Raises:
-            Refused: The token is another, or the form came from another site.
+            PageError: The token is wrong, or the form came from another site.
         """
         self._check_origin(request)
         if self._token is None or not hmac.compare_digest(token.encode(), self._token.encode()):
@@ -131,16 +130,16 @@ class Guard:
         return _cookie(request, session.session_id, SESSION_SECONDS)
 
     def sign_out(self, request: Request, session: Session) -> tuple[str, str]:
-        """End a session, and return the header that has its browser forget it."""
+        """End a session, and return the header that deletes its cookie."""
         with self._lock:
             self._sessions.pop(session.session_id, None)
         return _cookie(request, "", 0)
 
     def check_form(self, request: Request, session: Session | None) -> Session:
-        """Let pass a form that a page of this session has sent, and return the session.
+        """Accept a form that a page of this session has sent, and return the session.
 
         Raises:
-            Refused: There is no session, or another site has made the form.
+            PageError: There is no session, or the form came from another site.
         """
         self._check_origin(request)
         if session is None:
@@ -156,10 +155,10 @@ class Guard:
         return session
 
     def check_not_resubmitted(self, request: Request) -> None:
-        """Let a form pass once: pages give each of them a mark of its own.
+        """Accept each form once, by the mark that pages put into it.
 
         Raises:
-            Refused: The form was sent before, or has no mark.
+            PageError: The form was sent before, or has no mark.
         """
         mark = request.field("mark")
         with self._lock:
@@ -173,10 +172,10 @@ class Guard:
         )
 
     def check_writable(self) -> None:
-        """Let changes pass where the console was started for them.
+        """Accept changes if they are enabled.
 
         Raises:
-            Refused: The console only reads.
+            PageError: The console is read-only.
         """
         if not self.is_writable:
             raise PageError(
@@ -199,12 +198,12 @@ class Guard:
 
 
 def form_fields(session: Session) -> list[tuple[str, str]]:
-    """Return the fields by which a form of a page proves itself: the session's, and its own."""
+    """Return the fields that authenticate a form: the session's CSRF token, and the form's mark."""
     return [("csrf", session.csrf), ("mark", secrets.token_hex(8))]
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on is reached from this machine alone."""
+    """Return whether a listen address can be reached only from this machine."""
     if host.lower() == "localhost":
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback

@@ -1,8 +1,8 @@
-"""History: figures of the last minutes, looked at again and again while somebody wants to see them.
+"""History: samples figures for charts, and keeps those of the last minutes.
 
-A page that shows a chart watches: it names a probe, and gets the points of the last looks. What no
-page has asked for in a quarter of an hour is looked at no more, so that a console nobody looks at
-costs the cluster nothing. This module must not know what a probe asks.
+A page that shows a chart names a probe, and gets the latest points. A probe that no page has asked
+for in a quarter of an hour is dropped, so that a console that nobody looks at costs the cluster
+nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Probe = Callable[[], Samples]
 
 
 class Point(NamedTuple):
-    """A figure, and the time of day at which it was so, in seconds since the epoch."""
+    """A figure and its time, in seconds since the epoch."""
 
     timestamp_seconds: float
     value: float
 
 
 class _Watch:
-    """One probe, its points by name, and when somebody has last asked for them."""
+    """One probe, its points by name, and when a page last asked for them."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -51,12 +51,12 @@ class _Watch:
 
 
 class History:
-    """The figures that are watched, and a thread that looks at them."""
+    """The watched figures, and the thread that samples them."""
 
     def __init__(
         self, interval_seconds: float = INTERVAL_SECONDS, now: Callable[[], float] = time.time
     ) -> None:
-        """Begin without watches; ``now`` returns the time of day in seconds."""
+        """Start without watches; ``now`` returns the time of day in seconds."""
         self._interval_seconds = interval_seconds
         self._now = now
         self._lock = threading.Lock()
@@ -65,23 +65,23 @@ class History:
         self._thread = threading.Thread(target=self._run, name="History", daemon=True)
 
     def start(self) -> None:
-        """Look at what is watched in a thread from now on."""
+        """Start the thread that samples the watched figures."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; a look that is under way is not waited for, if it takes long."""
+        """Stop sampling; a sample in progress is waited for only briefly."""
         self._stop_event.set()
         self._thread.join(_STOP_SECONDS)
 
     def watch(
         self, name: tuple[str, ...], probe: Probe, samples: Samples
     ) -> Mapping[str, Sequence[Point]]:
-        """Return the points of the last looks by the names of figures, and go on looking.
+        """Return the latest points by name of figure, and keep sampling.
 
         Args:
             name: Name of what is watched.
-            probe: Function that returns the figures of now.
-            samples: Those that the caller has read already, as the last point.
+            probe: Function that returns the present figures.
+            samples: Figures that the caller has read already, as the last point.
         """
         at = self._now()
         with self._lock:
@@ -101,7 +101,7 @@ class History:
         return found
 
     def sample_watches(self) -> None:
-        """Look once at all that is watched; what cannot be asked has no point then."""
+        """Sample all watches once; a probe that fails adds no point."""
         at = self._now()
         with self._lock:
             for name, watch in list(self._watches.items()):
@@ -125,7 +125,7 @@ class History:
 
 
 def per_second(points: Sequence[Point]) -> list[Point]:
-    """Return how fast a count grew between looks, per second."""
+    """Return the growth of a count between samples, per second."""
     return [
         Point(
             now.timestamp_seconds,

@@ -1,8 +1,8 @@
-"""The frame around each page: navigation, the way back, search, and who is signed in.
+"""Layout: the frame around each page: navigation, breadcrumbs, search, and the session.
 
-    Page   what a page gives: title, the way to it, what stands in it
+    Page   what a page supplies: title, breadcrumbs, content
 
-This module must not know what stands in a page.
+Pages supply their content as escaped HTML; the frame adds the rest.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Page:
 
 @dataclass(frozen=True)
 class PageContext:
-    """The things that a frame shows on each page.
+    """The values that the frame shows on each page.
 
     Attributes:
-        name_servers: Addresses of the cluster's name servers; empty if they are not to be told.
+        name_servers: Addresses of the cluster's name servers; empty if they are not to be shown.
         is_writable: Whether the console may change something.
         session: The session of the browser, if it has one.
-        return_path: The path of the page, to come back to from signing in.
+        return_path: The path of the page, to return to after signing in.
         assets: Paths of the style sheet and the script.
         version: Version of the program.
     """
@@ -87,7 +87,7 @@ class PageContext:
 
 
 def render_document(page: Page, context: PageContext) -> bytes:
-    """Return a page in its frame, as it goes to a browser."""
+    """Return a page in its frame, as HTML."""
     style, script = context.assets
     head = el(
         "head",
@@ -114,7 +114,7 @@ def render_document(page: Page, context: PageContext) -> bytes:
 
 
 def _icon(name: str) -> Html:
-    """Return one of the icons, in the colour of the text."""
+    """Return one of the icons, in the color of the text."""
     return el("svg.icon", el("path", d=_ICONS[name]), viewBox="0 0 24 24", aria_hidden="true")
 
 
@@ -198,7 +198,7 @@ def _key_help() -> Html:
 
 
 def sign_in_page(next_path: str) -> Page:
-    """Return the page at which a session begins, and which leads on to another."""
+    """Return the page that starts a session and then leads to another page."""
     return Page(
         "Sign in",
         el(

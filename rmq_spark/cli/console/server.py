@@ -1,9 +1,9 @@
-"""The console's port: requests as values in, responses as values out, with headers for both.
+"""Console server: the port: requests as values in, responses as values out, with headers for both.
 
     GET and HEAD for pages, POST with a small form for changes; nothing else, and nothing large
 
-Each response has strict headers: a browser runs no script and loads no style but this site's own,
-shows no page in a frame of another site, and keeps no page. This module must not know any page.
+Each response has strict headers: a browser runs only this site's script and loads only its style,
+shows no page in a frame of another site, and caches no page.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """A request: its path in segments, its parameters, and the fields of its form.
+    """A request: the segments of its path, its parameters, and the fields of its form.
 
     Attributes:
         method: GET or POST.
@@ -61,11 +61,11 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def parameter(self, name: str) -> str:
-        """Return a parameter of the query without spaces around it; empty if there is none."""
+        """Return a parameter of the query without surrounding spaces; empty if there is none."""
         return dict(self.query).get(name, "").strip(" ")
 
     def field(self, name: str) -> str:
-        """Return a field of the form without spaces around it; empty if there is none."""
+        """Return a field of the form without surrounding spaces; empty if there is none."""
         return dict(self.form).get(name, "").strip(" ")
 
 
@@ -82,10 +82,10 @@ RequestHandler = Callable[[Request], Response]
 
 
 def redirect(location: str, *headers: tuple[str, str]) -> Response:
-    """Return the response that leads to another path of this site, by GET.
+    """Return the response that redirects to another path of this site, by GET.
 
     Raises:
-        ValueError: The location is on another site, or would be more than one header.
+        ValueError: The location is on another site, or contains a line break.
     """
     if not is_local(location):
         raise ValueError(f"not a path of this site: {location!r}")
@@ -93,7 +93,7 @@ def redirect(location: str, *headers: tuple[str, str]) -> Response:
 
 
 class ConsoleServer(BoundedHttpServer):
-    """A port at which a function answers all requests."""
+    """An HTTP server that passes all requests to one function."""
 
     def __init__(self, host: str, port: int, handle: RequestHandler) -> None:
         """Listen.
@@ -106,7 +106,7 @@ class ConsoleServer(BoundedHttpServer):
 
 
 class _MalformedRequest(Exception):
-    """A request that is none; carries the status and a line of text."""
+    """A malformed request; carries the status and a line of text."""
 
 
 class _ConsoleHandler(BaseHTTPRequestHandler):
@@ -175,13 +175,13 @@ class _ConsoleHandler(BaseHTTPRequestHandler):
             self.wfile.write(response.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002  # http.server's signature
-        """Refuse what is no request to this server, in a line of text."""
+        """Refuse an invalid request with a line of text."""
         status = HTTPStatus(code)
         self.command = getattr(self, "command", None) or ""
         self._send(Response(status, f"{message or status.phrase}\n".encode(), TEXT_TYPE))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
-        """Log nothing of single requests."""
+        """Suppress the log of single requests."""
 
 
 def _parse_pairs(text: str) -> tuple[tuple[str, str], ...]:

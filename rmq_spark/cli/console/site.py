@@ -1,9 +1,8 @@
-"""The site: which page answers which path, and what stands there when something is wrong.
+"""Site: routes each path to its page, and turns errors into pages.
 
     host ──> assets ──> signing in and out ──> may this be read? ──> page ──> frame
 
-An error of the cluster is one panel that says what and what to do, never a traceback. This module
-must not know what stands in a page.
+An error of the cluster becomes one panel with the problem and the remedy, never a traceback.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Site:
         self._access = access
 
     def stop(self) -> None:
-        """End what pages have begun in the background."""
+        """Stop what pages have started in the background."""
         self._sizes.stop()
 
     def respond(self, request: Request) -> Response:
@@ -168,7 +167,7 @@ class Site:
     def _error_page(
         self, status: HTTPStatus, title: str, problem: str, hint: str, *, is_retried: bool = False
     ) -> Page:
-        """Return a page that says what is wrong; the script tries it again if it may go over."""
+        """Return a page that reports an error; the script retries it if the error is transient."""
         remedies = map(self._access.complete_commands, hint.split("; "))
         return Page(
             title,
@@ -207,18 +206,18 @@ def _route(
 
 
 def _return_path(request: Request) -> str:
-    """Return the path to come back to from signing in."""
+    """Return the path to return to after signing in."""
     is_page = request.method == "GET" and request.segments != ("sign-in",)
     return path(*request.segments, **dict(request.query)) if is_page else "/"
 
 
 def _local_path(text: str) -> str:
-    """Return the path to go on to after signing in: the one that is asked for, if it is ours."""
+    """Return the path to show after signing in: the requested one, if it is on this site."""
     return text if text.startswith("/") and is_local(text) else "/"
 
 
 def _status_and_title(request: Request, error: click.ClickException) -> tuple[HTTPStatus, str]:
-    """Return the status and the title of what the command line would have said."""
+    """Return the status and the title for an error that the command line would print."""
     if isinstance(error, click.UsageError):
         return HTTPStatus.BAD_REQUEST, "Not done"
     if request.method == "POST":
@@ -232,7 +231,7 @@ def _asset_content(name: str) -> bytes:
 
 
 def _asset_path(name: str) -> str:
-    """Return the path of an asset with a mark of its content: browsers may keep it for ever."""
+    """Return the path of an asset with a hash of its content: browsers may cache it forever."""
     return f"/static/{name}?{hashlib.sha256(_asset_content(name)).hexdigest()[:12]}"
 
 

@@ -1,6 +1,6 @@
-"""Sizes of all topics: asked for one after the other in a thread, as there may be thousands.
+"""Topic sizes: reads the sizes of all topics one after the other in a thread.
 
-Who asks gets what is known so far. This module must not know how it is shown.
+There may be thousands, so that callers get those known so far.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class KnownTopicSizes(NamedTuple):
 
     Attributes:
         sizes: Sizes by topic.
-        is_complete: Whether all topics have been asked for.
-        error: What ended the look before its end, or None.
+        is_complete: Whether all topics have been read.
+        error: The error that ended the run early, or None.
     """
 
     sizes: Mapping[str, TopicSize]
@@ -37,10 +37,10 @@ class KnownTopicSizes(NamedTuple):
 
 
 class TopicSizes:
-    """Looks at the sizes of topics in a thread, when somebody wants to know them."""
+    """Reads the sizes of topics in a thread, on request."""
 
     def __init__(self, admin: Admin, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nothing known; ``now`` returns the monotonic clock in seconds."""
+        """Start with nothing known; ``now`` returns the monotonic clock in seconds."""
         self._admin = admin
         self._now = now
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class TopicSizes:
         self._error: ClientError | None = None
 
     def get(self, topics: Sequence[str]) -> KnownTopicSizes:
-        """Return the sizes that are known, and look again if they are old."""
+        """Return the known sizes, and start to read them again if they are old."""
         with self._lock:
             is_old = self._started_at is None or (
                 self._done_event.is_set() and self._now() - self._started_at > AGE_SECONDS_MAX
@@ -68,7 +68,7 @@ class TopicSizes:
             return KnownTopicSizes(dict(self._known), self._done_event.is_set(), self._error)
 
     def stop(self) -> None:
-        """Ask for no more topics."""
+        """Stop reading sizes."""
         self._stop_event.set()
 
     def _read_sizes(self, topics: Sequence[str]) -> None:

@@ -1,7 +1,4 @@
-"""Visit: what a page gets to answer one request, and how it reads what was asked.
-
-This module must not know any page.
-"""
+"""Visit: one request with all that a page needs to answer it, and the parsing of its parameters."""
 
 from __future__ import annotations
 
@@ -35,15 +32,15 @@ _CREDENTIALS_HINT: Final = (
 
 @dataclass(frozen=True)
 class Visit:
-    """One request, and all that may be needed to answer it.
+    """One request, and all that a page may need to answer it.
 
     Attributes:
         request: The request.
-        admin: The way to the cluster.
+        admin: The administration client of the cluster.
         history: Figures of the last minutes.
         sizes: Sizes of topics.
-        checkpoints: Directories of queries' checkpoints that may be looked at.
-        access: The options by which the console was started, for the commands that it shows.
+        checkpoints: Directories of queries' checkpoints that may be read.
+        access: The options with which the console was started, for the commands that it shows.
         is_writable: Whether the console may change something.
         session: The session of the browser, if it has one.
     """
@@ -72,17 +69,17 @@ class Visit:
         return command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
 
     def page_number(self) -> int:
-        """Return the number of the page that is asked for, from 1 on."""
+        """Return the requested page number, starting at 1."""
         text = self.request.parameter("page")
         is_number = text.isascii() and text.isdigit() and len(text) < 8
         return min(max(int(text), 1), _PAGE_NUMBER_MAX) if is_number else 1
 
 
 def parse_time_field(text: str) -> int:
-    """Return the time that a field says, in ms since the epoch; an @ in front may be there.
+    """Return the time in a field, in ms since the epoch; it may start with @.
 
     Raises:
-        Refused: The text means no time.
+        PageError: The text is not a time.
     """
     try:
         return parse_time_ms(text.removeprefix("@"), time.time())
@@ -91,15 +88,15 @@ def parse_time_field(text: str) -> int:
 
 
 def location_text(queue: MessageQueue, queue_offset: int) -> str:
-    """Return a place in a topic as a parameter has it: ``broker:queue:offset``."""
+    """Return a position in a topic as a parameter: ``broker:queue:offset``."""
     return f"{queue.broker_name}:{queue.queue_id}:{queue_offset}"
 
 
 def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
-    """Return the place in a topic that a parameter names.
+    """Parse a position in a topic from a parameter.
 
     Raises:
-        Refused: It names none.
+        PageError: It is not a position.
     """
     broker, _, rest = text.partition(":")
     queue, _, queue_offset = rest.partition(":")
@@ -109,10 +106,10 @@ def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
 def location_from_path(
     topic: str, broker: str, queue: str, queue_offset: str
 ) -> tuple[MessageQueue, int]:
-    """Return a place in a topic, of the segments of a path.
+    """Return the position in a topic that the segments of a path name.
 
     Raises:
-        Refused: A queue or an offset is no number.
+        PageError: A queue or an offset is not a number.
     """
     for text in (queue, queue_offset):
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):

@@ -1,4 +1,4 @@
-"""``rocketpoll demo``: checks for missing parts, then runs all parts, and ends them in order.
+"""``rocketpoll demo``: checks for missing parts, then runs all parts, and stops them in order.
 
 What Spark's JVM writes to stderr goes to a file, and is shown if something fails.
 """
@@ -42,16 +42,16 @@ _RATE_MIN: Final = 200
 
 
 class AdaptiveRate:
-    """The messages to send in a second."""
+    """The number of messages to send per second, lowered if the reader does not keep up."""
 
     def __init__(self, rate: int, now: float) -> None:
-        """Begin with a rate that was asked for, at a moment on the program's clock."""
+        """Start with the requested rate, at a moment on the program's clock."""
         self.requested = self.rate = rate
         self._adjusted_at = now
         self._sent = self._read = 0
 
     def adjust(self, now: float, sent: int, read: int) -> bool:
-        """Take what was sent and read so far; return whether the rate was lowered."""
+        """Adjust to the numbers sent and read so far; return whether the rate was lowered."""
         seconds = now - self._adjusted_at
         if seconds < _ADJUST_SECONDS:
             return False
@@ -103,10 +103,10 @@ class DemoReader(Protocol):
         """Return the reason why it has stopped, or None while it runs."""
 
     def finish(self) -> None:
-        """Have all read that there is."""
+        """Read all messages that were sent."""
 
     def stop(self) -> None:
-        """End it and all its threads."""
+        """Stop the reader and all its threads."""
 
 
 class _DemoParts(NamedTuple):
@@ -162,7 +162,7 @@ def demo(
 
 @contextmanager
 def _interrupt_on_signals() -> Iterator[None]:
-    """Have a supervisor, and a terminal that is closed, end it as Ctrl-C does: all is tidied up."""
+    """Make SIGTERM and a closed terminal stop the demo as Ctrl-C does, with all cleanup."""
     signals = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.default_int_handler) for number in signals]
     try:
@@ -223,7 +223,7 @@ _START_MESSAGES: Final = {
 def _load_reader(
     *, with_spark: bool
 ) -> Callable[[str, str, Path, Callable[[DemoBatch], None]], DemoReader]:
-    """Load a reader, and return what starts it, given an address, a topic, and a directory."""
+    """Import a reader, and return the function that starts it for an address, topic, directory."""
     if with_spark:
         from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
 
@@ -234,7 +234,7 @@ def _load_reader(
 
 
 def _warm_up(parts: _DemoParts) -> None:
-    """Have Spark read some messages: a first batch loads classes and starts Python."""
+    """Let Spark read some messages: a first batch loads classes and starts Python."""
     figures = parts.figures
     with parts.display.show_status("the first batch warms it up; what follows is counted"):
         parts.sender.send(_WARM_UP_MESSAGES)
@@ -247,7 +247,7 @@ def _warm_up(parts: _DemoParts) -> None:
 
 
 def _run_display(parts: _DemoParts, rate: int) -> None:
-    """Show figures while it sends, and until all was read."""
+    """Show figures while messages are sent, and until all were read."""
     figures, sender, before = parts.figures, parts.sender, parts.sender.sent
     pace = AdaptiveRate(rate, figures.started_at)
     sender.start(rate)
@@ -270,9 +270,9 @@ def _run_display(parts: _DemoParts, rate: int) -> None:
 
 
 def _wait_until_read(parts: _DemoParts, on_wait: Callable[[], None] = lambda: None) -> None:
-    """Wait until all that was sent is read, or nothing more has come for so long.
+    """Wait until all sent messages are read, or none has arrived for too long.
 
-    ``on_wait`` is called again and again: a backlog takes its time, and is to be seen to go.
+    ``on_wait`` is called repeatedly: working off a backlog takes time, and should be visible.
     """
     parts.reader.finish()
     figures, seen, seen_at = parts.figures, -1, 0.0
@@ -296,7 +296,7 @@ def _check_faults(parts: _DemoParts) -> None:
 
 @contextmanager
 def _running_broker(directory: Path) -> Iterator[Callable[[], str]]:
-    """Start a broker, yield what waits for it and returns its address, and stop it at the end."""
+    """Start a broker, yield the function that waits for its address, and stop it at the end."""
     settings = [
         f"storePathRootDir={directory / 'store'}",
         "listenPort=0",

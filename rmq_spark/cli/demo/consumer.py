@@ -1,4 +1,4 @@
-"""The demo's reader without Spark: a consumer that pulls, and figures about each half second."""
+"""DemoConsumer: the demo's reader without Spark: a pull consumer, with figures each half second."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PULL_BATCH_SIZE: Final = 512
 
 
 class DemoConsumer:
-    """A consumer of all queues of a topic, on a thread of its own."""
+    """A consumer of all queues of a topic, on its own thread."""
 
     def __init__(self, address: str, topic: str, on_batch: Callable[[DemoBatch], None]) -> None:
-        """Start to read; ``on_batch`` gets what each half second has brought, on that thread."""
+        """Start to read; ``on_batch`` gets the figures of each half second, on that thread."""
         self._consumer = LitePullConsumer(
             "demo-readers", address, LitePullSettings(pull_batch_size=_PULL_BATCH_SIZE)
         )
@@ -38,10 +38,10 @@ class DemoConsumer:
         return None if self._fault is None else str(self._fault)
 
     def finish(self) -> None:
-        """Do nothing: what there is, is on its way."""
+        """Do nothing: the thread reads all that is sent anyway."""
 
     def stop(self) -> None:
-        """End the thread and the consumer."""
+        """Stop the thread and the consumer."""
         self._stop_event.set()
         self._thread.join()
         self._consumer.shutdown()
@@ -75,6 +75,6 @@ class DemoConsumer:
 
 
 def _latencies(messages: Sequence[MessageExt]) -> list[float]:
-    """Return the seconds since each message was made."""
+    """Return the seconds since each message was created."""
     now_ms = time.time_ns() / 1e6
     return [(now_ms - message.born_timestamp) / 1000 for message in messages]

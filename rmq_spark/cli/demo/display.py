@@ -1,6 +1,6 @@
-"""The demo's figures on a terminal, which is drawn anew, or in a file, line by line; as a picture.
+"""Display: shows the demo's figures on a terminal, line by line in a file, or as a picture.
 
-It knows what `view` makes of figures, and neither Spark nor threads.
+`view` makes the lines.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 class Display(Protocol):
-    """A place where the demo shows what it does."""
+    """An output of the demo."""
 
     def show_status(self, text: str) -> AbstractContextManager[object]:
-        """Enter a context in which the demo waits for something that takes time."""
+        """Enter a context in which the demo waits for something slow."""
 
     def show(self, figures: DemoFigures, title: str, now: float) -> None:
-        """Show figures as they are now."""
+        """Show the present figures."""
 
     def end(self, lines: Sequence[str]) -> None:
-        """Show closing lines behind the figures."""
+        """Show closing lines after the figures."""
 
 
 class LineDisplay:
@@ -44,12 +44,12 @@ class LineDisplay:
 
     @contextmanager
     def show_status(self, text: str) -> Iterator[None]:
-        """Say what is waited for."""
+        """Print what the demo waits for."""
         _write([text])
         yield
 
     def show(self, figures: DemoFigures, title: str, now: float) -> None:  # noqa: ARG002  # of a `Display`
-        """Write what is new."""
+        """Print new batches and events."""
         batches = figures.batches[self._batches :]
         notes = [note for note in figures.notes if note not in self._notes]
         _write(
@@ -59,12 +59,12 @@ class LineDisplay:
         self._notes += notes
 
     def end(self, lines: Sequence[str]) -> None:
-        """Write the closing lines."""
+        """Print the closing lines."""
         _write(["", *lines])
 
 
 class TerminalDisplay:
-    """A terminal: one panel that is drawn anew."""
+    """A terminal: one panel that is redrawn."""
 
     def __init__(self) -> None:
         from rich.console import Console  # noqa: PLC0415  # only on a terminal
@@ -77,7 +77,7 @@ class TerminalDisplay:
         return self._console.status(text)
 
     def show(self, figures: DemoFigures, title: str, now: float) -> None:
-        """Draw the panel anew."""
+        """Redraw the panel."""
         from rich.live import Live  # noqa: PLC0415  # only on a terminal
 
         if self._live is None:
@@ -86,7 +86,7 @@ class TerminalDisplay:
         self._live.update(_panel(screen_lines(figures, now), title), refresh=True)
 
     def end(self, lines: Sequence[str]) -> None:
-        """Leave the panel as it is, and write the closing lines below it."""
+        """Leave the panel as it is, and print the closing lines below it."""
         if self._live is not None:
             self._live.stop()
         _write(lines)

@@ -1,4 +1,4 @@
-"""The demo's stream: format("rocketpoll") into figures about each batch. Needs pyspark and Java."""
+"""DemoQuery: the demo's Spark stream, with figures about each batch. Needs pyspark and Java."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ class DemoQuery:
         return None if self._query.isActive else str(self._query.exception() or "it has stopped")
 
     def finish(self) -> None:
-        """Read what there is, and come back when it was read."""
+        """Read all available messages, and return when they have been read."""
         self._query.processAllAvailable()
 
     def stop(self) -> None:
-        """End query and session."""
+        """Stop query and session."""
         self._query.stop()
         self._session.stop()
 
 
 class _BatchListener(StreamingQueryListener):
-    """A listener that turns Spark's reports into figures."""
+    """A listener that converts Spark's progress reports to figures."""
 
     def __init__(self, on_batch: Callable[[DemoBatch], None]) -> None:
         self._on_batch = on_batch
@@ -86,7 +86,7 @@ class _BatchListener(StreamingQueryListener):
         """Do nothing: there are no figures yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Take the figures of a batch that has ended."""
+        """Record the figures of a batch that has ended."""
         progress = event.progress
         if not progress.numInputRows:
             return

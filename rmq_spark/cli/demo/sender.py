@@ -1,7 +1,7 @@
-"""The demo's producer: messages at a rate, some at a time, on a thread of its own.
+"""DemoSender: the demo's producer: sends messages at a rate, several at a time, on its own thread.
 
-They go as a table, or as a batch of messages. The first is quicker for many of them; the second
-needs no pyarrow, which takes longer to load than a broker to start.
+It sends either a table or a batch of messages. A table is faster for many of them; a batch needs no
+pyarrow, which takes longer to load than a broker to start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BODY_COUNT: Final = 1_000
 
 
 class DemoSender:
-    """A producer of orders, and the thread on which it sends until it is told to stop."""
+    """A producer of orders, and the thread on which it sends until it is stopped."""
 
     def __init__(self, address: str, topic: str, body_bytes: int, *, by_table: bool) -> None:
         self._topic = topic
@@ -43,7 +43,7 @@ class DemoSender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Send nothing more, and end the producer."""
+        """Stop sending, and shut down the producer."""
         self.stop()
         self._producer.shutdown()
 
@@ -71,7 +71,7 @@ class DemoSender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send nothing more; all that was counted is stored."""
+        """Stop sending; all messages that were counted are stored."""
         self._stop_event.set()
         if self._thread.ident is not None:
             self._thread.join()

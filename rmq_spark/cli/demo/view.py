@@ -1,4 +1,4 @@
-"""The demo's screen: figures to lines of text. It knows no terminal, no clock and no Spark."""
+"""The demo's view: turns figures into lines of text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DemoBatch:
 
 @dataclass(slots=True)
 class DemoFigures:
-    """The figures of all that was sent and read so far."""
+    """The figures of everything that was sent and read so far."""
 
     seconds: float
     started_at: float = 0.0
@@ -37,11 +37,11 @@ class DemoFigures:
     """Lines to show beside figures, as that the rate was lowered."""
 
     def set_note(self, text: str) -> None:
-        """Say something from now on, in place of what was said before."""
+        """Show a note from now on, in place of the previous one."""
         self.notes[:] = [text]
 
     def reset(self, now: float) -> None:
-        """Forget what was a warm-up, and count from now on."""
+        """Discard the warm-up, and count from now on."""
         self.started_at = now
         self.sent = 0
         self.batches.clear()
@@ -53,7 +53,7 @@ class DemoFigures:
 
     @property
     def rows_per_second(self) -> float:
-        """The speed of the last few batches, from the end of one to the end of the last."""
+        """The throughput of the last few batches, from the first one's end to the last one's."""
         last = self.batches[-_RATE_WINDOW_BATCHES:]
         seconds = last[-1].ended_at - last[0].ended_at if len(last) > 1 else 0.0
         return sum(batch.rows for batch in last[1:]) / seconds if seconds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Name server, topic and brokers, asked as the source asks them: its errors show up here."""
+"""Cluster checks: asks name server, topic and brokers as the source does, to show its errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RETRY_TIMEOUT_MS: Final = "3000"
 def check_cluster(
     namesrv: str | None, topic: str | None, options: Mapping[str, str] = MappingProxyType({})
 ) -> list[Diagnosis]:
-    """Check name server, topic and brokers, as far as they were named.
+    """Check name server, topic and brokers, as far as they are given.
 
     ``options`` are options of source or sink, for the connections.
     """

@@ -1,4 +1,4 @@
-"""``rocketpoll doctor``: every check, in the order in which one would stumble."""
+"""``rocketpoll doctor``: runs every check, in the order in which a newcomer meets the problems."""
 
 from __future__ import annotations
 

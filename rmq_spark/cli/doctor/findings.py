@@ -1,4 +1,4 @@
-"""The findings of checks, and the lines that tell of them. It looks at nothing itself."""
+"""Findings: the results of checks, and their lines of output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """True if nothing has to be mended, or nothing was checked."""
+        """True if there is nothing to fix, or nothing was checked."""
         return self.remedy is None
 
 

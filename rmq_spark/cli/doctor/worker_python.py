@@ -1,7 +1,7 @@
-"""The Python that Spark would start for planning and for tasks: whether it has what they need.
+"""Worker Python: checks the Python that Spark would start for planning and tasks.
 
-It is run, with a small program, in the directory and environment of this process, as Spark would
-run it.
+A small program is run by that Python in the directory and environment of this process, as Spark
+would run it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ print(json.dumps({
 
 
 def check_worker_python() -> list[Diagnosis]:
-    """Check which Python the workers would run, and, if it runs, which packages it has."""
+    """Check which Python the workers would run, and, if it starts, which packages it has."""
     named = os.environ.get(PYTHON_VARIABLE)
     path = shutil.which(named or _DEFAULT_PYTHON)
     here = f"export {PYTHON_VARIABLE}={shlex.quote(sys.executable)}"

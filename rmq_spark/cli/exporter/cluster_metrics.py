@@ -1,7 +1,7 @@
-"""ClusterMetrics: a cluster is read in a thread, again and again; the newest text is kept.
+"""ClusterMetrics: reads a cluster periodically in a thread, and keeps the latest metrics as text.
 
-Who scrapes gets that text at once: it costs the cluster nothing, and a slow cluster keeps nobody
-waiting. A broker that is away shows as such, and none of its old figures does.
+A scrape gets that text at once: it costs the cluster nothing, and does not wait for a slow cluster.
+A broker that is away is reported as such, without its old figures.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class BrokerNode(NamedTuple):
 
 
 class ClusterMetrics:
-    """The metrics of a cluster, as a text that is made again at an interval."""
+    """The metrics of a cluster, as a text that is renewed at an interval."""
 
     def __init__(
         self, admin: Admin, interval_seconds: float, now: Callable[[], float] = time.time
     ) -> None:
-        """Begin with nothing known; ``now`` returns the time of day in seconds."""
+        """Start with nothing known; ``now`` returns the time of day in seconds."""
         self._admin = admin
         self._interval_seconds = interval_seconds
         self._now = now
@@ -74,11 +74,11 @@ class ClusterMetrics:
         self.text = b""
 
     def start(self) -> None:
-        """Read the cluster in a thread from now on."""
+        """Start the thread that reads the cluster."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more; a look that is under way is not waited for, if it takes long."""
+        """Stop reading; a read in progress is waited for only briefly."""
         self._stop_event.set()
         self._thread.join(_STOP_SECONDS)
 
@@ -93,7 +93,7 @@ class ClusterMetrics:
             self._stop_event.wait(max(self._interval_seconds - (self._now() - began), 0.1))
 
     def refresh(self) -> None:
-        """Read the cluster once, and make the text."""
+        """Read the cluster once, and renew the text."""
         began = self._now()
         reports: list[tuple[BrokerNode, BrokerReport | None]] = []
         try:
@@ -153,7 +153,7 @@ class ClusterMetrics:
 
 
 class _FixedCollector(Collector):
-    """A registry of metrics that are there already."""
+    """A collector of metrics that exist already."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""``rocketpoll exporter``: serves the metrics of a cluster until it is told to stop."""
+"""``rocketpoll exporter``: serves the metrics of a cluster until it is stopped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A small HTTP server for scrapers and probes: a few paths, each a function that has its answer.
-
-It must not know what is answered.
-"""
+"""MetricsServer: an HTTP server for scrapers and probes, with a function for each path."""
 
 from __future__ import annotations
 
@@ -48,4 +45,4 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
-        """Log nothing of single requests."""
+        """Suppress the log of single requests."""

@@ -1,7 +1,7 @@
 """``rocketpoll group``: list, describe, seek, clone, delete.
 
-How a group stands is read in `group_state`, and a seek is planned and carried out in `group_seek`;
-the console does so, too.
+`group_state` reads the state of a group, and `group_seek` plans and applies a seek; the console
+uses both, too.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def confirm_moves(
     """Print how a group moves, or would; ask before the block if that replaces offsets.
 
     Raises:
-        click.UsageError: The question cannot be asked here.
+        click.UsageError: The question cannot be asked, because there is no terminal.
         Failure: The answer was no.
     """
     rows: list[dict[str, object]] = [

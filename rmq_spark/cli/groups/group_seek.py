@@ -1,9 +1,8 @@
-"""Seeks of groups: worked out for all queues first, then carried out.
+"""Group seek: plans a seek for all queues first, then applies it.
 
-    topics, a place  ──>  plan: a move for each queue  ──>  carry_out
+    topics, a position  ──>  plan_seek: a move for each queue  ──>  apply_seek
 
-So half of a cluster that does not answer leaves all as it was, and a dry run is the plan alone.
-This module must not know how a plan is shown.
+So nothing changes if half of a cluster does not answer, and a dry run is the plan alone.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class OffsetMove(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """Number of messages that the group has before it when it has moved."""
+        """The group's lag in messages after the move."""
         return self.end_offset - self.target_offset
 
 
@@ -50,10 +49,10 @@ def plan_seek(
     position: TopicPosition,
     queue: QueueName | None,
 ) -> list[OffsetMove]:
-    """Work out a seek of a group, in all topics that it consumes if none is named.
+    """Plan a seek of a group, in all topics that it consumes if none is named.
 
     Raises:
-        Failure: There is no such group or queue, or nothing that the place is relative to.
+        Failure: There is no such group or queue, or nothing to which the position is relative.
     """
     chosen = list(topics) or sorted(consumed_topics(admin.progress(name)))
     if not chosen:
@@ -75,7 +74,7 @@ def apply_seek(
         admin: An administration object that has been started.
         name: Name of the group.
         moves: The plan.
-        position: The place that the plan leads to.
+        position: The position that the plan leads to.
         is_all: Whether the plan has all queues of its topics.
 
     Raises:
@@ -104,7 +103,7 @@ def apply_seek(
 def _plan_topic(
     admin: Admin, name: str, topic: str, position: TopicPosition, queue: QueueName | None
 ) -> list[OffsetMove]:
-    """Work out a seek in one topic, asking all its brokers."""
+    """Plan a seek in one topic, asking all its brokers."""
     lags = {lag.queue: lag for lag in admin.lag(name, topic)}
     is_relative = position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     held = {

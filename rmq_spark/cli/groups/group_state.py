@@ -1,7 +1,6 @@
-"""The state of a consumer group: lag and waiting messages by queue, members, what has failed.
+"""Group state: lag and waiting messages by queue, members, and failures of a consumer group.
 
-``rocketpoll group`` and the console show it, each in its own way. This module must not know how,
-nor change anything.
+``rocketpoll group`` and the console show it, each in its own way. Nothing here changes the group.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class QueueState(NamedTuple):
-    """The place of a group in one queue.
+    """The state of a group in one queue.
 
     Attributes:
-        lag: What the group has committed, and what is behind it.
+        lag: What the group has committed, and its lag.
         next_offset: Offset of the message that the group consumes next; None if it has all.
         waiting_since_ms: Milliseconds since the epoch at which that message was stored, or None.
         member: Client id of the member that has the queue, or None.
-        last_tried_ms: Milliseconds since the epoch at which that member last took up or finished a
+        last_tried_ms: Milliseconds since the epoch at which that member last started or finished a
             message of the queue, or None.
     """
 
@@ -42,7 +41,7 @@ class QueueState(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """A group as its brokers tell of it, online or not."""
+    """A group as its brokers report it, online or not."""
 
     name: str
     queues: tuple[QueueState, ...]
@@ -53,7 +52,7 @@ class GroupState(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """Number of messages that the group has yet to consume, without retries."""
+        """The group's lag in messages, without retries."""
         return sum(each.lag.messages for each in self.queues)
 
     def queues_of(self, client_id: str) -> int:
@@ -97,12 +96,12 @@ def consumed_topics(progress: Iterable[Lag]) -> set[str]:
 
 
 def is_retry_queue(queue: MessageQueue) -> bool:
-    """Return whether a queue holds messages that a group is given once more."""
+    """Return whether a queue has messages that are redelivered to a group."""
     return queue.topic.startswith(RETRY_PREFIX)
 
 
 def count_messages(admin: Admin, topic: str) -> int:
-    """Return the number of messages that a topic holds; 0 if there is none of that name."""
+    """Return the number of messages in a topic; 0 if the topic does not exist."""
     try:
         offsets = admin.topic_offsets(topic).values()
     except RouteNotFound:
@@ -111,7 +110,7 @@ def count_messages(admin: Admin, topic: str) -> int:
 
 
 def is_unknown_group(admin: Admin, name: str) -> bool:
-    """Return whether no broker knows a group, nor has offsets of it."""
+    """Return whether no broker knows a group or has offsets of it."""
     return name not in admin.groups() and not admin.progress(name)
 
 
@@ -132,7 +131,7 @@ def check_group_exists(admin: Admin, name: str) -> None:
 def _queue_states(
     admin: Admin, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
 ) -> Iterator[QueueState]:
-    """Yield the state of each queue; where the group is behind, its next message is looked at."""
+    """Yield the state of each queue; if the group has lag there, its next message is read."""
     firsts: dict[MessageQueue, int] = {}
     for lag in lags:
         if lag.queue not in firsts:

@@ -1,1 +1,1 @@
-"""Commands about messages: produce, consume, find, and dead letters."""
+"""Commands about messages: produce, consume, message, and dead letters."""

@@ -1,7 +1,7 @@
-"""``rocketpoll consume`` and ``rocketpoll tail``: messages of topics, as text.
+"""``rocketpoll consume`` and ``rocketpoll tail``: print messages of topics as text.
 
-No offsets of users' groups change: queues are read between offsets (`BulkPull`), in the order in
-which their messages were stored, or followed by a consumer of RocketMQ's own group for tools.
+No offsets of users' groups change: messages are read between offsets (`BulkPull`), in the order in
+which they were stored, or followed by a consumer of RocketMQ's own group for tools.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class ConsumeQuery(NamedTuple):
-    """The messages that a user wants to see."""
+    """The messages that a user selects."""
 
     topics: tuple[str, ...]
     position: TopicPosition
@@ -75,7 +75,7 @@ _OPTIONS: Final = (
 
 
 def _consume_options(function: Any) -> Any:
-    """Add the options that say which messages are wanted, and as what."""
+    """Add the options that select messages and their format."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -160,10 +160,10 @@ def _selector(tags: str | None, sql: str | None) -> MessageSelector:
 
 
 def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
-    """Yield the messages that are there now, by the time at which they were stored.
+    """Yield the messages that are stored now, by store time.
 
     Raises:
-        BrokerRefused: A broker cannot read the condition: RocketMQ would pass over nothing by it.
+        BrokerRefused: A broker cannot parse the condition: RocketMQ would not filter by it.
     """
     from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
@@ -217,7 +217,7 @@ def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[Messa
 
 
 def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
-    """Yield messages from the wished place on, and those to come, without an end."""
+    """Yield messages from the requested position, and new ones, endlessly."""
     from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # only to follow
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
@@ -234,9 +234,9 @@ def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
 
 
 def _assign_and_seek(consumer: LitePullConsumer, admin: Admin, query: ConsumeQuery) -> None:
-    """Have a consumer read from the wished place on, of whatever number of topics.
+    """Make a consumer read from the requested position, in any number of topics.
 
-    Starts and ends are asked for by a request for each queue; other places need to know both.
+    Starts and ends take one request for each queue; other positions need both.
     """
     topics = dict.fromkeys(query.topics)
     if query.position.kind in (PositionKind.START, PositionKind.END):

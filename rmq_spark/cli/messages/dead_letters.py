@@ -1,9 +1,8 @@
-"""Dead letters: read, and sent once more to the topics that they came from.
+"""Dead letters: reads them, and resends them to their original topics.
 
-A dead letter lies in a topic of its group. Resent, it is a new message in the topic that it came
-from, with its body, tag, keys and properties: all groups of that topic get it. The dead letter
-stays, as RocketMQ's logs are only appended to. ``rocketpoll dlq`` and the console share this; it
-must not know how letters are shown.
+A dead letter is in a topic of its group. A resent one is a new message in the original topic, with
+its body, tag, keys and properties: all groups of that topic receive it. The dead letter stays,
+because RocketMQ's logs are append-only. ``rocketpoll dlq`` and the console share this module.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _ORIGIN_ID_PROPERTIES: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
 class DeadLetterCount(NamedTuple):
-    """The dead letters of a group: how many there are, and when the last came (ms), or 0."""
+    """The dead letters of a group: how many there are, and when the last was stored (ms), or 0."""
 
     group: str
     messages: int
@@ -54,7 +53,7 @@ def groups_with_dead_letters(admin: Admin) -> list[DeadLetterCount]:
     """Return the groups that have dead letters, by name.
 
     Raises:
-        BrokerNotFound: The cluster has no broker: name servers forget topics of those that are
+        BrokerNotFound: The cluster has no broker: name servers drop the topics of those that are
             away.
     """
     found = []
@@ -70,7 +69,7 @@ def groups_with_dead_letters(admin: Admin) -> list[DeadLetterCount]:
 
 
 class ResendResult(NamedTuple):
-    """A dead letter, and where its original is now, or why it was not sent."""
+    """A dead letter, and where its original is stored now, or why it was not sent."""
 
     letter: MessageExt
     result: SendResult | None
@@ -80,10 +79,10 @@ class ResendResult(NamedTuple):
 def resend_dead_letters(
     admin: Admin, group: str, chosen: Iterable[MessageExt]
 ) -> Iterator[ResendResult]:
-    """Send the originals of dead letters, and yield what has become of each.
+    """Send the originals of dead letters, and yield the result for each.
 
-    One that cannot be sent holds up no other, unless no broker can be reached: the rest is not
-    tried then.
+    One that cannot be sent does not hold up the others, unless no broker can be reached: then the
+    rest is not tried.
     """
     from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to look
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415
@@ -132,7 +131,7 @@ def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) 
     """Return the dead letters with these ids, their own or those of their originals.
 
     Raises:
-        Failure: An id is none of theirs.
+        Failure: No dead letter has one of the ids.
     """
     letters = list(letters)
     found = []
@@ -153,10 +152,10 @@ def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) 
 
 
 def original_message(letter: MessageExt, group: str) -> Message:
-    """Return the message that a dead letter was, to be sent once more.
+    """Return the original message of a dead letter, to be sent again.
 
     Raises:
-        Failure: The dead letter does not state which topic it came from, or cannot be read.
+        Failure: The dead letter does not state its original topic, or cannot be read.
     """
     if letter.fault is not None:
         queue = letter.queue

@@ -1,6 +1,6 @@
 """``rocketpoll dlq``: dead letters, the messages that a group has failed to consume too often.
 
-They are read and resent in `dead_letters`, by the console as well.
+`dead_letters` reads and resends them, for the console as well.
 """
 
 from __future__ import annotations

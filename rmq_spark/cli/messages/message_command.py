@@ -1,6 +1,6 @@
-"""``rocketpoll message``: finds a message by either id, and says who has consumed it.
+"""``rocketpoll message``: finds a message by either id, and shows which groups have consumed it.
 
-It is found, and its way told, in `message_trace`, for the console as well.
+`message_trace` finds and traces it, for the console as well.
 """
 
 from __future__ import annotations

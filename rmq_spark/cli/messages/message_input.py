@@ -1,7 +1,7 @@
-"""Messages as users write them: lines, whole files, or JSON lines, each with its place.
+"""Message input: parses messages from lines, whole files, or JSON lines, each with its place.
 
-What a line says itself goes before what was said for all. The first that cannot be sent ends the
-reading, and the error names its line. This module must not know brokers.
+Values in a line take precedence over those for all messages. Reading stops at the first message
+that cannot be sent, and the error names its line.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class MessageDefaults(NamedTuple):
 
 
 class InputText(NamedTuple):
-    """A text to send, and the place that errors name."""
+    """A text to send, and its place for error messages."""
 
     origin: str
     data: bytes
 
 
 def read_texts(files: tuple[str, ...], *, whole: bool) -> Iterator[InputText]:
-    """Yield the lines of files, or of stdin, that are not empty; or files as a whole.
+    """Yield the non-empty lines of files, or of stdin; or files as a whole.
 
     Raises:
         Failure: A file cannot be read.
@@ -104,7 +104,7 @@ def parse_messages(
     """Yield the message of each text.
 
     Raises:
-        Failure: A text is no message that can be sent; the error names its place.
+        Failure: A text is not a message that can be sent; the error names its place.
     """
     for text in texts:
         try:
@@ -177,7 +177,7 @@ def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def parse_property(text: str) -> tuple[str, str]:
-    """Return name and value of a property, as ``colour=red``.
+    """Return name and value of a property, such as ``colour=red``.
 
     Raises:
         click.UsageError: One of them is missing.

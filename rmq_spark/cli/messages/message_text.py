@@ -1,12 +1,11 @@
-r"""Messages as text: a line for people, a format like kcat's, JSON lines, bodies raw or in hex.
+r"""Message text: formats messages as lines, in a kcat-like format, as JSON lines, or bodies alone.
 
     %t topic   %b broker   %p queue   %o offset   %T stored (ms)   %k keys   %g tags   %i id
     %s body    %S its size in bytes   %h properties of the user   %% percent   \n \t \r \0 \\ \xHH
 
-What others have written may hold escapes that steer a terminal: in a terminal they are shown
-instead; programs get every byte. Each message that cannot be read is named on stderr; JSON has its
-stored body and the fault, and what prints bodies alone leaves it out. This module must not know
-where messages come from.
+Content from others may contain escapes that control a terminal: a terminal shows them escaped;
+programs get every byte. Each message that cannot be read is named on stderr; JSON output has its
+stored body and the fault, and output of bodies alone omits it.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ _FIELDS: Final[Mapping[str, Callable[[MessageExt], bytes]]] = {
 
 
 def renderer(output: str, text_format: str | None) -> Renderer:
-    """Return what makes text of a message, for this output or kcat-like format.
+    """Return the function that formats a message, for this output or kcat-like format.
 
     Raises:
-        click.UsageError: The format means nothing.
+        click.UsageError: The format is invalid.
     """
     if text_format is not None:
         return _format_renderer(text_format)
@@ -72,15 +71,15 @@ def renderer(output: str, text_format: str | None) -> Renderer:
 def show_messages(
     messages: Iterable[MessageExt], render: Renderer, *, flush_each: bool = False
 ) -> None:
-    """Write messages to stdout, and name on stderr those that cannot be read.
+    """Write messages to stdout, and name those that cannot be read on stderr.
 
     Args:
         messages: The messages.
-        render: What makes text of each.
+        render: Formats each message.
         flush_each: Whether to flush stdout after each message.
 
     Raises:
-        Failure: Messages that cannot be read were left out, as the output has bodies alone.
+        Failure: Messages that cannot be read were omitted, because the output has bodies alone.
     """
     left_out = 0
     for message in messages:
@@ -110,7 +109,7 @@ def describe_location(message: MessageExt) -> str:
 
 
 def write_bytes(data: bytes) -> None:
-    """Write to stdout; in a terminal, show what would steer it."""
+    """Write to stdout; in a terminal, escape control characters."""
     if sys.stdout.isatty():
         write_text(data.decode(errors="backslashreplace"))
     else:
@@ -127,7 +126,7 @@ def user_properties(message: MessageExt) -> dict[str, str]:
 
 
 def message_fields(message: MessageExt) -> dict[str, object]:
-    """Return a message as JSON has it; ``produce --json`` takes it again."""
+    """Return a message as its JSON fields, which ``produce --json`` accepts."""
     body: dict[str, object] = {"body_base64": base64.b64encode(message.body).decode()}
     if message.fault is not None:
         body["fault"] = message.fault
@@ -185,7 +184,7 @@ def _hex(message: MessageExt) -> bytes:
 
 
 def _body_renderer(render: Renderer) -> Renderer:
-    """Return a renderer of bodies; it gives nothing for a message whose body cannot be read."""
+    """Return a renderer of bodies; it returns nothing for a message whose body cannot be read."""
     return lambda message: render(message) if message.fault is None else b""
 
 

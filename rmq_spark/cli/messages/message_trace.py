@@ -1,7 +1,7 @@
-"""The way of a message: found by either id, and what the groups of its topic have made of it.
+"""Message trace: finds a message by either id, and the delivery of it to the groups of its topic.
 
-Ids of brokers name the place. Those of producers are looked up in the index of a topic, or in those
-of all. ``rocketpoll message`` and the console share this; it must not know how a message is shown.
+A broker's id names the message's position. A producer's id is looked up in the index of one topic,
+or of all. ``rocketpoll message`` and the console share this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DeliveryState(Enum):
-    """Outcomes of a message with a group."""
+    """The states of a message's delivery to a group."""
 
     CONSUMED = "consumed"
     WAITING = "waiting"
@@ -31,14 +31,14 @@ class DeliveryState(Enum):
 
 
 class Delivery(NamedTuple):
-    """One group's part in the way of a message.
+    """The delivery of a message to one group.
 
     Attributes:
         group: Name of the group.
-        state: What the group has made of the message, by its offset.
+        state: The state of the delivery, by the group's offset.
         committed: Offset that the group has committed in the message's queue, or None.
         messages_before: Number of messages before this one that the group has yet to consume.
-        retries: Number of times that the message was given back for another delivery.
+        retries: Number of times that the message was sent back for redelivery.
     """
 
     group: str
@@ -54,13 +54,13 @@ def find_copies(
     topic: str | None,
     on_search: Callable[[int], object] | None = None,
 ) -> Sequence[MessageExt]:
-    """Find a message by its producer's or its broker's id, and return its copies, the first first.
+    """Find a message by its producer's or its broker's id, and return its copies, oldest first.
 
     Args:
         admin: An administration object that has been started.
         message_id: The id.
-        topic: Topic to look in; None searches all.
-        on_search: Function that is told how many topics are to be searched, if that is needed.
+        topic: Topic to search; None searches all.
+        on_search: Function that gets the number of topics to search, if a search is needed.
 
     Raises:
         Failure: There are none.
@@ -92,7 +92,7 @@ def find_copies(
 
 
 def find_by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
-    """Return the message at the place that an id names; None if it is no broker's, or is gone."""
+    """Return the message at the position in an id; None if it is not a broker's id, or is gone."""
     try:
         host, _ = decode_offset_message_id(message_id)
     except RecordError:
@@ -106,10 +106,10 @@ def find_by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
 
 
 def trace_deliveries(admin: Admin, message: MessageExt) -> list[Delivery]:
-    """Return what each group of a message's topic has made of it.
+    """Return the delivery of a message to each group of its topic.
 
-    A group has consumed it if it has committed an offset behind it. One that filters the message
-    away passes over it, and counts as well.
+    A group has consumed it if it has committed an offset past it. A group whose filter does not
+    match skips the message, and counts as well.
     """
     return [
         _trace_group(admin, name, message)

@@ -2,8 +2,8 @@
 
     texts (where each stands) ──> messages ──> batches ──> the producer, at no more than --rate
 
-The first text that cannot be sent ends it, and the error names its line: what stands before it is
-sent by then.
+The command stops at the first text that cannot be sent, and the error names its line: everything
+before it has been sent by then.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def produce(
 
 
 class SendCounter:
-    """A count of all that was sent so far, in words."""
+    """Counts what was sent so far, and describes it in words."""
 
     def __init__(self, topic: str) -> None:
         self.count = 0
@@ -127,7 +127,7 @@ class SendCounter:
 
     @property
     def last_location(self) -> str:
-        """The place of the last message, or nothing if there is none."""
+        """The position of the last message, or empty if there is none."""
         if self._last is None:
             return ""
         queue = self._last.queue
@@ -155,7 +155,7 @@ def _send_batches(
 
 
 def _batches(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
-    """Yield messages by the batch; those before a fault are yielded before it is raised.
+    """Yield messages in batches; those before a fault are yielded before it is raised.
 
     A batch is stored in one queue, and so has one sharding key.
     """
@@ -191,7 +191,7 @@ def _result_line(results: list[SendResult], count: int) -> bytes:
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """Yield what counts messages on stderr, if that is a terminal and is not typed into."""
+    """Yield the function that counts messages on stderr, if only that is a terminal."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda _: None
         return

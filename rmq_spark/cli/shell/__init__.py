@@ -1,1 +1,1 @@
-"""What all commands share: connections, output, errors, positions."""
+"""The parts that all commands share: connections, output, errors, positions."""

@@ -1,10 +1,10 @@
-"""The tree of commands: nouns with verbs, loaded when they are run, each verb with an example.
+"""Command tree: nouns with verbs, imported when they are run, each verb with an example.
 
-    Leaf      where a command is, and a line about it; its module is imported when it is run
-    Noun      a command with commands in it, which says what was meant by a misspelt one
-    Verb      a command that shows an example in its help; a test runs these as they are written
+    LazyCommand          where a command is, and a line about it; its module is imported on use
+    CommandGroup         a command with subcommands, which suggests the right one for a typo
+    CommandWithExample   a command with an example in its help; a test runs all of these as written
 
-This module must not know any command, nor brokers.
+Listing the commands imports none of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_wid
 
 
 class LazyCommand(NamedTuple):
-    """The place of a command that is not imported yet.
+    """The location of a command that is not imported yet.
 
     Attributes:
         module: Name of the module.
@@ -36,7 +36,7 @@ class LazyCommand(NamedTuple):
 
 
 class ConnectionOption(click.Option):
-    """An option on the way to a cluster, which help lists behind a command's own."""
+    """An option for the connection to a cluster, which help lists after a command's own."""
 
 
 class CommandWithExample(click.Command):
@@ -71,7 +71,7 @@ class CommandWithExample(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A command with commands in it; one that is misspelt is refused with the nearest."""
+    """A command with subcommands; a misspelled one is refused with the closest."""
 
     command_class = CommandWithExample
 
@@ -82,7 +82,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first argument names.
+        """Return the subcommand that the first argument names.
 
         Raises:
             click.UsageError: There is none of that name.
@@ -96,7 +96,7 @@ class CommandGroup(click.Group):
 
 
 class RootGroup(CommandGroup):
-    """The root: its commands are imported when they are run, and listed without."""
+    """The root: its commands are imported when they are run, and listed without an import."""
 
     def __init__(self, sections: Mapping[str, Mapping[str, LazyCommand]], **settings: Any) -> None:
         super().__init__(**settings)

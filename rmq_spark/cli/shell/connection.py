@@ -1,10 +1,9 @@
-"""The connection of a command to a cluster: options, environment and profiles.
+"""Connection: how a command reaches a cluster: by options, environment and profiles.
 
     --namesrv and the like  >  --profile NAME  >  environment  >  127.0.0.1:9876
 
-A profile is a section of an INI file, with the options' names as keys. (INI, as Python 3.10 reads
-no TOML by itself.) A profile that is named goes before the environment, as it is named on purpose.
-This module must not know what a command asks of the cluster.
+A profile is a section of an INI file, with the options' names as keys. (INI, because Python 3.10
+cannot parse TOML.) A named profile precedes the environment, because the user chose it on purpose.
 """
 
 from __future__ import annotations
@@ -105,15 +104,14 @@ PROFILE_KEYS: Final = (
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """The way to a cluster.
+    """The connection settings for a cluster.
 
     Attributes:
-        settings: What options, environment and profile say, by the names of the options.
+        settings: The values from options, environment and profile, by the names of the options.
         options: The options that lead another command to the same cluster, without credentials.
         profiles_file: The file of profiles, if a variable names it and a profile is used.
         needs_credentials: Whether commands need credentials that neither these options nor the
-            profile
-            give.
+            profile have.
     """
 
     settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
@@ -145,11 +143,11 @@ class ClusterAccess:
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
 
     def complete_commands(self, text: str) -> str:
-        """Return a sentence, with the options of this cluster in each command that it names."""
+        """Return a sentence, with this cluster's options added to each command in it."""
         return _COMMAND_MENTION.sub(lambda found: self.command(found[1]), text)
 
     def instance(self) -> ClientInstance:
-        """Return a client for this cluster, which is not started."""
+        """Return a client for this cluster, not started yet."""
         from rmq_spark.client.instance.instance import ClientInstance  # noqa: PLC0415
         from rmq_spark.client.transport.remoting_client import Credentials  # noqa: PLC0415  # not for help
 
@@ -195,7 +193,7 @@ class ClusterAccess:
 
     @contextmanager
     def admin(self) -> Iterator[Admin]:
-        """Yield an `Admin` of the cluster; a topic that is not there is told with the nearest.
+        """Yield an `Admin` of the cluster; an error for an unknown topic suggests the closest one.
 
         Raises:
             Failure: The cluster has no topic of a name.
@@ -208,10 +206,10 @@ class ClusterAccess:
 
 @contextmanager
 def explain_missing_topics(admin: Admin) -> Iterator[None]:
-    """Tell of a topic that is not there with the nearest that is.
+    """Add the closest existing name to the error for an unknown topic.
 
-    Name servers forget the topics of brokers that are away: where there is no broker, the topic may
-    well be there, and nobody should be told to make it.
+    Name servers drop the topics of brokers that are away: if there is no broker, the topic may well
+    exist, and the error must not advise to create it.
 
     Raises:
         Failure: The cluster has no topic of a name.
@@ -236,7 +234,7 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
 
 
 def connection_options(function: _Function) -> _Function:
-    """Add the options of a connection to a command, which gets them as its argument ``access``."""
+    """Add the connection options to a command, which gets them as its argument ``access``."""
 
     @functools.wraps(function)
     def run(*arguments: Any, **given: Any) -> Any:
@@ -285,7 +283,7 @@ def read_profile(name: str) -> Mapping[str, Any]:
     """Return the settings of a profile, by the names of the options.
 
     Raises:
-        click.UsageError: There is no such file or section, or it has something else in it.
+        click.UsageError: There is no such file or section, or it contains something else.
     """
     path = _profiles_path(name)
     section, others_may_read = _read_section(name, path)
@@ -342,7 +340,7 @@ def _read_section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
 
 
 def _expand_user(path: str) -> str:
-    """Return a path with the user's directory in the place of ~, as shells have it."""
+    """Return a path with ~ replaced by the user's home directory, as in shells."""
     return os.path.expanduser(path)  # noqa: PTH111  # where there is none, it stays as it is
 
 

@@ -1,9 +1,9 @@
-"""Failures of commands: one line each, which says what is wrong and what to do, and exit codes.
+"""Failures of commands: one line each with the problem and the remedy, and the exit codes.
 
     0 done   1 failed   2 wrong usage   10 looked, and found something unhealthy   130 interrupted
 
-Errors of the client name the place and the reason; what a user of the command line can do about
-them is added here. This module must not ask a broker.
+Errors of the client have the place and the reason; the remedy for a user of the command line is
+added here.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Failure(click.ClickException):
 
 
 def describe_error(error: RocketPollError) -> str:
-    """Return an error of the client on one line, with what to do about it."""
+    """Return an error of the client on one line, with the remedy."""
     text = " ".join(str(error).split())
     remedy = (
         _BROKERS_REMEDY if isinstance(error, ConnectionClosed) else _remedy_of(_root_cause(error))
@@ -79,7 +79,7 @@ def describe_error(error: RocketPollError) -> str:
 
 
 def print_error(program: str, message: str) -> None:
-    """Write one line to stderr, in the name of a command; where there is no room, none."""
+    """Write one line to stderr, in the name of a command; ignore a full or closed stderr."""
     sys.stdout.flush()
     try:
         sys.stderr.write(f"{program}: {escape_unprintable(' '.join(message.split()))}\n")
@@ -89,7 +89,7 @@ def print_error(program: str, message: str) -> None:
 
 
 def redirect_to_devnull(stream: TextIO) -> None:
-    """Have what is still to be written go nowhere, so that the end of Python is quiet."""
+    """Discard all further output, so that Python exits without an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -97,7 +97,7 @@ def redirect_to_devnull(stream: TextIO) -> None:
 
 @contextmanager
 def show_client_warnings() -> Iterator[None]:
-    """Show on stderr what the client warns of, while it goes on: outages, above all."""
+    """Show the client's warnings on stderr while a command runs, such as outages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_EscapingFormatter("rocketpoll: %(message)s"))
     handler.setLevel(logging.WARNING)
@@ -110,14 +110,14 @@ def show_client_warnings() -> Iterator[None]:
 
 
 class _EscapingFormatter(logging.Formatter):
-    """A formatter that escapes what would steer a terminal: names and ids are others' texts."""
+    """A formatter that escapes control characters, because names and ids come from others."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         return escape_unprintable(super().formatMessage(record))
 
 
 def _root_cause(error: RocketPollError) -> RocketPollError:
-    """Return the error that tells most, of one that holds several."""
+    """Return the most informative error of those that one contains."""
     if isinstance(error, SendFailed) and error.tries:
         return error.tries[-1]
     if isinstance(error, NoNameServer):

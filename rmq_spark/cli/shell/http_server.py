@@ -1,7 +1,6 @@
-"""A bounded HTTP server on the standard library's: a port, and a thread for each client on it.
+"""BoundedHttpServer: the standard library's HTTP server with a limited number of client threads.
 
-Clients that are slow cost a thread each, for a few seconds, and there are only so many. It must not
-know what is answered: that is its handler's.
+A slow client occupies a thread for at most a few seconds, and there are only so many threads.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CLIENT_TIMEOUT_SECONDS: Final = 10.0
 
 @contextmanager
 def explain_port_errors(host: str, port: int) -> Iterator[None]:
-    """Tell of a port that cannot be opened within, and what to do about it.
+    """Turn the error for a port that cannot be opened into a Failure with the remedy.
 
     Raises:
         Failure: The port is in use, or the address is not this machine's.
@@ -38,7 +37,7 @@ def explain_port_errors(host: str, port: int) -> Iterator[None]:
 
 
 class BoundedHttpServer(ThreadingHTTPServer):
-    """A port, and a thread for each client on it."""
+    """An HTTP server with one thread for each client, up to a limit."""
 
     daemon_threads = True
 
@@ -55,12 +54,12 @@ class BoundedHttpServer(ThreadingHTTPServer):
         self.url = f"http://{shown}:{self.server_address[1]}"
 
     def server_bind(self) -> None:
-        """Take the port, without a look for the host's name, which takes long without a network."""
+        """Bind without a lookup of the host's name, which takes long without a network."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def serve_until_signal(self, on_ready: Callable[[], object]) -> None:
-        """Serve until SIGTERM or SIGINT; ``on_ready`` is called once clients are answered."""
+        """Serve until SIGTERM or SIGINT; ``on_ready`` is called once clients are served."""
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
@@ -71,18 +70,18 @@ class BoundedHttpServer(ThreadingHTTPServer):
         self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a client in a thread, or turn it away if there are too many."""
+        """Serve a client in a thread, or refuse it if there are too many."""
         if not self._client_permits.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a client, and make room for another."""
+        """Serve a client, and release its thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._client_permits.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Let a client go that breaks off: nobody can mend that."""
+        """Ignore clients that disconnect: nothing can be done about them."""

@@ -1,11 +1,11 @@
-"""What commands print: tables for people, JSON, YAML and CSV for programs.
+"""Output of commands: tables for people, JSON, YAML and CSV for programs.
 
     rows of values ──> a table (rich in a terminal, aligned text elsewhere), or -o json|yaml|csv
                        in a terminal without room for it, a line for each value
 
-Times are shown as this machine's (TZ says which), and with their zone for programs. Texts come from
-others. A table shows what would steer a terminal as escapes; so does every other output in a
-terminal, and JSON, whose escapes mean the same, everywhere. This module must not know brokers.
+Times are in this machine's zone (TZ), and for programs with the zone. Text comes from others:
+tables escape control characters; so does every other output in a terminal, and JSON, whose escapes
+have the same meaning, everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class ByteSize(int):
-    """A number of bytes, which a table shows in units."""
+    """A number of bytes, which a table shows with a unit."""
 
     def __str__(self) -> str:
         size, unit = float(self), "B"
@@ -53,7 +53,7 @@ class ByteSize(int):
 
 
 def output_option(function: _Function) -> _Function:
-    """Add ``-o``, which a command hands to `show_rows` or `show_document`."""
+    """Add ``-o``, which a command passes to `show_rows` or `show_document`."""
     return click.option(
         "-o", "--output", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True,
         help="What to print it as.",
@@ -71,7 +71,7 @@ def local_time(timestamp_ms: int) -> datetime | None:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return a text on one line, with escapes for what would steer a terminal."""
+    """Return a text on one line, with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -80,13 +80,13 @@ def escape_unprintable(text: str) -> str:
 
 
 def escape_for_terminal(text: str) -> str:
-    """Return lines of text with escapes for what would steer a terminal, tabs excepted."""
+    """Return lines of text with control characters escaped, except tabs."""
     lines = text.split("\n")
     return "\n".join("\t".join(map(escape_unprintable, line.split("\t"))) for line in lines)
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty_text: str) -> None:
-    """Print rows of these columns; ``empty_text`` goes to stderr if there is none."""
+    """Print rows of these columns; ``empty_text`` goes to stderr if there are none."""
     rows = list(rows)
     if output == "table":
         if rows:
@@ -100,7 +100,7 @@ def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty
 
 
 def show_document(document: Row, output: str) -> None:
-    """Print one thing: its fields, then the tables among them; CSV is the first table alone."""
+    """Print one object: its fields, then the tables among them; CSV is the first table alone."""
     tables = {
         name: value
         for name, value in document.items()
@@ -152,7 +152,7 @@ def text_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
 
 
 def record_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
-    """Return rows one behind the other, each with a line for each of its columns."""
+    """Return rows one after the other, each with a line for each of its columns."""
     width = max(len(_title(name)) for name in columns)
     return [
         line
@@ -198,7 +198,7 @@ def _title(name: str) -> str:
 
 
 def _numeric(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
-    """Return the columns that hold numbers alone."""
+    """Return the columns that have only numbers."""
     return {name for name in columns if all(_is_number(row[name]) for row in rows)}
 
 
@@ -220,13 +220,13 @@ def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 
 def _fits(rows: Sequence[Row], columns: Sequence[str], width: int) -> bool:
-    """Return whether a terminal is so wide that folded columns can be read."""
+    """Return whether a terminal is so wide that folded columns are readable."""
     _, widths = _layout(rows, columns)
     return sum(min(each, _FOLDED_WIDTH) + _COLUMN_GAP for each in widths) <= width
 
 
 def _layout(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-    """Return the texts of a table, its titles first, and how wide each column is."""
+    """Return the texts of a table, its titles first, and the width of each column."""
     lines = [[_title(name) for name in columns]]
     lines += [[format_cell(row[name]) for name in columns] for row in rows]
     return lines, [max(map(len, each)) for each in zip(*lines, strict=True)]
@@ -260,12 +260,12 @@ def _show_serialized(plain: object, output: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Write text to stdout; in a terminal, show what would steer it."""
+    """Write text to stdout; in a terminal, escape control characters."""
     sys.stdout.write(escape_for_terminal(text) if sys.stdout.isatty() else text)
 
 
 def _json_text(document: bytes) -> str:
-    """Return JSON with escapes for what would steer a terminal; they mean the same.
+    """Return JSON with further control characters escaped, without a change of meaning.
 
     JSON itself escapes the controls up to U+001F and no others.
     """
@@ -280,7 +280,7 @@ def _json_character(character: str) -> str:
 
 
 def _plain_value(value: object) -> Any:
-    """Return a value as JSON and YAML have it."""
+    """Return a value in the form for JSON and YAML."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
     if isinstance(value, ByteSize):

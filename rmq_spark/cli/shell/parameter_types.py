@@ -1,11 +1,11 @@
-"""Places in a topic, as users write them: where to begin reading, where a group is to go on.
+"""Parameter types: positions in a topic as users write them, queues, and numbers.
 
-    start, end        the first message that a queue holds; behind its last
-    -10, +5           relative: what to, the command says
+    start, end        the first message in a queue; the end of the queue
+    -10, +5           relative: the command says to what
     42                an offset
-    @-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z, @1795424400000   a time of storing
+    @-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z, @1795424400000   a store time
 
-Times without a zone are this machine's. This module must not know brokers.
+Times without a zone are in this machine's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECONDS_MAX: Final = 1e9
 
 
 class PositiveFloat(click.FloatRange):
-    """Parses a number above 0, or from a least one on."""
+    """Parses a number above 0, or one that is not below a minimum."""
 
     def __init__(self, minimum: float = 0.0, maximum: float = _SECONDS_MAX) -> None:
         super().__init__(minimum, maximum, min_open=not minimum)
@@ -45,7 +45,7 @@ class PositiveFloat(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number that a text means."""
+        """Return the number in a text."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is not a number.", param, ctx)
@@ -70,7 +70,7 @@ _TIME_FORMS: Final = (
 
 
 class PositionKind(Enum):
-    """The kinds of places."""
+    """The kinds of positions."""
 
     START = "start"
     END = "end"
@@ -81,21 +81,21 @@ class PositionKind(Enum):
 
 
 class TopicPosition(NamedTuple):
-    """A place in a topic; ``number`` is a count of messages, an offset or a time in ms."""
+    """A position in a topic; ``number`` is a count of messages, an offset or a time in ms."""
 
     kind: PositionKind
     number: int = 0
 
 
 class PositionType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
-    """Parses places on the command line."""
+    """Parses positions on the command line."""
 
     name = "place"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> TopicPosition:
-        """Return the place that a text means."""
+        """Return the position in a text."""
         if isinstance(value, TopicPosition):
             return value
         text = str(value).strip()
@@ -118,10 +118,10 @@ POSITION: Final = PositionType()
 
 
 def parse_time_ms(text: str, now: float) -> int:
-    """Return the time that a text means, in ms since the epoch; ``now`` is in seconds.
+    """Return the time in a text, in ms since the epoch; ``now`` is in seconds.
 
     Raises:
-        ValueError: The text means no time, or one that is still to come.
+        ValueError: The text is not a time, or is a time in the future.
     """
     text = text.strip()
     ago = _RELATIVE_TIME.fullmatch(text)
@@ -159,7 +159,7 @@ def _today_at(text: str, now: float) -> datetime:
 
 
 def _with_utc_offset(text: str) -> str:
-    """Return a text in the form that Python 3.10 reads, which knows no Z."""
+    """Return a text in the form that Python 3.10 parses, which does not accept Z."""
     return re.sub(r"[zZ]$", "+00:00", text)
 
 
@@ -170,7 +170,7 @@ _QUEUE_FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})"
 
 
 class QueueName(NamedTuple):
-    """The number of a queue, and the broker that it is on; None for all that have it."""
+    """The number of a queue, and its broker; None for all brokers that have it."""
 
     broker_name: str | None
     queue_id: int
@@ -183,7 +183,7 @@ class QueueName(NamedTuple):
         return queue.queue_id == self.queue_id and self.broker_name in (None, queue.broker_name)
 
     def require_match(self, queues: Collection[MessageQueue], topic: str) -> None:
-        """Raise an error if no queue of a topic was meant.
+        """Raise an error if no queue of a topic matched.
 
         Raises:
             Failure: There was none.
@@ -215,10 +215,10 @@ QUEUE: Final = QueueType()
 def resolve_ranges(
     instance: ClientInstance, topic: str, position: TopicPosition, name: QueueName | None
 ) -> list[ReadRange]:
-    """Return what each queue of a topic holds from a place to its end; or of one queue alone.
+    """Return the range of each queue of a topic from a position to its end; or of one queue.
 
-    Relative places count from the ends: -10 before the end, +5 behind the start. None leads out of
-    the queue.
+    Relative positions count from the ends: -10 before the end, +5 after the start. Ranges never
+    exceed the queue.
 
     Raises:
         Failure: The topic has no queue of that name.
@@ -244,5 +244,5 @@ def resolve_ranges(
 
 
 def store_order_key(message: MessageExt) -> tuple[int, int]:
-    """Return what messages of several queues are sorted by: the time, then the place in the log."""
+    """Return the sort key for messages of several queues: the time, then the physical offset."""
     return message.store_timestamp, message.commit_log_offset

@@ -1,9 +1,8 @@
 """``rocketpoll archive FILE.zip``: the modules that Spark's workers need, for ``--py-files``.
 
-Made of the modules that are installed where the command runs. The broker, the command line and
-whatever is compiled stay out: numpy, pyarrow and orjson have to be on the cluster. On the driver
-the archive has to be on PYTHONPATH, too, as Spark does not look for sources in what --py-files
-names.
+It packs the modules that are installed where the command runs. The broker, the command line and
+compiled packages are left out: numpy, pyarrow and orjson must be on the cluster. On the driver the
+archive must be on PYTHONPATH, too, because Spark does not look for sources in --py-files.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def archive(file: Path) -> None:
 
 
 def write_archive(path: Path) -> None:
-    """Write it, whole or not at all; the same modules give the same bytes."""
+    """Write the archive, whole or not at all; the same modules give the same bytes."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in _modules():

@@ -1,7 +1,7 @@
-"""``rocketpoll checkpoint DIR``: a query's batches, its lag, and how others go on from there.
+"""``rocketpoll checkpoint DIR``: shows a query's batches and lag, and how others can continue.
 
-Files of this machine are read without pyspark and Java, those of other file systems by a Spark of
-its own, with the settings that Spark finds.
+Local files are read without pyspark and Java, those of other file systems by a Spark session of the
+command's own, with the settings that Spark finds.
 """
 
 from __future__ import annotations
@@ -160,10 +160,10 @@ def _select_batch(directory: str, batch_id: int | None) -> CheckpointedBatch:
 
 
 def _query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
-    """Return the places of a query, of which some may be gone.
+    """Return the positions of a query, some of whose queues may be gone.
 
     Raises:
-        RouteNotFound: Its topics are no more, or it is another cluster's.
+        RouteNotFound: Its topics no longer exist, or are another cluster's.
     """
     places = query_positions(admin, batch)
     if places and all(each.end is None for each in places):

@@ -1,9 +1,8 @@
-"""The lag of a streaming query, by its checkpoint: where it is in each queue, and where these end.
+"""Checkpoint lag: the lag of a streaming query, from its checkpoint and the ends of the queues.
 
-    checkpoint ──> last batch that was written ──> its places ──> a group's moves to them
+    checkpoint ──> last committed batch ──> its positions ──> a group's moves to them
 
-The command line and the console show it alike. A queue of a topic that is no more has no end. This
-module must not know how any of it is shown.
+The command line and the console share this module. A queue of a deleted topic has no end.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class QueryPosition(NamedTuple):
-    """A query's place in one queue; ``end`` is None if the queue is no more."""
+    """A query's position in one queue; ``end`` is None if the queue no longer exists."""
 
     source: int | str
     queue: MessageQueue
@@ -32,17 +31,17 @@ class QueryPosition(NamedTuple):
 
     @property
     def behind(self) -> int | None:
-        """Number of messages that the query has before it; None if that is not known."""
+        """The query's lag in the queue, in messages; None if unknown."""
         return None if self.end is None else max(self.end - self.next_offset, 0)
 
 
 def latest_batch(batches: Sequence[CheckpointedBatch]) -> CheckpointedBatch:
-    """Return the last batch that was committed; the last of all if none was."""
+    """Return the last batch that was committed, or the last of all if none was."""
     return next((each for each in reversed(batches) if each.is_committed), batches[-1])
 
 
 def query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
-    """Return the places at the end of a batch, each with the end of its queue as it is now."""
+    """Return the positions at the end of a batch, each with the present end of its queue."""
     topics = {queue.topic for offset in batch.offsets.values() for queue in offset.positions}
     ends: dict[MessageQueue, int] = {}
     for topic in sorted(topics):
@@ -59,17 +58,18 @@ def query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPositio
 
 
 def total_behind(positions: Sequence[QueryPosition]) -> int:
-    """Return the number of messages that a query has before it, as far as it is known."""
+    """Return the total lag of a query in messages, as far as it is known."""
     return sum(each.behind or 0 for each in positions)
 
 
 def plan_moves(
     admin: Admin, group: str, positions: Sequence[QueryPosition], source: int | str | None
 ) -> list[OffsetMove]:
-    """Work out how a group gets to the places of a query's source.
+    """Plan the moves of a group to the positions of a query's source.
 
     Raises:
-        Failure: There is no such source, or several and none is named, or its queues are no more.
+        Failure: There is no such source, or several and none is named, or its queues no longer
+            exist.
     """
     sources = dict.fromkeys(each.source for each in positions)
     there = ", ".join(map(str, sources)) or "none"

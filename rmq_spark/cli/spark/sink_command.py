@@ -1,7 +1,7 @@
-"""``rocketpoll sink``: what streaming queries have committed with exactly once.
+"""``rocketpoll sink``: shows what streaming queries have committed with exactly-once delivery.
 
-It reads the manifests in a topic's commits topic, and none of the rows that they name; and it asks
-brokers of ours, which know the last batch of each sink that stages its rows with them.
+It reads the manifests in a topic's commits topic, but none of the rows that they name; and it asks
+our own brokers, which know the last batch of each sink that stages its rows with them.
 """
 
 from __future__ import annotations

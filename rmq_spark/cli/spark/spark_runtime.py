@@ -1,4 +1,4 @@
-"""The Java that Spark would run on: where it is, and whether it is new enough."""
+"""Spark runtime: finds the Java on which Spark would run, and checks its version."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def find_java() -> Java | None:
 
 
 def java_fault() -> str | None:
-    """Return what is wrong with the Java found, and how to mend it; None if it will do."""
+    """Return the problem with the Java found, and the remedy; None if there is none."""
     java = find_java()
     if java is None:
         home = os.environ.get("JAVA_HOME")

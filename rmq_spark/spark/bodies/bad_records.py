@@ -1,11 +1,11 @@
-"""BadRecordHandler: fails, nulls or skips messages that cannot be read, as the user says.
+"""BadRecordHandler: fails, nulls or skips messages that cannot be read, by option ``onBadRecord``.
 
-    fail    the query ends, and the error names the message
-    null    its row has a body that is null; of a record that cannot be read at all only its place
-            is known
-    skip    it has no row
+    fail    the query fails, and the error names the message
+    null    the row has a null body; if the whole record is unreadable, only its position is known
+    skip    the message has no row
 
-Each is named by its place, in the error or in a warning; of very many in one task the first are.
+The error or a warning names each message by its position. If a task has very many, only the first
+are named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOGGED_MAX: Final = 20
 
 
 class BadRecordHandler:
-    """The counter and log of the messages of one task that cannot be read."""
+    """Counts and logs the messages of one task that cannot be read."""
 
     def __init__(self, policy: OnBadRecord) -> None:
         self.policy = policy
@@ -35,10 +35,10 @@ class BadRecordHandler:
         return self.policy is OnBadRecord.NULL
 
     def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Count and log a message that cannot be read, as the option says.
+        """Count and log a message that cannot be read, or fail, by option ``onBadRecord``.
 
         Raises:
-            RecordFault: Such a message is to end the query.
+            RecordFault: Such a message is to fail the query.
         """
         if self.policy is OnBadRecord.FAIL:
             raise RecordFault(queue, queue_offset, str(problem))

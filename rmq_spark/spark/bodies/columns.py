@@ -1,8 +1,8 @@
-"""The columns of a source whose bodies have types: those of messages, and those of bodies.
+"""The columns of a source with typed bodies: those of messages, and those of bodies.
 
-Without a choice, the columns of bodies stand where ``body`` stands otherwise. Chosen ones are all
-there are: a body of which no column is chosen is not decoded. A name is a message's or a body's,
-never both.
+By default the columns of bodies take the position of ``body``. If the user chooses columns, there
+are no others, and bodies of which no column is chosen are not decoded. A name belongs either to
+messages or to bodies, never to both.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def source_schema(options: ReadOptions) -> str | StructType:
-    """Return the columns of a source to which no schema is given.
+    """Return the columns of a source for which the user gives no schema.
 
     Raises:
-        OptionError: Columns are wrong, or it is not said what bodies hold.
+        OptionError: Columns are wrong, or no option describes the bodies.
     """
     if options.body.format is BodyFormat.BINARY:
         return ddl_of(check_columns(options.columns))
@@ -59,10 +59,10 @@ def source_schema(options: ReadOptions) -> str | StructType:
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
-    """Check the schema that a reader gets, the user's own or that of `source_schema`.
+    """Check the schema that Spark passes, the user's own or that of `source_schema`.
 
     Raises:
-        SchemaError: A column is of no message and of no body, or has another type there.
+        SchemaError: A column belongs to neither messages nor bodies, or has the wrong type.
         OptionError: Option ``columns`` names other columns.
     """
     body = options.body
@@ -104,7 +104,7 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
 
 
 def with_body_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
-    """Return options that say what bodies hold, be it only a schema of the user's that does."""
+    """Return options that describe the bodies, even if only the user's schema does so."""
     body = options.body
     if not body.has_fields or body.schema is not None:
         return options
@@ -117,7 +117,7 @@ def with_body_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
 
 
 def is_body_column(name: str, body: BodyOptions) -> bool:
-    """Return whether a column of a schema that was checked is a body's, not a message's."""
+    """Return whether a column of a checked schema belongs to bodies, not to messages."""
     if body.format is BodyFormat.BINARY:
         return False
     if body.format is BodyFormat.TEXT:
@@ -133,7 +133,7 @@ def message_types() -> dict[str, DataType]:
 
 
 def _body_fields(body: BodyOptions) -> list[StructField]:
-    """Return the columns of bodies that options alone tell.
+    """Return the columns of bodies according to the options alone.
 
     Raises:
         OptionError: A name is that of a column of messages.
@@ -164,7 +164,7 @@ def _body_fields(body: BodyOptions) -> list[StructField]:
 
 
 def _body_field_faults(field: StructField, body: BodyOptions) -> list[str]:
-    """Return what is wrong with a field of bodies that a user's schema gives."""
+    """Return the faults of a body field in a user's schema."""
     from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
 
     from rmq_spark.spark.schemas.schema_text import schema_faults  # noqa: PLC0415  # brings pyspark

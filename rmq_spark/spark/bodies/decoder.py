@@ -2,9 +2,9 @@
 
     RecordBatchConverter ──> columns, body, place ──> decoder of the format ──> exact columns
 
-A body that cannot be decoded is one that cannot be read: it fails, is null or is left out, as
-option ``onBadRecord`` says, and is named by its place. Where no column is a body's, none is decoded
-and none is inflated.
+A body that cannot be decoded fails the query, becomes null or is skipped by option ``onBadRecord``,
+which reports it by its position. If no column belongs to bodies, bodies are neither decoded nor
+decompressed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LISTED_MAX: Final = 10
 
 
 class MissingFieldsWarning:
-    """The warning of one task, which is given once."""
+    """The warning that bodies have none of the schema's fields; logged once per task."""
 
     def __init__(self, names: Collection[str]) -> None:
         """Take the names of all fields of the schema."""
@@ -44,7 +44,7 @@ class MissingFieldsWarning:
         self._is_done = False
 
     def check(self, topic: str, bodies: pa.Array, values: pa.StructArray) -> None:
-        """Warn if none of these bodies has a field of the schema; ``values`` is made of them."""
+        """Warn if none of these bodies has a field of the schema; ``values`` are their values."""
         if self._is_done or any(each.null_count < len(each) for each in values.flatten()):
             return
         found: dict[str, None] = {}
@@ -64,7 +64,7 @@ class MissingFieldsWarning:
 
 
 def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
-    """Yield the names in each body that is an object."""
+    """Yield the field names of each body that is an object."""
     for body in bodies.to_pylist():
         try:
             value: Any = json.loads(body)
@@ -75,7 +75,7 @@ def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
 
 
 def _list_names(names: Collection[str]) -> str:
-    """Return the first names, in the order of the alphabet."""
+    """Return the alphabetically first names."""
     shown = [excerpt(name) for name in sorted(names)[:_LISTED_MAX]]
     return ", ".join([*shown, *(["..."] if len(names) > _LISTED_MAX else [])])
 
@@ -93,21 +93,21 @@ class BodyDecoder(Protocol):
     """Decodes bodies of one format."""
 
     def decode_all(self, bodies: pa.Array) -> pa.Array:
-        """Return bodies as values of one type; raise ValueError if that takes a look at each."""
+        """Return bodies as values of one type; raise ValueError if each must be decoded alone."""
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, null where they cannot be decoded, and the faults of these."""
+        """Return bodies, null for those that cannot be decoded, and the faults of these."""
 
 
 class TextBodies:
-    """The decoder of texts in UTF-8."""
+    """The decoder of UTF-8 text."""
 
     def decode_all(self, bodies: pa.Array) -> pa.Array:
-        """Return bodies as texts; raise ValueError if one is not UTF-8."""
+        """Return bodies as text; raise ValueError if one is not UTF-8."""
         return bodies.cast(pa.string())
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies as texts, null where they are not UTF-8, and the faults of these."""
+        """Return bodies as text, null for those that are not UTF-8, and the faults of these."""
         return decode_one_by_one(bodies, self._decode, lambda texts: pa.array(texts, pa.string()))
 
     def _decode(self, body: bytes) -> str:
@@ -124,7 +124,7 @@ def record_batches_for(
     bad_records: BadRecordHandler,
     tags: Collection[str] = (),
 ) -> RecordBatchConverter | TypedBatchConverter:
-    """Return the maker of record batches that the options of a source ask for."""
+    """Return the converter to record batches for the options of a source."""
     typed = body_columns_for(schema, options.body, bad_records)
     batches = RecordBatchConverter(
         schema if typed is None else typed.raw_schema,
@@ -138,10 +138,10 @@ def record_batches_for(
 
 
 class TypedBatchConverter:
-    """A maker of record batches of one schema, some of whose columns are those of bodies."""
+    """A converter to record batches of one schema, with some columns made from bodies."""
 
     def __init__(self, batches: RecordBatchConverter, columns: BodyColumns) -> None:
-        """Take what makes batches with bodies as bytes, and what makes columns of these."""
+        """Take the converter to batches with binary bodies, and the one from bodies to columns."""
         self._batches = batches
         self._columns = columns
 
@@ -149,7 +149,7 @@ class TypedBatchConverter:
         """Yield the rows of a chunk, in order, of a queue or a broker.
 
         Raises:
-            RecordFault: A body cannot be read, and that is to end the query.
+            RecordFault: A body cannot be decoded, and that is to fail the query.
         """
         for batch in self._batches.convert(chunk, origin):
             if isinstance(origin, str):
@@ -161,7 +161,7 @@ class TypedBatchConverter:
     def convert_unreadable(
         self, queue: MessageQueue, queue_offset: int
     ) -> Iterator[pa.RecordBatch]:
-        """Return the row of a record of which only the place is known, if it is to have one."""
+        """Return the row for a record of which only the position is known, if it gets a row."""
         for batch in self._batches.convert_unreadable(queue, queue_offset):
             yield from self._columns.decode_batch(batch, queue.topic, queue.broker_name)
 
@@ -169,13 +169,13 @@ class TypedBatchConverter:
 def body_columns_for(
     schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler
 ) -> BodyColumns | None:
-    """Return what makes the columns of bodies in a schema; None if there are none."""
+    """Return the decoder for the body columns of a schema; None if it has none."""
     is_typed = any(is_body_column(name, body) for name in schema.names)
     return BodyColumns(schema, body, bad_records) if is_typed else None
 
 
 class BodyColumns:
-    """A maker of columns of bodies, in record batches that have them as bytes."""
+    """Replaces binary bodies in record batches with columns."""
 
     def __init__(self, schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler) -> None:
         """Take the exact types that record batches must have."""
@@ -197,10 +197,10 @@ class BodyColumns:
     def decode_batch(
         self, batch: pa.RecordBatch, topic: str, broker_name: str
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a record batch of types `raw` in the exact types; nothing if no row is left.
+        """Convert a record batch of types `raw` to the exact types; yield none if no row is left.
 
         Raises:
-            RecordFault: A body cannot be read, and that is to end the query.
+            RecordFault: A body cannot be decoded, and that is to fail the query.
         """
         bodies = batch.column(BODY)
         faults: dict[int, BodyFault] = {}
@@ -225,7 +225,7 @@ class BodyColumns:
             yield found
 
     def _decode(self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]) -> pa.Array:
-        """Return values of bodies, null for those that cannot be decoded, whose faults are noted.
+        """Return the values of bodies, null for those that cannot be decoded; record their faults.
 
         ``first`` is the row of the first body.
         """
@@ -246,7 +246,7 @@ class BodyColumns:
         )
 
     def _decode_valid(self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]) -> pa.Array:
-        """Return values of bodies of which some are null, as they could not be read."""
+        """Return the values of bodies of which some are null, because they could not be read."""
         rows = pc.indices_nonzero(pc.is_valid(bodies))
         own: dict[int, BodyFault] = {}
         there = self._decode(bodies.drop_null(), 0, own)

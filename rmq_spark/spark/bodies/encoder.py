@@ -1,11 +1,11 @@
-"""BodyEncoder: columns of a data frame to bodies of JSON or Avro, for the sink.
+"""BodyEncoder: encodes columns of a data frame as JSON or Avro bodies, for the sink.
 
-    the struct in bodyColumn, or all columns that are no message's ──> one more column, the bodies
+    the struct in bodyColumn, or all columns that are not a message's ──> one more column, bodies
 
-What it writes, the source reads back equal with the same schema: a null as null, floats that are no
-numbers as "NaN" and "Infinity", decimals with all their digits, binaries in base64, moments in UTC.
-A row that cannot be encoded is named by its number. pyarrow writes neither format, so that rows are
-encoded one by one, by orjson and fastavro.
+The source reads the bodies back equal with the same schema: null as null, NaN and infinities as
+"NaN" and "Infinity", decimals with all digits, binaries in base64, timestamps in UTC. The error for
+a row that cannot be encoded has its number. pyarrow writes neither format, so that orjson and
+fastavro encode the rows one by one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Converter = Callable[[Any], Any]
 
 
 class BodyEncoder:
-    """The encoder of the rows of one data frame; it travels to tasks with the writer."""
+    """The encoder for the rows of one data frame; it is pickled to tasks with the writer."""
 
     def __init__(self, schema: StructType, body: BodyOptions) -> None:
-        """Take the columns of a data frame, and a format whose bodies have fields."""
+        """Take the columns of a data frame, and a body format that has fields."""
         from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
 
         self._body = body
@@ -45,14 +45,14 @@ class BodyEncoder:
 
     @property
     def arrow_types(self) -> dict[int, pa.DataType]:
-        """The Arrow type of each column that becomes part of bodies, by its position."""
+        """The Arrow type of each column that goes into bodies, by its position."""
         types = arrow_schema_of(self._fields).types
         return dict(zip(self.positions, types, strict=True))
 
     def encode_batches(
         self, batches: Iterable[pa.RecordBatch], partition: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield record batches with the bodies as one more column, the last.
+        """Yield record batches with bodies added as the last column.
 
         Raises:
             RowError: A row cannot be encoded.
@@ -106,7 +106,7 @@ class BodyEncoder:
 
 
 def _check_row(row: Any, encode: Callable[[Any], bytes], partition: int, number: int) -> None:
-    """Raise an error that names a row, if it is one that cannot be encoded."""
+    """Raise an error that names a row, if that row cannot be encoded."""
     try:
         value = row.as_py()
         if value is not None:
@@ -126,7 +126,7 @@ def _json_number(value: Any) -> Any:
 
 
 def _converter_of(kind: pa.DataType, *, is_json: bool) -> Converter | None:
-    """Return how values of a type are changed before they are written, None for not at all."""
+    """Return how values of a type are converted before they are encoded; None for not at all."""
     if pa.types.is_struct(kind):
         changes = [(each.name, _converter_of(each.type, is_json=is_json)) for each in kind]
         needed = [(name, change) for name, change in changes if change is not None]
@@ -169,9 +169,9 @@ def _json_float(value: float | None) -> Any:
 
 
 def _with_utc(kind: pa.DataType) -> pa.DataType:
-    """Return a type with its moments in UTC.
+    """Return a type with its timestamps in UTC.
 
-    In the zone of a session, moments of the first and the last day that Python has would be beyond.
+    In a session's time zone, timestamps of Python's first and last day would be out of range.
     """
     if pa.types.is_struct(kind):
         return pa.struct([each.with_type(_with_utc(each.type)) for each in kind])
@@ -185,7 +185,7 @@ def _with_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def to_arrow_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of a row, as Spark 4.0 gives it, as pyarrow takes one of a type."""
+    """Convert a value of a row, as Spark 4.0 passes it, to one that pyarrow accepts for a type."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

@@ -1,22 +1,22 @@
-"""JSON bodies to columns: many at once by pyarrow's reader, and one by one where that refuses.
+"""JsonBodies: decodes JSON bodies to columns, many at once by pyarrow, one by one if that refuses.
 
-    bodies, back to back ──> pyarrow.json ──> `body_values.finished`
+    bodies, back to back ──> pyarrow.json ──> `to_exact_type`
         │ refused: pieces of some hundred, once more
-        └──> each body alone, by Python's json and the same rules, with what is wrong and where
+        └──> each body alone, by Python's json and the same rules, with the fault and its path
 
-What the first way takes, the second takes as well, with the same values: it is the rule, and the
-first is its speed. Three things make that so. Each body begins with { and ends with }, so that two
-cannot become one: behind a } there is no way to go on with {. There are as many objects as bodies,
-so that none holds two. And what pyarrow would take and JSON does not have (NUL, NaN, bytes that are
-no UTF-8, a float that is none, a number that its type cannot hold) is looked for before and after.
-One thing only pyarrow does: it passes over what is nested deeper than Python goes; so such a body
-is tried alone as well.
+The second way defines the result, the first only makes it fast: whatever the first accepts, the
+second accepts with the same values. Three checks ensure that. Each body begins with { and ends with
+}, so that two cannot become one: after a } no valid JSON continues with {. The number of objects
+equals that of bodies, so that no body has two. And what pyarrow accepts and JSON does not (NUL,
+NaN, bytes that are not UTF-8, malformed floats, numbers out of their type's range) is searched for
+before and after. pyarrow alone decodes one thing: it skips values that are nested deeper than
+Python's limit; such a body is decoded alone as well.
 
 pyarrow reads neither maps nor base64: bodies with such fields always go the second way.
 
-Producers write what is decoded here, so the time grows with the bytes, whatever they are. Names
-that an object repeats are counted only for objects that a column reads, and the path to a value is
-a chain that becomes text only in an error.
+Producers control these bodies, so the time must stay linear in the bytes, whatever they are.
+Repeated names are counted only for objects that a column reads, and the path to a value is a linked
+chain that becomes text only in an error.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class JsonBodies:
         """Return bodies, none of them null, as structs.
 
         Raises:
-            ValueError: A body cannot be decoded, or has to be looked at alone.
+            ValueError: A body cannot be decoded, or must be decoded alone.
         """
         if not self._is_columnar:
             raise ValueError("pyarrow does not read such fields")
@@ -94,7 +94,7 @@ class JsonBodies:
         return to_exact_type(found, self._kind, "")
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, none of them null, as structs, by Python's json; and faults by row."""
+        """Return bodies, none of them null, as structs, by Python's json; and the faults by row."""
         found, faults = decode_one_by_one(bodies, self._parse, self._build)
         too_deep = [row for row, fault in faults.items() if isinstance(fault, _NestingFault)]
         for row in too_deep if self._is_columnar else ():
@@ -110,7 +110,7 @@ class JsonBodies:
         return to_exact_type(pa.array(trees, self._parsed_type), self._kind, "")
 
     def _join_lines(self, bodies: pa.Array) -> pa.Buffer:
-        """Return bodies back to back, an object and a line end each."""
+        """Return the bodies back to back, each with a line end."""
         if not _is_all_objects(bodies):
             bodies = pc.ascii_trim(bodies.cast(pa.string()), _SPACE).cast(pa.binary())
             if not _is_all_objects(bodies):
@@ -132,7 +132,7 @@ class JsonBodies:
         return data
 
     def _parse(self, body: bytes) -> Any:
-        """Return a body as Python's values, of the kinds that `parsed_type` says."""
+        """Return a body as Python values, of the kinds that `parsed_type` gives."""
         if not body:
             raise BodyFault("", "a JSON object", "an empty body")
         try:
@@ -157,11 +157,11 @@ class JsonBodies:
 
 
 class _NestingFault(BodyFault):
-    """A body is nested deeper than Python's json reads."""
+    """A body is nested deeper than Python's json can parse."""
 
 
 class _JsonInteger(str):
-    """The text of a JSON number without fraction and exponent."""
+    """The text of a JSON number without fraction or exponent."""
 
     __slots__ = ()
 
@@ -173,7 +173,7 @@ class _JsonFloat(str):
 
 
 class _JsonObject(dict[str, Any]):
-    """A JSON object that knows which of its names are repeated."""
+    """A JSON object that knows which of its names occur more than once."""
 
     __slots__ = ("_pairs",)
 
@@ -182,7 +182,7 @@ class _JsonObject(dict[str, Any]):
         self._pairs = pairs if len(self) < len(pairs) else ()
 
     def repeated_names(self) -> list[str]:
-        """Return the names that stand in the object more than once."""
+        """Return the names that occur more than once."""
         return duplicates(name for name, _ in self._pairs)
 
 
@@ -201,17 +201,17 @@ def _is_all_objects(bodies: pa.Array) -> bool:
 
 
 def _is_columnar(kind: pa.DataType) -> bool:
-    """Return whether pyarrow's reader has values of a type."""
+    """Return whether pyarrow's JSON reader supports a type."""
     if pa.types.is_map(kind) or pa.types.is_binary(kind):
         return False
     return all(_is_columnar(kind.field(at).type) for at in range(kind.num_fields))
 
 
 class _DecimalOverflow:
-    """Numbers that pyarrow may make another decimal of, without a word.
+    """Finds numbers from which pyarrow may silently make a wrong decimal.
 
-    It reckons with 128 bits, and forgets those beyond: of numbers with very many digits, or with
-    an exponent. One that is too small for its type becomes zero.
+    pyarrow computes with 128 bits, and drops those beyond: for numbers with very many digits, or
+    with an exponent. A number too small for its type becomes zero.
     """
 
     def __init__(self, scale_max: int) -> None:
@@ -220,10 +220,10 @@ class _DecimalOverflow:
         self._long_number = re.compile(rb"[0-9]{%d}" % digits)
 
     def may_occur(self, bodies: bytes) -> bool:
-        """Return whether one of them may be in these bodies.
+        """Return whether such a number may be in these bodies.
 
-        Expressions look at each byte for long: they are asked only where a search for the kinds of
-        bytes, ten times as fast, has found what they need.
+        Regular expressions are slow on every byte: they run only if a search for the kinds of bytes
+        that they need, which is ten times as fast, has found some.
         """
         kinds = bodies.translate(_DIGIT_CLASSES)
         if self._zeros in kinds and self._long_number.search(bodies) is not None:
@@ -232,7 +232,7 @@ class _DecimalOverflow:
 
 
 def _decimal_overflow_of(kind: pa.DataType) -> _DecimalOverflow | None:
-    """Return what finds numbers that pyarrow may make another decimal of; None without decimals."""
+    """Return the check for decimals that pyarrow may get wrong; None for types without decimals."""
     scales = list(_decimal_scales(kind))
     return _DecimalOverflow(max(scales)) if scales else None
 
@@ -245,7 +245,7 @@ def _decimal_scales(kind: pa.DataType) -> Iterator[int]:
 
 
 def _has_infinite(found: pa.Array) -> bool:
-    """Return whether a number has become infinite: JSON has none that is."""
+    """Return whether a number has become infinite, which no JSON number is."""
     if pa.types.is_floating(found.type):
         return bool(pc.any(pc.is_inf(found)).as_py())
     if pa.types.is_struct(found.type):
@@ -257,7 +257,7 @@ def _has_infinite(found: pa.Array) -> bool:
 
 
 def _create_builder(kind: pa.DataType) -> ValueBuilder:
-    """Return the function that makes a JSON value one of a type, None for null."""
+    """Return the function that converts a JSON value to a type, or None for null."""
     build = _create_non_null_builder(kind)
     return lambda value, path: None if value is None and path is not None else build(value, path)
 

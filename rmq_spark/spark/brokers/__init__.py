@@ -1,1 +1,1 @@
-"""Asking the brokers of a topic: discovery, fan-out, long polls."""
+"""Requests to the brokers of many queues: discovery, addresses, fan-out, long polls."""

@@ -1,11 +1,10 @@
-"""BrokerAddresses: the one way from a queue to the address at which its broker is asked.
+"""BrokerAddresses: resolves a queue to the address of its broker.
 
-    known routes ──> the topic's route, asked for once ──> what name servers say of all brokers
+    known routes ──> the topic's route, asked for once ──> the name servers' list of all brokers
 
-The last step is for brokers to which no route leads: a topic that was deleted, a name server that
-has just started. It comes first once a broker has not answered, which may have another address by
-then. What name servers say is kept until `look_again`. Nothing here asks a broker. How a client is
-made that reaches them (`instance_for`) stands here as well.
+The last step is for brokers to which no route leads: of a deleted topic, or while a name server has
+just started. After a broker has not answered, it comes first, because the broker may have another
+address by then. The list is cached until `refresh`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 def instance_for(access: BrokerAccess) -> ClientInstance:
-    """Return a client that runs no threads of its own: it asks for what it needs when needed."""
+    """Return a client that runs no threads of its own: it fetches routes only when needed."""
     return ClientInstance(
         access.name_servers,
         credentials=access.credentials,
@@ -31,7 +30,7 @@ def instance_for(access: BrokerAccess) -> ClientInstance:
 
 
 class BrokerAddresses:
-    """The addresses at which queues are read, also of topics that no name server knows any more."""
+    """The addresses at which queues are read, including topics that name servers no longer know."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
@@ -40,11 +39,11 @@ class BrokerAddresses:
         self._all_addresses: Mapping[str, str] | None = None
 
     def resolve(self, queue: MessageQueue) -> str:
-        """Return where to read a queue.
+        """Return the address at which to read a queue.
 
         Raises:
-            BrokerNotFound: No route leads to its broker, and no name server knows one of that name.
-            NoNameServer: None of them answers.
+            BrokerNotFound: No route leads to its broker, and no name server knows the broker.
+            NoNameServer: No name server answers.
         """
         if self._is_stale:
             with suppress(ClientError):
@@ -60,10 +59,10 @@ class BrokerAddresses:
         return self._resolve_by_name(queue.broker_name)
 
     def all_addresses(self) -> Mapping[str, str]:
-        """Return the address of each broker by name, also of those to which no route leads.
+        """Return the address of each broker by name, including brokers to which no route leads.
 
         Raises:
-            NoNameServer: None of them answers.
+            NoNameServer: No name server answers.
         """
         if self._all_addresses is None:
             brokers = self.instance.name_servers.admin.cluster_info().broker_addr_table
@@ -75,7 +74,7 @@ class BrokerAddresses:
         return self._all_addresses
 
     def refresh(self) -> None:
-        """Ask name servers from now on; a broker did not answer and may have moved."""
+        """Ask the name servers again, because a broker did not answer and may have moved."""
         self._is_stale = True
         self._refreshed_topics.clear()
         self._all_addresses = None

@@ -1,9 +1,9 @@
-"""QueueDiscovery: which queues there are, of the topics that a query names or whose names match.
+"""QueueDiscovery: finds the queues of the topics that a query names or whose names match.
 
-A name server that knows nothing at the moment, as one that has just started, changes nothing: what
-was found before stays known, and brokers say whether it is gone. Queues that are assigned by the
-name of their broker are known by that alone while no name server knows the broker (`strangers`).
-It asks name servers only.
+A name server that knows nothing for the moment, such as one that has just started, changes nothing:
+queues found before stay known, and their brokers report whether they are gone. A queue assigned by
+its broker's name stays an unrouted queue while no name server knows that broker (`UnknownBrokers`).
+Only name servers are asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnknownBrokers:
-    """The brokers that a query's options name, held against those that name servers know."""
+    """The brokers that a query's options name, compared with those that name servers know."""
 
     def __init__(self, options: ReadOptions, instance: ClientInstance) -> None:
         self._options = options
@@ -33,7 +33,7 @@ class UnknownBrokers:
         self._logged: set[str] = set()
 
     def known_brokers(self) -> frozenset[str]:
-        """Return the brokers that name servers know, whatever topics these have."""
+        """Return the brokers that name servers know, whatever topics they have."""
         try:
             return frozenset(self._instance.name_servers.admin.cluster_info().broker_addr_table)
         except BrokerRefused:
@@ -52,13 +52,14 @@ class UnknownBrokers:
     ) -> dict[str, str]:
         """Return the brokers that positions name and no route does, each with the option.
 
-        For a topic that is not routed they are those that any option names: one of them may have
-        it. What ``assign`` names is not among them: it is waited for queue by queue.
+        If a topic has no route, these are the brokers that any option names: one of them may have
+        the topic. Brokers in ``assign`` are left out, because the query waits for their queues one
+        by one.
 
         Args:
             positions_given: The positions.
-            routes: The brokers of each topic that has been routed.
-            unrouted: The topics that are not at the moment.
+            routes: The brokers of each topic that has a route.
+            unrouted: The topics that have none at the moment.
         """
         absent: dict[str, str] = {}
         for positions in positions_given:
@@ -78,7 +79,7 @@ class UnknownBrokers:
         return absent
 
     def report(self, option: str, name: str, known: Iterable[str]) -> OptionError:
-        """Log once that nobody knows a broker; return the error if it is waited for in vain."""
+        """Log once that no name server knows a broker; return the error for an expired wait."""
         there = sorted(known)
         meant = nearest_name(name, there)
         hint = "" if meant is None else f" Did you mean {meant}?"
@@ -106,13 +107,13 @@ class UnknownBrokers:
 
 
 def _brokers_of(topic: str, routes: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the brokers of a topic, or of any."""
+    """Return the brokers of a topic, or of any topic."""
     found = routes.values() if topic == ANY else [routes.get(topic, frozenset())]
     return frozenset().union(*found)
 
 
 def _accepts_routed_queues(selection: Selection, topic: str, broker: str) -> bool:
-    """Return whether queues of a broker may be read that only its route tells."""
+    """Return whether a broker's queues may be read that only its route names."""
     if not selection.assigned:
         return topic == ANY or selects(selection, topic)
     topics = selection.topics if topic == ANY else (topic,)
@@ -121,7 +122,7 @@ def _accepts_routed_queues(selection: Selection, topic: str, broker: str) -> boo
 
 
 class QueueDiscovery:
-    """The queues that a query may read, looked for again from time to time.
+    """The queues that a query may read, refreshed from time to time.
 
     For use by one thread.
     """
@@ -129,7 +130,7 @@ class QueueDiscovery:
     def __init__(
         self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float]
     ) -> None:
-        """Take a clock that gives seconds."""
+        """Take a clock that returns seconds."""
         self._options = options
         self._instance = instance
         self._clock = clock
@@ -170,14 +171,14 @@ class QueueDiscovery:
         return self._known
 
     def is_routed(self, topic: str) -> bool:
-        """Tell whether a name server knew a topic when it was last looked for."""
+        """Return whether a name server knew a topic at the last refresh."""
         return topic in self._brokers_by_topic and topic not in self._unknown_topics
 
     def is_withdrawn(self, queue: MessageQueue) -> bool:
-        """Return whether a queue is no longer to be read.
+        """Return whether a queue must no longer be read.
 
-        That holds for a queue of a topic that the query does not name, and for one that is missing
-        in its topic's route although the route names its broker.
+        That is so if the query does not name its topic, or if the topic's route has its broker but
+        not the queue.
         """
         if queue in self._known:
             return False
@@ -185,7 +186,7 @@ class QueueDiscovery:
         return not is_selected or queue.broker_name in self._brokers_by_topic.get(queue.topic, ())
 
     def unrouted_queues(self) -> frozenset[MessageQueue]:
-        """Return the queues that are assigned, and that no route has named so far."""
+        """Return the assigned queues that no route has named so far."""
         return frozenset(
             queue
             for queue in self._known
@@ -194,19 +195,19 @@ class QueueDiscovery:
         )
 
     def assignment_error(self, brokers: Iterable[str]) -> OptionError | None:
-        """Return the error for brokers that nobody knows, though they have been waited for.
+        """Return the error for assigned brokers that no name server knew before the wait expired.
 
-        None if no queue is known by the name of one of them alone.
+        None if no queue is known only by the name of such a broker.
         """
         of_strangers = {queue.broker_name for queue in self.unrouted_queues()}
         name = min(of_strangers.intersection(brokers), default=None)
         return None if name is None else self._unknown_assigned[name]
 
     def unknown_brokers(self, given: Iterable[Positions]) -> dict[str, OptionError]:
-        """Return the brokers that positions name, and that no name server knows, as last looked.
+        """Return the brokers that positions name and no name server knew at the last refresh.
 
-        Each comes with the error for it, should it have been waited for in vain; each is logged
-        once. A broker without the topic is none: whoever reads the position refuses it.
+        Each comes with the error for when the wait expires, and is logged once. A broker that is
+        known but lacks the topic is not among them: resolving the position refuses it.
         """
         absent = self._unknown_brokers.find_unrouted(
             given, self._brokers_by_topic, self._unknown_topics
@@ -224,14 +225,14 @@ class QueueDiscovery:
         }
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Look no more for queues that are gone, unless they turn up again."""
+        """Drop queues that are gone; they return if a route names them again."""
         gone = frozenset(queues)
         self._known -= gone
         for topic in {queue.topic for queue in gone} - {queue.topic for queue in self._known}:
             self._brokers_by_topic.pop(topic, None)
 
     def invalidate(self) -> None:
-        """Look for queues the next time that they are asked for, as brokers may have moved."""
+        """Refresh the queues on the next call, because brokers may have moved."""
         self._discovered_at = None if self._discovered_at is None else float("-inf")
 
     def _discover(self, selection: Selection) -> list[MessageQueue]:
@@ -278,7 +279,7 @@ class QueueDiscovery:
         return found
 
     def _check_queue_ids(self, selection: Selection, found: Iterable[MessageQueue]) -> None:
-        """Refuse queues assigned of any broker that none has, once no broker may come with them."""
+        """Refuse ids assigned for any broker that no broker has, once all brokers are known."""
         there = {(queue.topic, queue.queue_id) for queue in found}
         for topic in sorted(self._unchecked_topics):
             numbers = selection.assigned[topic].get(ANY, frozenset())
@@ -295,7 +296,7 @@ class QueueDiscovery:
     def _check_arrived_brokers(
         self, found: Iterable[MessageQueue], unrouted_before: frozenset[MessageQueue]
     ) -> None:
-        """Refuse queues known by name alone that their brokers, which have come, do not have."""
+        """Refuse unrouted queues whose brokers are known by now and do not have them."""
         came = unrouted_before - self.unrouted_queues()
         for queue in sorted(came.difference(found)):
             raise _queue_not_found(queue, self._brokers_by_topic[queue.topic])
@@ -305,7 +306,7 @@ class QueueDiscovery:
     def _missing_assigned(
         self, selection: Selection, found: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Return the assigned queues that are missing, as no name server knows their brokers.
+        """Return the assigned queues that are missing because no name server knows their brokers.
 
         Raises:
             OptionError: A queue is missing although its broker is known.
@@ -335,7 +336,7 @@ def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:
 
 
 def _unlisted_assigned(selection: Selection, found: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Return the queues that are assigned by the names of their brokers, and were not found."""
+    """Return the queues that are assigned by broker name and were not found."""
     there = frozenset(found)
     named = (
         MessageQueue(topic, broker, number)
@@ -348,7 +349,7 @@ def _unlisted_assigned(selection: Selection, found: Iterable[MessageQueue]) -> l
 
 
 def _queue_not_found(queue: MessageQueue, routed: Iterable[str]) -> OptionError:
-    """Return the error for a queue that its broker, which is known, does not have."""
+    """Return the error for a queue that its known broker does not have."""
     where = "" if queue.broker_name in routed else f": it is on {', '.join(sorted(routed))}"
     return OptionError(
         "assign",

@@ -1,12 +1,12 @@
 """BrokerFanOut: sends one query about many queues to all brokers, then collects the responses.
 
-    connect    to all brokers at the same time: one that is down costs one try,
+    connect    to all brokers at the same time: one that is down costs one attempt,
                however many queues it has
-    ask        all questions at once
-    again      those without an answer that are needed, until `retry_timeout_ms` are over
+    send       all requests at once
+    retry      the required ones without an answer, until `retry_timeout_ms` have passed
 
-A broker that does not answer is told of once, and once more when it answers again. No question is
-known here: what is asked, and what counts as the answer where a queue is gone, comes with each.
+An unavailable broker is logged once, and once more when it answers again. The caller supplies the
+request, and the answer to assume if a queue is gone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class RetryTimer:
-    """The pauses between failed tries, up to a time limit."""
+    """The pauses between failed attempts, up to a time limit."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class RetryTimer:
         pause_seconds: float,
         pause_seconds_max: float | None = None,
     ) -> None:
-        """Take how long failures in a row may last, and how long to pause after each.
+        """Take how long consecutive failures may last, and how long to pause after each.
 
         Args:
-            timeout_ms: The time after the first failure at which pauses end.
+            timeout_ms: The time after the first failure at which retries end.
             clock: Returns seconds.
             sleep: Waits for some seconds.
             pause_seconds: The first pause.
@@ -69,7 +69,7 @@ class RetryTimer:
         self._failing_since: float | None = None
 
     def sleep_or_expire(self) -> bool:
-        """Wait after a failure. Return False, without waiting, if no more tries are to be made."""
+        """Wait after a failure. Return False, without waiting, if the time for retries is over."""
         now = self._clock()
         if self._failing_since is None:
             self._failing_since = now
@@ -80,7 +80,7 @@ class RetryTimer:
         return True
 
     def reset(self) -> None:
-        """Note a success: the next failure counts as a first one."""
+        """Record a success: the next failure counts as the first one."""
         self._failing_since = None
         self._pause_seconds = self._first_pause_seconds
 
@@ -104,17 +104,17 @@ _Faults = dict[str, ClientError]
 
 
 def is_unknown_queue(error: BrokerRefused) -> bool:
-    """Tell whether a broker refuses because it has no such topic, or no such queue."""
+    """Return whether a broker refuses a request because it has no such topic or queue."""
     return isinstance(error, TopicNotFound) or _UNKNOWN_QUEUE_REMARK in (error.remark or "")
 
 
 class BrokerFanOut:
-    """A way to ask the brokers of many queues one question; for use by one thread."""
+    """Sends one query to the brokers of many queues; for use by one thread."""
 
     def __init__(
         self, instance: ClientInstance, access: BrokerAccess, on_unavailable: Callable[[], None]
     ) -> None:
-        """Take whom to tell that a broker has not answered, and may have moved."""
+        """Take the callback for a broker that has not answered, and may have moved."""
         self.addresses = BrokerAddresses(instance)
         self._connections = instance.connections
         self._access = access
@@ -124,7 +124,7 @@ class BrokerFanOut:
         self._route_refresh_at = 0.0
 
     def retry_timer(self) -> RetryTimer:
-        """Return the pauses between questions to those who are waited for."""
+        """Return the pauses between requests to brokers that are waited for."""
         return RetryTimer(
             self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
         )
@@ -137,14 +137,14 @@ class BrokerFanOut:
         unknown_value: Any,
         required: Container[_Key] | None = None,
     ) -> dict[_Key, Any]:
-        """Return the answers by key; of those not needed, only what brokers answer at once.
+        """Return the answers by key; for keys that are not required, only immediate answers.
 
         Args:
-            queues: The keys that are asked about, and the queue of each.
-            request: Asks the broker at an address.
+            queues: The keys that are queried, and the queue of each.
+            request: Sends the request to the broker at an address.
             unknown_value: The answer to assume for a queue that its broker no longer knows.
-            required: The keys that have to be answered; all by default. If nothing is answered at
-                all, everything is waited for.
+            required: The keys that must be answered; all by default. If nothing is answered at
+                all, all keys are waited for.
 
         Raises:
             BrokersAway: Brokers have not answered for `retry_timeout_ms`.
@@ -184,7 +184,7 @@ class BrokerFanOut:
         results: dict[_Key, Any],
         required_brokers: Container[str],
     ) -> _Faults:
-        """Add the answers to ``results``; return the brokers with answers missing, and why."""
+        """Add the answers to ``results``; return the brokers whose answers are missing, and why."""
         faults: _Faults = {}
         by_broker: dict[str, list[_Key]] = {}
         for key, queue in queues.items():
@@ -212,17 +212,17 @@ class BrokerFanOut:
     def connect(self, queues: Iterable[MessageQueue]) -> tuple[dict[str, str], _Faults]:
         """Connect to the brokers of these queues, to all at the same time.
 
-        One that is known to be away is tried as well, and not waited for.
+        A broker that is known to be away is tried as well, but not waited for.
 
         Returns:
-            The addresses of those that are connected, by broker, and why the others are not.
+            The addresses of the connected brokers by name, and why the others are not connected.
         """
         faults: _Faults = {}
         brokers = {queue.broker_name: queue for queue in queues}
         return dict(self._connect_each(brokers, faults, required_brokers=())), faults
 
     def connected_address(self, queue: MessageQueue) -> str:
-        """Return where to read a queue whose broker is connected; else begin to connect, aside.
+        """Return the address for a queue if its broker is connected; else start to connect.
 
         Raises:
             ConnectionFailed: It is not connected yet.
@@ -239,8 +239,8 @@ class BrokerFanOut:
     ) -> Iterator[tuple[str, str]]:
         """Yield name and address of each broker, given a queue of it, once it is connected.
 
-        Those that are connected already come first, so that they are asked before the others are
-        waited for. Why one is not is added to ``faults``.
+        Brokers that are connected already come first, so that their requests are sent before the
+        others are waited for. The causes of failed connections are added to ``faults``.
         """
         ways, late = self._resolve_addresses(brokers, faults)
         for name in sorted(ways, key=lambda each: (each in late, each)):
@@ -257,7 +257,7 @@ class BrokerFanOut:
     def _resolve_addresses(
         self, brokers: Mapping[str, MessageQueue], faults: _Faults
     ) -> tuple[dict[str, str], dict[str, Future[None]]]:
-        """Return the address of each broker, given a queue of it, and those yet to be connected."""
+        """Return the address of each broker, given a queue of it, and the ones to be connected."""
         ways: dict[str, str] = {}
         for name, queue in brokers.items():
             try:
@@ -272,7 +272,7 @@ class BrokerFanOut:
         return ways, {name: self._start_connecting(address) for name, address in late.items()}
 
     def _start_connecting(self, address: str) -> Future[None]:
-        """Begin to connect, if that is not under way; who is not waited for may take its time."""
+        """Start a connection, unless one is being made; the caller may leave before it is ready."""
         dial = self._connecting.get(address)
         if dial is None or dial.done():
             dial = self._connecting[address] = Future()
@@ -287,7 +287,7 @@ class BrokerFanOut:
     def _await_connection(
         self, name: str, address: str, future: Future[None], *, is_required: bool
     ) -> None:
-        """Wait until a broker is connected, but not for one that is away and not needed."""
+        """Wait until a broker is connected, unless it is known to be away and is not required."""
         before = self._unavailable.get(name)
         if before is not None and not is_required and not future.done():
             raise before
@@ -305,7 +305,7 @@ class BrokerFanOut:
     def _log_availability(
         self, queues: Mapping[Any, MessageQueue], faults: _Faults, awaited: Container[str]
     ) -> bool:
-        """Log who is away and who is back; return whether somebody is away that was not before."""
+        """Log brokers that went away or came back; return whether one is newly away."""
         is_news = False
         for name in dict.fromkeys(queue.broker_name for queue in queues.values()):
             fault = faults.get(name)
@@ -321,7 +321,7 @@ class BrokerFanOut:
         return is_news
 
     def _timeout_error(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:
-        """Tell brokers that are down from such as are no more."""
+        """Return the error for brokers that are down, or for those that no longer exist."""
         try:
             known = self.addresses.all_addresses()
         except (*CONNECTION_FAULTS, BrokerRefused):

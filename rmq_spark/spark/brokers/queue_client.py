@@ -1,15 +1,14 @@
-"""QueueClient: what brokers know of the queues that a query reads, asked for many queues at once.
+"""QueueClient: asks brokers about the queues that a query reads, for many queues at once.
 
-    discover     which queues there are (`discovery`); discover_those_named: once the brokers are
-                 known that positions name
-    ends         where each ends; starts: where each begins
-    stored       when single messages were stored, and how long they are
-    first_since  the first message of each queue from a time on
-    committed    what a group has stored; commit: stores it
-    wait         until a queue has something new (`holds`)
+    discover              which queues there are (`discovery`); wait_for_named_brokers: once the
+                          brokers that positions name are known
+    ends, starts          where each queue ends, and where it starts
+    fingerprints          store time, size and mark of single messages
+    offsets_for_times     the first message of each queue stored at or after a time
+    committed_offsets     what a group has committed; commit: commits offsets
+    wait                  until a queue has a new message (`HeldPulls`)
 
-How long brokers that are away are waited for is the business of `asking`. This module knows neither
-Spark nor what offsets mean to a query.
+`fan_out` decides how long brokers that are away are waited for.
 """
 
 from __future__ import annotations
@@ -73,16 +72,16 @@ class HeldPulls:
     """The held pulls by which a query waits for new messages; for use by one thread."""
 
     def __init__(self, pull: PullFunction, clock: Callable[[], float], suspend_ms: int) -> None:
-        """Take a clock that gives seconds, and how long brokers are to hold a pull."""
+        """Take a clock that returns seconds, and how long brokers are to hold a pull."""
         self._pull = pull
         self._clock = clock
         self._suspend_ms = suspend_ms
         self._pulls: dict[MessageQueue, _HeldPull] = {}
 
     def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
-        """Return True as soon as a queue has a message at its end, or False when the time is over.
+        """Return True as soon as a queue has a message at its end, or False after a timeout.
 
-        Pulls that are held by then stay held, and the next wait goes on with them.
+        Pulls that brokers still hold then stay held, and the next wait continues with them.
         """
         deadline = self._clock() + timeout_ms / 1000
         self._pulls = {queue: held for queue, held in self._pulls.items() if queue in ends}
@@ -101,7 +100,7 @@ class HeldPulls:
         return False
 
     def _ensure_pull(self, queue: MessageQueue, offset: int, seconds: float) -> None:
-        """Have a pull waiting at this offset."""
+        """Send a pull at this offset unless one is held there."""
         held = self._pulls.get(queue)
         now = self._clock()
         if held is not None and held.queue_offset == offset:
@@ -147,7 +146,7 @@ class MessagePosition(NamedTuple):
 
 
 class MessageFingerprint(NamedTuple):
-    """The store time of one message, its size in the log, and its mark (`mark_of`)."""
+    """The store time of one message, its size in the commit log, and its mark (`mark_of`)."""
 
     timestamp_ms: int
     size: int
@@ -163,16 +162,16 @@ class TimestampQuery(NamedTuple):
 
 
 def mark_of(body_crc: int, born_timestamp: int) -> int:
-    """Return a number that tells a message from others of the same store time, in 32 bits.
+    """Return a 32-bit number that tells a message from others of the same store time.
 
-    Out of its body's CRC and its producer's clock: these stay, wherever a broker keeps it. Its
-    place in the commit log does not: RocketMQ's tiered storage writes another.
+    It is made from the body's CRC and the producer's clock, which stay wherever a broker keeps the
+    message. Its place in the commit log does not: RocketMQ's tiered storage writes another.
     """
     return crc32(_MARK_STRUCT.pack(body_crc, born_timestamp))
 
 
 class QueueClient:
-    """The questions that a query asks brokers about its queues; for use by one thread."""
+    """A query's requests to brokers about its queues; for use by one thread."""
 
     def __init__(
         self,
@@ -180,7 +179,7 @@ class QueueClient:
         instance: ClientInstance,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take a clock that gives seconds, if it is another than Python's."""
+        """Take a clock that returns seconds, if it is not Python's."""
         self._options = options
         self._instance = instance
         clock = clock or time.monotonic
@@ -194,7 +193,7 @@ class QueueClient:
         return self._discovery.queues(is_forced=is_forced)
 
     def wait_for_named_brokers(self, *positions: Positions | None) -> frozenset[MessageQueue]:
-        """Return all queues that may be read, once name servers know the brokers of positions.
+        """Return all queues that may be read, once name servers know the brokers in positions.
 
         Raises:
             OptionError: For `retry_timeout_ms` no name server has known one of them.
@@ -209,36 +208,36 @@ class QueueClient:
         return self.discover()
 
     def is_routed(self, topic: str) -> bool:
-        """Tell whether a name server knew a topic when it was last looked for."""
+        """Return whether a name server knew a topic at the last refresh."""
         return self._discovery.is_routed(topic)
 
     def is_withdrawn(self, queue: MessageQueue) -> bool:
-        """Tell whether a queue is not to be read any more, see `QueueDiscovery.is_withdrawn`."""
+        """Return whether a queue must no longer be read, see `QueueDiscovery.is_withdrawn`."""
         return self._discovery.is_withdrawn(queue)
 
     def unrouted_queues(self) -> frozenset[MessageQueue]:
-        """Return the queues of which only option ``assign`` tells so far."""
+        """Return the queues that only option ``assign`` names so far."""
         return self._discovery.unrouted_queues()
 
     def assignment_error(self, brokers: Iterable[str]) -> OptionError | None:
-        """Return the error for brokers that nobody knows, see `QueueDiscovery.assignment_error`."""
+        """Return the error for unknown assigned brokers, see `QueueDiscovery.assignment_error`."""
         return self._discovery.assignment_error(brokers)
 
     def log_unknown_brokers(self, *positions: Positions | None) -> None:
-        """Log which brokers that positions name are not known just then."""
+        """Log the brokers that positions name and no name server knows at the moment."""
         self._discovery.unknown_brokers([each for each in positions if each is not None])
 
     def refresh_unrouted_queues(self) -> None:
-        """Look for the queues that are known by name alone, as their brokers have answered.
+        """Refresh the queues that no route names, because their brokers have answered.
 
         Raises:
-            OptionError: A broker is there by now, and has no such queue.
+            OptionError: A broker is known by now, and has no such queue.
         """
         if self.unrouted_queues():
             self.discover(is_forced=True)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Look no more for queues that are gone, unless they turn up again."""
+        """Drop queues that are gone; they return if a route names them again."""
         self._discovery.forget(queues)
 
     # ---- where they begin and end
@@ -246,7 +245,7 @@ class QueueClient:
     def ends(
         self, queues: Iterable[MessageQueue], *, required: Container[MessageQueue] | None = None
     ) -> dict[MessageQueue, int]:
-        """Return the offset of each queue's next message; 0 where its broker no longer knows it.
+        """Return the offset of each queue's next message; 0 if its broker no longer knows it.
 
         Args:
             queues: The queues to ask about.
@@ -260,7 +259,7 @@ class QueueClient:
         )
 
     def starts(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the first offset that each queue still holds; 0 if its broker does not know it."""
+        """Return the first offset that each queue still has; 0 if its broker does not know it."""
         return self._query_offsets(
             queues,
             RequestCode.GET_MIN_OFFSET,
@@ -275,7 +274,7 @@ class QueueClient:
         required: Container[MessageQueue] | None = None,
         refusal_codes: frozenset[int] = frozenset(),
     ) -> dict[MessageQueue, int]:
-        """Ask for one offset of each queue; -1 where the response code is in ``refusal_codes``."""
+        """Query one offset of each queue; -1 if the response code is in ``refusal_codes``."""
         about = {queue: queue for queue in queues}
         may_gather = len(about) > _SEPARATE_REQUESTS_MAX
 
@@ -305,7 +304,7 @@ class QueueClient:
     def fingerprints(
         self, positions: Iterable[MessagePosition]
     ) -> dict[MessagePosition, MessageFingerprint]:
-        """Return the messages at these places; none for a place where there is none any more."""
+        """Return the messages at these positions, without those that are gone."""
         found = {}
         for place, result in self._pull_each(
             place for place in positions if place.queue_offset >= 0
@@ -325,7 +324,7 @@ class QueueClient:
         return found
 
     def first_at_or_after(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, int]:
-        """Return the offset of the first message at each place, or behind it in its queue."""
+        """Return the offset of the first message at or after each position in its queue."""
         found = {}
         asked = {place: place for place in positions}
         while asked:
@@ -346,8 +345,8 @@ class QueueClient:
     ) -> dict[MessageQueue, int]:
         """Return the offset of the first message stored at or after a time, or the range's end.
 
-        Brokers' answers differ between releases where times are equal or beyond the last, so that
-        they are where the search begins, not its result. All queues are searched together.
+        Releases of brokers answer differently if times are equal or past the last message, so that
+        their answer only starts the search. All queues are searched together.
         """
         hints = self._query_offsets(
             queries,
@@ -376,10 +375,10 @@ class QueueClient:
     def _pull_each(
         self, positions: Iterable[MessagePosition]
     ) -> dict[MessagePosition, PullResult | None]:
-        """Pull one message from each place on; None where the queue is gone.
+        """Pull one message at or after each position; None if the queue is gone.
 
-        A record that contradicts its request is no proof that the message is gone: the broker is
-        asked again for `retry_timeout_ms`, and what it answers then counts.
+        A record that contradicts its request does not prove that the message is gone: the broker is
+        asked again for `retry_timeout_ms`, and its answer then counts.
         """
         found: dict[MessagePosition, PullResult | None] = {}
         patience = self._fan_out.retry_timer()
@@ -404,7 +403,7 @@ class QueueClient:
     def committed_offsets(
         self, queues: Iterable[MessageQueue], group: str
     ) -> dict[MessageQueue, int | None]:
-        """Return what a group has stored for each queue; None for nothing."""
+        """Return the offset that a group has committed for each queue, or None."""
         found = self._query_offsets(
             queues,
             RequestCode.QUERY_CONSUMER_OFFSET,
@@ -416,10 +415,10 @@ class QueueClient:
         return {queue: None if offset < 0 else offset for queue, offset in found.items()}
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Store a group's progress, for observers only: a failure does not stop the query.
+        """Commit a group's offsets, for observers only: a failure does not fail the query.
 
         Returns:
-            The offsets that brokers were told.
+            The offsets that were sent to their brokers.
         """
         told: dict[MessageQueue, int] = {}
         addresses, faults = self._fan_out.connect(offsets)
@@ -442,11 +441,11 @@ class QueueClient:
     # ---- waiting
 
     def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
-        """Return True as soon as a queue has a message at its end; False when the time is over."""
+        """Return True as soon as a queue has a message at its end; False after a timeout."""
         return self._held_pulls.wait(ends, timeout_ms)
 
     def pause(self) -> None:
-        """Give brokers a little time to get ready."""
+        """Pause briefly, to let brokers become ready."""
         time.sleep(_PAUSE_SECONDS)
 
     def _suspendable_pull(
@@ -457,7 +456,7 @@ class QueueClient:
     def _pull(
         self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0
     ) -> Future[PullResult]:
-        """Pull one message; one that is waited for has to pass the filter."""
+        """Pull one message; if the broker holds the pull, the message must pass the filter."""
         options = self._options
         header = PullMessageRequestHeader(
             consumer_group=options.group,
@@ -478,7 +477,7 @@ class QueueClient:
 
 
 def _is_doubtful(place: MessagePosition, result: PullResult | None) -> bool:
-    """Tell whether a pull found a record that cannot be the first one from a place on."""
+    """Return whether a pull found a record that cannot be the first one at or after a position."""
     if result is None or result.pull_status is not PullStatus.FOUND:
         return False
     message = result.first_message(place.queue)

@@ -1,1 +1,1 @@
-"""Exactly-once writes and the readers of what they commit."""
+"""Exactly-once delivery: the sink's manifests and staged batches, the reader of committed rows."""

@@ -1,24 +1,24 @@
-"""The order of commits: what readers would pass over without a word, refused before it is stored.
+"""CommitOrder: refuses commits that readers would silently ignore, before they are stored.
 
     a batch of a query ──> what has the query committed?
-                             ├─ a later batch ──> refused: the checkpoint went back
-                             ├─ this one, with other rows, from a driver beside this one
+                             ├─ a later batch ──> refused: the checkpoint was set back
+                             ├─ this one, with other rows, from another driver
                              │       ──> refused: there are two copies of the checkpoint
-                             ├─ this one, with other rows, and nobody else ──> goes on, with a
-                             │         warning: a batch run again, or a checkpoint that went back
-                             ├─ this one, or earlier ones ──> goes on
+                             ├─ this one, with other rows, from no other driver ──> continues with a
+                             │         warning: a retried batch, or a checkpoint that was set back
+                             ├─ this one, or earlier ones ──> continues
                              └─ nothing ──> has another query its checkpoint, or its write's name?
-                                              ├─ no ──> it is new, and goes on
-                                              └─ yes ──> refused: batch numbers begin again
-    a named write      ──> are other rows there under its name? ──> refused; within foreachBatch
+                                              ├─ no ──> it is new, and continues
+                                              └─ yes ──> refused: batch numbers start over
+    a named write      ──> are other rows stored under its name? ──> refused; within foreachBatch
                            only if the same call of the function has written them
 
-A query has its id from its checkpoint: when that is deleted, the query that begins anew has another
-id, and what it reads again would count again. The origin is what stays: the checkpoint's location,
-or in foreachBatch the write's name.
+A query gets its id from its checkpoint: after that is deleted, the query starts over with another
+id, and the rows that it reads again would count again. The origin is what stays the same: the
+checkpoint's location, or in foreachBatch the write's name.
 
-All of it is asked of the index of the commits topic's broker, which is waited for: the manifest
-would wait for it as well. Where it says that it has no index, nothing is refused.
+All questions go to the index of the commits topic's broker, which is waited for, as the manifest
+has to wait for it anyway. If the broker has no index, nothing is refused.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ def origin_of_write(name: str) -> str:
 def effective_manifest(
     batch: ManifestId, manifests: Iterable[CommitManifest]
 ) -> CommitManifest | None:
-    """Return the manifest of a batch that counts, which is the first; None if it has none."""
+    """Return the manifest that counts for a batch, which is the first; None if there is none."""
     return next(
         (each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None
     )
 
 
 def log_changed_rows(batch: ManifestId, target: str) -> None:
-    """Log that a batch that is run again has other rows than those that count.
+    """Log that a retried batch has other rows than those that count.
 
     A query whose checkpoint is one batch older looks like one that repeats its last batch.
     """
@@ -101,11 +101,11 @@ def log_changed_rows(batch: ManifestId, target: str) -> None:
 def is_from_other_driver(
     first: CommitManifest, batch: ManifestId, origin: str, manifests: Iterable[CommitManifest]
 ) -> bool:
-    """Return whether a driver beside the one that asks has committed a batch.
+    """Return whether a driver other than the asking one has committed a batch.
 
-    A driver that starts again repeats the batch that it finds in its checkpoint; so the one that
-    committed it may be dead. It is another one that goes on with a copy of the checkpoint, if that
-    lies elsewhere, or if this driver has committed an earlier batch: then it repeats none.
+    A driver that restarts repeats the batch that it finds in its checkpoint; so the one that
+    committed it may be dead. Another driver runs on a copy of the checkpoint if that has another
+    location, or if this driver has committed an earlier batch: then it does not repeat one.
     """
     if first.id.driver_id == batch.driver_id:
         return False
@@ -117,7 +117,7 @@ def is_from_other_driver(
 
 
 def duplicate_write_error(batch: ManifestId, target: str, option: str) -> str:
-    """Return why a write is refused whose name another write of the same call has used."""
+    """Return the error for a write whose name another write of the same call has used."""
     return (
         f"this call of the foreachBatch function has written other rows of {batch} to {target} "
         f"already, and those count. If this is another write, set option {option} to a name of its "
@@ -128,10 +128,10 @@ def duplicate_write_error(batch: ManifestId, target: str, option: str) -> str:
 
 
 class CommitOrder:
-    """The content of a commits topic so far, as far as its broker's index tells."""
+    """The commits so far in a commits topic, according to its broker's index."""
 
     def __init__(self, options: WriteOptions, queue: MessageQueue) -> None:
-        """Take the queue of the commits topic, whose route is known."""
+        """Take the queue of the commits topic, whose route must be known."""
         self._queue = queue
         self._instance = producer_of(options).instance
         self._retry_timer = RetryTimer(
@@ -142,12 +142,12 @@ class CommitOrder:
         )
 
     def check_batch(self, batch: ManifestId, origin: str) -> list[CommitManifest]:
-        """Refuse a query's batch behind one that counts, and one of a query that begins again.
+        """Refuse a query's batch that comes after a later one, and one of a query that starts over.
 
         Returns the latest manifests of the query.
 
         Raises:
-            WriteError: With the remedy; or nobody tells what counts already.
+            WriteError: The batch is refused, with the remedy; or what counts is not known.
         """
         own = self.latest_manifests(
             batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST_MANIFESTS
@@ -159,12 +159,12 @@ class CommitOrder:
         return own
 
     def check_manifest(self, manifest: CommitManifest, *, is_visible: bool = False) -> None:
-        """Refuse what `check_batch` refuses, and rows for which others count already.
+        """Refuse what `check_batch` refuses, and rows of a batch for which others count already.
 
-        What a broker has made visible counts, whoever has begun again or had other rows.
+        Rows that a broker has made visible count, even if a query starts over or had other rows.
 
         Raises:
-            WriteError: With the remedy; or nobody tells what counts already.
+            WriteError: The rows are refused, with the remedy; or what counts is not known.
         """
         own = self.check_batch(manifest.id, "" if is_visible else manifest.origin)
         if not is_visible:
@@ -173,15 +173,15 @@ class CommitOrder:
     def latest_manifests(
         self, batch: ManifestId, manifests_max: int = _LATEST_MANIFESTS
     ) -> list[CommitManifest]:
-        """Return the latest manifests of a batch's query, oldest first; none where nobody tells."""
+        """Return the latest manifests of a batch's query, oldest first; none if unknown."""
         found = self._find_manifests(batch, batch.query_key, manifests_max)
         return [each for each in found if each.id.query_id == batch.query_id]
 
     def check_write(self, manifest: CommitManifest) -> None:
-        """Refuse a write when another one of the same call has its name, and other rows.
+        """Refuse a write if another one of the same call has its name, and other rows.
 
-        It would be taken for a repeat, and its rows would not count. Another call of a function of
-        foreachBatch runs the batch again: `check_manifest` says then that it has other rows.
+        It would be taken for a repeat, and its rows would not count. Another call of a foreachBatch
+        function runs the batch again: then `check_manifest` reports that it has other rows.
         """
         found = self._find_manifests(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX)
         for other in found:
@@ -285,9 +285,9 @@ class CommitOrder:
 
 
 def _has_same_rows(stored: CommitManifest, manifest: CommitManifest) -> bool:
-    """Return whether a stored manifest has the rows of another, in whatever order they are stored.
+    """Return whether two manifests have the same rows, in whatever order these are stored.
 
-    Of one that has parts only their number is known, without asking for these.
+    Of a manifest in parts only the number of rows is compared, so that the parts need not be read.
     """
     if stored.parts:
         return stored.stated[0] == manifest.row_count

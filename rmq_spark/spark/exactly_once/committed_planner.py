@@ -1,15 +1,15 @@
-"""CommittedBatchPlanner: the batches of a query that reads what sinks have committed.
+"""CommittedBatchPlanner: plans the batches of a query that reads what sinks have committed.
 
-    orders_COMMITS    | m | m | m | m |      a place in it is where the query stands
+    orders_COMMITS    | m | m | m | m |      the query's position is an offset in it
                           └───────┘
-                      a batch: the manifests between two places, whole, of which those count that
-                      are the first of their query's batch (`CommitState`)
-    orders            their spans ──> pieces for tasks
+                      a batch: the complete manifests between two positions; the first manifest of
+                      each batch of a sink's query counts (`CommitState`)
+    orders            their spans ──> groups for tasks
 
-Places are planned by `MicroBatchPlanner` over the commits topic, as for any topic: what brokers
-have lost, checkpoints, groups and waiting are its business. Here it becomes rows: limits count
-those. A manifest that was stored never changes, and the state at its beginning is in a batch's
-offsets: so a batch that is run again has the same rows, to the last.
+`MicroBatchPlanner` plans the positions over the commits topic, as for any topic: losses,
+checkpoints, groups and waiting are its business. This module turns manifests into rows, to which
+the limits apply. A stored manifest never changes, and the state at the start of a batch is in the
+batch's offsets: so a retried batch has exactly the same rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NO_STATE: Final = CommitState()
 
 
 class CommittedBatchPlanner:
-    """The planner of the batches of one query that reads committed rows; for use by one thread."""
+    """Plans the batches of one query that reads committed rows; for use by one thread."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class CommittedBatchPlanner:
         create_client: Callable[[ReadOptions], QueueClient],
         clock: Callable[[], float],
     ) -> None:
-        """Take the options of the source, and what asks brokers by the options given to it."""
+        """Take the options of the source, and a queue client made from the same options."""
         self._options = options
         self._commits_options = commits_options(options)
         self._queues = create_client(self._commits_options)
@@ -85,13 +85,13 @@ class CommittedBatchPlanner:
         return self._initial
 
     def prepare_available_now(self) -> None:
-        """Let nothing count from now on that is committed later."""
+        """Ignore what is committed from now on."""
         self._is_closed = True
         self._commits_planner.prepare_available_now()
 
     @property
     def newest(self) -> SourceOffset | None:
-        """The end of the commits topic as `latest` last saw it."""
+        """The end of the commits topic as `latest_offset` last saw it."""
         return self._commits_planner.newest
 
     @property
@@ -103,7 +103,7 @@ class CommittedBatchPlanner:
         """Return the end of the next batch; ``start`` itself if there is none yet.
 
         Raises:
-            DataLoss: Manifests behind the start are gone or damaged.
+            DataLoss: Manifests past the start are gone or damaged.
             CheckpointError: The start is of another topic, or of a query that read uncommitted.
             BrokersAway: The commits topic's broker has not answered for too long.
         """
@@ -136,7 +136,7 @@ class CommittedBatchPlanner:
         return made
 
     def plan_ranges(self, start: SourceOffset, end: SourceOffset) -> list[SpanGroup]:
-        """Return what tasks read between two offsets; equal offsets give equal pieces."""
+        """Return what tasks read between two offsets; equal offsets give equal groups."""
         if start == end:
             return []
         if self._planned is None or self._planned[0] != end:
@@ -153,16 +153,16 @@ class CommittedBatchPlanner:
         return span_groups_of(self._options, self._planned[1])
 
     def commit_progress(self, start: SourceOffset) -> None:
-        """Note that everything before the start of the next batch has been written."""
+        """Record that everything before the start of the next batch has been written."""
         self._commits_planner.commit_progress(replace(start, committed=None))
 
     def end_batch(self, end: SourceOffset) -> None:
-        """Note that a batch of the query has been written, be it of other sources."""
+        """Record that a batch of the query has been written, even one of other sources only."""
         self._commits_planner.end_batch(replace(end, committed=None))
 
 
 class ManifestReader:
-    """The reading of manifests between places of a commits topic."""
+    """Reads the manifests between offsets of a commits topic."""
 
     def __init__(self, options: ReadOptions, queues: QueueClient) -> None:
         """Take the options by which the commits topic is read."""
@@ -170,10 +170,10 @@ class ManifestReader:
         self._queues = queues
 
     def read_manifests(self, ranges: Iterable[OffsetRange]) -> list[tuple[int, CommitManifest]]:
-        """Return the whole manifests in these pieces of the commits topic, with their offsets.
+        """Return the complete manifests in these ranges of the commits topic, with their offsets.
 
         Raises:
-            DataLoss: A message is no manifest, or parts of one are gone, and that is to end the
+            DataLoss: A message is not a manifest, or parts of one are gone, and that is to fail the
                 query.
             CheckpointError: A manifest is of a newer release.
         """
@@ -190,9 +190,9 @@ class ManifestReader:
         return found
 
     def first_complete(self, queue: MessageQueue, queue_offset: int) -> int:
-        """Return the offset from which on retention has taken no row of a batch, for a new read.
+        """Return the first offset from which no batch has lost a row to retention, for a new read.
 
-        A place that a user names by its offset is left as it is.
+        An offset that the user gives is left as it is.
         """
         starting = self._options.starting
         if starting is not None and starting.common is None:
@@ -216,9 +216,9 @@ class ManifestReader:
         return queue_offset
 
     def state_at(self, queue: MessageQueue, queue_offset: int) -> CommitState:
-        """Return what counts before an offset of the commits topic, by all that it still holds.
+        """Return the commit state at an offset of the commits topic, from all that it still has.
 
-        A repeat behind that place is known by it. What is damaged counts for nothing here.
+        It shows which later manifests are repeats. Damaged manifests are ignored here.
         """
         (first,) = self._queues.starts([queue]).values()
         ids = []
@@ -232,10 +232,10 @@ class ManifestReader:
         return _NO_STATE.apply(ids)[0]
 
     def _assemble(self, queue: MessageQueue, body: bytes) -> CommitManifest | None:
-        """Return the manifest of a message with all of its parts; None for what is one of these.
+        """Return the manifest of a message with all of its parts; None if the message is a part.
 
         Raises:
-            ManifestError: It is no manifest, or parts of it are gone.
+            ManifestError: The message is not a manifest, or parts of it are gone.
         """
         manifest = decode_manifest(body)
         if manifest is None or not manifest.parts:
@@ -259,7 +259,7 @@ class ManifestReader:
 def plan_batch_read(
     options: ReadOptions, reader: ManifestReader, ranges: Iterable[OffsetRange]
 ) -> list[SpanGroup]:
-    """Return what the tasks of a batch read have to read, of these places of the commits topic."""
+    """Return what the tasks of a batch read have to read, for these ranges of the commits topic."""
     ranges = list(ranges)
     check_single_queue({piece.queue for piece in ranges})
     found = []
@@ -274,17 +274,17 @@ def plan_batch_read(
 
 
 def span_groups_of(options: ReadOptions, manifests: Iterable[CommitManifest]) -> list[SpanGroup]:
-    """Return the pieces of the rows that manifests name, with brokers by their present names."""
+    """Return the groups of the spans in manifests, with brokers by their present names."""
     names = options.broker_names
     spans = (_with_renamed_broker(span, names) for manifest in manifests for span in manifest.spans)
     return group_spans(spans, options.partitions_min, options.partition_rows_max)
 
 
 def check_single_queue(queues: Iterable[MessageQueue]) -> None:
-    """Refuse a commits topic of several queues, in which nothing would be in order.
+    """Refuse a commits topic with several queues, because commits would have no order.
 
     Raises:
-        OptionError: It has several.
+        OptionError: It has several queues.
     """
     there = sorted(queues)
     if len(there) > 1:
@@ -300,7 +300,7 @@ def check_single_queue(queues: Iterable[MessageQueue]) -> None:
 def _select_effective(
     state: CommitState, manifests: Sequence[tuple[int, CommitManifest]]
 ) -> tuple[CommitState, list[tuple[int, CommitManifest]]]:
-    """Return the state behind manifests, and those that count."""
+    """Return the state after manifests, and the manifests that count."""
     behind, offsets = state.apply((at, manifest.id) for at, manifest in manifests)
     counting = frozenset(offsets)
     return behind, [(at, manifest) for at, manifest in manifests if at in counting]
@@ -323,7 +323,7 @@ def _within_limits(
 
 
 def _split_state(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
-    """Return the place of an offset, and what counts before it."""
+    """Return the position of an offset, and the commit state there."""
     if offset.committed is None:
         raise isolation_mismatch(offset.topics, "uncommitted")
     return replace(offset, committed=None), offset.committed.after

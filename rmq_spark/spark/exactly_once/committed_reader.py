@@ -1,14 +1,14 @@
-"""Spans of rows that a manifest names: made where rows are sent, read and checked by tasks.
+"""Committed reader: divides the spans in manifests among tasks, reads them, and checks each.
 
     sent       where rows are stored ──> spans with the sum of their bodies' CRCs, joined while
                they are small enough to be held in memory
-    planned    the spans of a batch ──> pieces for tasks; a span is in one piece
+    planned    the spans of a batch ──> groups for tasks; a span is in one group
     read       a span's rows ──> are these the rows that were committed? ──> rows for Spark
 
-A CRC is needed as offsets alone tell nothing of a queue that has lost its tail and grown again. It
-is of all rows of a span: a record that cannot be read counts in it by the CRC that it states. Where
-some are gone, be it by retention, nobody knows whose the others are, and none of them is read.
-Tags are compared here, since what a broker leaves out cannot be checked. It knows no manifest.
+The CRC is needed because offsets alone do not show that a queue lost its tail and grew again. It
+covers all rows of a span: a record that cannot be read counts with the CRC that it states. If some
+rows are gone, for example by retention, the others cannot be verified, and none of them is read.
+Tags are compared here, because rows that a broker filters out could not be checked.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 
 class SpanGroup(NamedTuple):
-    """The spans that one task reads, one after the other; all of one queue."""
+    """The spans that one task reads, in order; all of one queue."""
 
     spans: tuple[CommittedSpan, ...]
 
     @property
     def row_count(self) -> int:
-        """The number of its rows."""
+        """The number of rows."""
         return sum(span.message_count for span in self.spans)
 
 
 def group_spans(
     spans: Iterable[CommittedSpan], groups_min: int | None = None, rows_max: int | None = None
 ) -> list[SpanGroup]:
-    """Divide spans into the pieces that tasks read; the same input gives the same pieces.
+    """Divide spans into the groups that tasks read; the same input gives the same groups.
 
-    Each queue is one piece, unless more pieces or smaller ones are wanted and spans allow it.
+    Each queue is one group, unless more or smaller ones are requested and spans allow it.
     """
     by_queue: dict[MessageQueue, list[CommittedSpan]] = {}
     for span in spans:
@@ -76,11 +76,11 @@ def group_spans(
 def read_spans(
     options: ReadOptions, schema: pa.Schema, group: SpanGroup
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a piece, in order, each span when all of it is known to be right.
+    """Yield the rows of a group, in order, each span once all of it has been verified.
 
     Raises:
-        DataLoss: Rows of a span are gone, or are others by now, and that is to end the query.
-        RecordFault: A message cannot be read, and that is to end the query.
+        DataLoss: Rows of a span are gone or replaced, and that is to fail the query.
+        RecordFault: A message cannot be read, and that is to fail the query.
         BrokersAway: The broker could not be reached for too long.
     """
     # In tasks only. Bodies are decoded when it is known that they are those that were committed.
@@ -111,7 +111,7 @@ def read_spans(
 
 
 class _SpanCheck:
-    """The comparison of the records of a span with what its manifest says."""
+    """Compares the records of a span with what its manifest states."""
 
     def __init__(self, span: CommittedSpan) -> None:
         self._span = span
@@ -120,27 +120,27 @@ class _SpanCheck:
         self._has_all_crcs = True
 
     def on_records(self, records: RecordChunk) -> None:
-        """Take some records of the span, the next ones."""
+        """Add the next records of the span."""
         if len(records):
             head: Any = records.head
             self._crc = add_crc(self._crc, int(head["body_crc"].astype("int64").sum()))
             self._count += len(records)
 
     def on_unreadable(self, stated_crc: int | None) -> None:
-        """Take a record of the span that cannot be read; it may still say which body it had."""
+        """Add an unreadable record of the span, which may still state the CRC of its body."""
         self._unreadable += 1
         self._crc = add_crc(self._crc, stated_crc or 0)
         self._has_all_crcs = self._has_all_crcs and stated_crc is not None
 
     @property
     def is_passed(self) -> bool:
-        """True if these are the rows that were committed, all of them."""
+        """True if these are exactly the rows that were committed."""
         is_whole = self._count + self._unreadable == self._span.message_count
         return is_whole and self._has_all_crcs and self._crc == self._span.crc
 
     @property
     def loss(self) -> str:
-        """The loss in words, if the check is not passed."""
+        """A description of the loss, if the check has failed."""
         queue, first, count, *_ = self._span
         which = (
             f"{describe_queue(queue)} has other messages at offsets {first} to "

@@ -1,16 +1,17 @@
-"""Committing: the one message by which the rows of a batch count, and the topic that it is in.
+"""Manifest commit: stores the one message by which the rows of a batch count, in the commits topic.
 
-    tasks    first batch: is the commits topic there? else it is made ──> rows are sent
+    tasks    first batch: does the commits topic exist? else it is created ──> rows are sent
     driver   reports of the tasks that count ──> manifest, in parts if need be ──> stored
 
-A commits topic has one queue: what is in it is in order, and a reader's place is a number. It lies
-on the first of the topic's brokers, by name. The others have the topic as well, and let nobody read
-or write it: so name servers know of it while the one is away, and nobody makes another.
+A commits topic has one queue: its messages are ordered, and a reader's position is one number. The
+queue is on the first of the topic's brokers, by name. The others have the topic as well, without
+permission to read or write: so name servers know it while that broker is away, and nobody creates
+another.
 
-A manifest is sent until a broker says that it is stored; stored twice, it counts once. It is waited
-for until readers see it: whoever commits next looks there for what was committed. Which tasks count
-is Spark's to say, which manifest counts the readers'. What they would pass over without a word is
-refused before, and so is a query that begins again (`commit_order`).
+A manifest is sent until a broker confirms that it is stored; stored twice, it counts once. `commit`
+returns after readers can see it, because the next commit looks up earlier ones there. Spark decides
+which tasks count, the readers which manifest. Commits that readers would silently ignore are
+refused before, and so is a query that starts over (`commit_order`).
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ _NO_ACCESS: Final = 0
 
 
 def create_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
-    """Make the commits topic of a topic, by default the sink's, unless it is there.
+    """Create the commits topic of a topic, by default the sink's, unless it exists.
 
     Raises:
-        WriteError: It is not there, and a broker does not let it be made.
-        RouteNotFound: The topic itself is not there, and nobody makes it.
+        WriteError: It does not exist, and a broker refuses to create it.
+        RouteNotFound: The topic itself does not exist, and is not created.
     """
     instance = instance_for(options.access)
     try:
@@ -70,23 +71,23 @@ def create_commits_topic(options: WriteOptions, topic: str | None = None) -> Non
 
 
 def check_first_batch(options: WriteOptions, manifest_id: ManifestId, origin: str) -> None:
-    """Refuse a query's first batch if it begins again, before a row of it is sent.
+    """Refuse a query's first batch if the query starts over, before a row of it is sent.
 
     Raises:
-        WriteError: Another query has the same origin; or nobody tells now.
+        WriteError: Another query has the same origin; or that cannot be found out now.
     """
     queue = _commits_queue(options, _topic_names(options, None)[1])
     CommitOrder(options, queue).check_batch(manifest_id, origin)
 
 
 def latest_manifests(options: WriteOptions, batch: ManifestId, topic: str) -> list[CommitManifest]:
-    """Return the latest manifests of a batch's query in a topic; none where nobody tells."""
+    """Return the latest manifests of a batch's query in a topic; none if they are unknown."""
     order = CommitOrder(options, _commits_queue(options, commits_topic_name(topic)))
     return order.latest_manifests(batch, QUERY_MESSAGES_MAX)
 
 
 def has_commits_topic(options: WriteOptions, topic: str) -> bool:
-    """Return whether a topic's commits topic is there, or nobody can tell now."""
+    """Return whether a topic's commits topic exists; True if that cannot be found out now."""
     try:
         return (
             _find_commits_queues(producer_of(options).instance, commits_topic_name(topic))
@@ -135,11 +136,11 @@ def commit(
     origin: str = "",
     is_visible: bool = False,
 ) -> None:
-    """Have rows count: store their manifest, and return when it is seen; no rows need none.
+    """Commit rows: store their manifest, and return when readers see it; no rows need none.
 
-    The rows are of one topic, by default the sink's. By ``origin`` a query is known again that
-    begins anew; without it, nobody looks. Nor does anybody where the rows are visible already: the
-    broker that has shown them has looked.
+    The rows are of one topic, by default the sink's. ``origin`` identifies a query that starts
+    over; without it, that is not checked. Nor is it for rows that are visible already: the broker
+    that published them has checked it.
 
     Raises:
         WriteError: The manifest is not known to be stored, or does not count.
@@ -181,14 +182,14 @@ def commit(
 def _wait_until_visible(
     options: WriteOptions, manifest: CommitManifest, queue: MessageQueue, queue_offset: int
 ) -> None:
-    """Return when readers see a manifest that is stored, or nobody tells whether they do.
+    """Return when readers see a stored manifest, or if it cannot be found out whether they do.
 
-    A broker that commits a staged batch, of whatever sink, shows nothing that comes meanwhile.
-    Until then the index does not tell of it either, and a query that begins again would not be
-    noticed. What was acknowledged counts, unless its broker says then that it is not there.
+    A broker that commits a staged batch, of whatever sink, hides what is stored meanwhile. Until
+    then the index does not have it either, and a query that starts over would not be noticed. An
+    acknowledged manifest counts, unless its broker then reports that it is not there.
 
     Raises:
-        WriteError: The broker does not show it: it may be lost, or its topic was deleted.
+        WriteError: The broker does not have it: it may be lost, or its topic was deleted.
     """
     instance = producer_of(options).instance
     patience = RetryTimer(
@@ -226,9 +227,9 @@ def _not_visible_error(
 
 
 def _commits_queue(options: WriteOptions, commits: str) -> MessageQueue:
-    """Return the queue of the commits topic, which has to be the only one.
+    """Return the queue of the commits topic, which must be the only one.
 
-    A topic that is not there any more is not made again: its broker may be away.
+    A topic that no longer exists is not created again: its broker may be away.
     """
     instance = producer_of(options).instance
     patience = RetryTimer(
@@ -252,7 +253,7 @@ def _commits_queue(options: WriteOptions, commits: str) -> MessageQueue:
 
 
 def _find_commits_queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:
-    """Return the queue of a commits topic, nothing if it is away, None without such a topic."""
+    """Return the queues of a commits topic: none if it is away, None if no such topic exists."""
     try:
         queues = instance.routes.refresh(commits).publish_queues
     except RouteNotFound:

@@ -1,12 +1,11 @@
-"""Staged commits: a batch that tasks have staged becomes visible, and then its manifest is stored.
+"""Staged commit: makes a batch that tasks have staged visible, and then stores its manifests.
 
     reports of the tasks that count ──> COMMIT_BATCH, again until it is answered
                                           │  from here on every client has all rows
                                           └──> a manifest for each topic, of the spans in the answer
 
-In this order: a reader of what manifests name never waits for rows that may not come. Killed in
-between, the driver commits again, hears the same spans, and stores the manifest. This module must
-not know how rows are staged.
+The order ensures that a reader of manifests never waits for rows that may not come. If the driver
+is killed in between, it commits again, receives the same spans, and stores the manifests.
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ def commit_staged(
 ) -> None:
     """Make all rows that tasks report visible, and return when their manifests are stored.
 
-    ``origin`` is where the query's checkpoint lies, by which a copy of it is known.
+    ``origin`` is the checkpoint's location, by which a copy of it is recognized.
 
     Raises:
-        WriteError: It is not known whether they are; or they are not, and the error says why.
+        WriteError: It is not known whether they are visible; or they are not, with the reason.
     """
     some = [report for report in reports if report.broker_name is not None]
     if not some:
@@ -101,7 +100,7 @@ def commit_staged(
 
 
 def abort_staged(options: WriteOptions, reports: Sequence[StagedReport]) -> None:
-    """Have the broker delete what tasks have staged; what others have staged is left alone."""
+    """Have the broker delete what these tasks have staged; rows of others are kept."""
     by_broker: dict[str, list[StagedReport]] = {}
     for report in reports:
         if report.broker_name is not None and report.attempt is not None:
@@ -117,12 +116,12 @@ def abort_staged(options: WriteOptions, reports: Sequence[StagedReport]) -> None
 
 
 def check_stageable(options: WriteOptions) -> str | None:
-    """Check that batches can be made visible to all; return the address of the topic's broker.
+    """Check that batches can be published as a whole; return the address of the topic's broker.
 
-    Where rows name their topics, tasks check each, and this returns None.
+    If rows name their topics, tasks check each, and this returns None.
 
     Raises:
-        OptionError: The topic is on several brokers, or its broker knows no staged batches.
+        OptionError: The topic is on several brokers, or its broker does not support staging.
         ClientError: No broker could be asked.
     """
     if options.topic is None:
@@ -138,9 +137,9 @@ def check_stageable(options: WriteOptions) -> str | None:
 
 
 def next_batch_header(options: WriteOptions) -> BatchRequestHeader:
-    """Return what a batch write that is no query's part is known by: a number never used before.
+    """Return the identity of a batch write outside a query: a number that was never used before.
 
-    Or what its user says, as to Delta: who writes, and which of their batches.
+    Or the one that the user gives, as with Delta: the writer's name, and the number of its batch.
 
     Raises:
         OptionError, ClientError: As `check_stageable` does.
@@ -210,7 +209,7 @@ def _commit_batch(
 
 
 def _raise_order_error(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
-    """Raise why a commit was refused, if it is the order of the sink's batches."""
+    """Raise the error for a refused commit if the order of the sink's batches is the reason."""
     with suppress(ClientError):
         last = api.staging.last_batch(address, batch.sink)
         if last is not None:
@@ -220,8 +219,8 @@ def _raise_order_error(api: BrokerApi, address: str, batch: BatchRequestHeader) 
 def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[CommittedSpan]) -> bool:
     """Return whether the rows that a broker has committed are those that tasks report.
 
-    Of rows that were staged only the number is known here, and of a batch that was committed amid
-    its tasks nothing.
+    Only the number of staged rows is known here, and nothing of a batch that was committed while
+    its tasks ran.
     """
     sums = [report.sums for report in reports if report.sums is not None]
     there = _span_sums(committed)
@@ -243,10 +242,10 @@ def _reject_changed_rows(
     topic: str,
     origin: str,
 ) -> None:
-    """Refuse rows of a batch that has others, unless they may be those of a batch run again.
+    """Refuse rows of a batch that has others, unless they may belong to a retried batch.
 
-    They are not if it is a second write of the batch under the same sink, or if another driver goes
-    on with a copy of the checkpoint. Where the index does not tell, nothing is refused.
+    They do not if this is a second write of the batch under the same sink, or if another driver
+    runs on a copy of the checkpoint. If the index does not tell, nothing is refused.
     """
     own = latest_manifests(options, manifest_id, topic)
     if any(each.id == manifest_id for each in own):
@@ -267,7 +266,7 @@ def _reject_changed_rows(
 
 
 def _ensure_commits_topic(options: WriteOptions, topic: str) -> bool:
-    """Return whether a topic can have a commits topic, which is made if it is not there."""
+    """Return whether a topic can have a commits topic, and create it if it does not exist."""
     try:
         check_topic(commits_topic_name(topic))
     except MessageRejected as error:

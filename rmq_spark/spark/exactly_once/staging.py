@@ -1,16 +1,17 @@
-"""Staging: a task's rows to the one broker that shows them all when their batch is committed.
+"""Staging: sends a task's rows to the one broker that publishes them when their batch is committed.
 
     first row ──> which broker? ──> what has the sink committed last?
                                       ├─ an earlier batch ──> rows are staged, under a new attempt
                                       ├─ nothing, or one long before ──> the same, unless the
-                                      │          batch counts under another name (`staging`)
-                                      ├─ this batch ──> rows are counted, and sent nowhere
+                                      │          batch counts under another name
+                                      │          (`renamed_sink_error`)
+                                      ├─ this batch ──> rows are counted, and not sent
                                       └─ a later one, or one of another query ──> refused
 
-A sink is known to a broker by its name, and belongs to the query that has committed first: so a
-query whose checkpoint is gone does not begin anew unnoticed. An attempt has a name that no other
-has, and takes back what it has staged if it fails; what it leaves when it is killed, the broker
-deletes with the next commit. This module must not know who commits.
+A broker knows a sink by its name, and the sink belongs to the query that committed first: so a
+query that starts over without its checkpoint is noticed. An attempt has a unique name, and deletes
+what it has staged if it fails; what it leaves when it is killed, the broker deletes with the next
+commit.
 """
 
 from __future__ import annotations
@@ -58,17 +59,17 @@ _BY_MANIFEST_ARGUMENTS: Final = ("a manifest", "visibleTo", "committed_readers")
 def renamed_sink_error(
     options: WriteOptions, api: BrokerApi, address: str, manifest_id: ManifestId, topic: str
 ) -> WriteError | None:
-    """Return why a stream's batch is refused that counts, and not as one of this sink; or None.
+    """Return the error for a stream's batch that counts already under another sink, or None.
 
     Args:
         options: The options of the sink.
-        api: Asks the broker.
-        address: The broker's.
-        manifest_id: The batch, and the query whose it is.
+        api: Sends requests to the broker.
+        address: The broker's address.
+        manifest_id: The batch and its query.
         topic: A topic that has rows of it.
 
     Raises:
-        ClientError: Nobody tells now.
+        ClientError: That cannot be found out now.
     """
     if manifest_id.query_id is None or manifest_id.write_name:
         return None
@@ -139,7 +140,7 @@ def stage_rows(
     Raises:
         RowError: A row cannot be a message.
         WriteError: The broker refuses, could not be reached for too long, or knows the sink as
-            another's. Nothing that was staged stays.
+            another query's. No staged rows are left.
     """
     rows = RowPreparer(
         sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids
@@ -177,7 +178,7 @@ def stage_rows(
 
 
 class _TaskStaging:
-    """The staging of one task."""
+    """The staging of one task's rows."""
 
     def __init__(
         self,
@@ -207,7 +208,7 @@ class _TaskStaging:
         self._sums: RowSums | None = None
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues of a topic, which have to be on the one broker of the batch."""
+        """Return the queues of a topic, which must be on the one broker of the batch."""
         queues = self._retries.queues_of(topic)
         names = {queue.broker_name for queue in queues}
         if self._broker_name is None:
@@ -217,7 +218,7 @@ class _TaskStaging:
         return queues
 
     def stage(self, topic: str, queue: MessageQueue | None, rows: pa.RecordBatch) -> None:
-        """Stage rows, or count them if nobody needs them any more."""
+        """Stage rows, or only count them if their batch is committed already."""
         self.queues_of(topic)
         if self._sums is not None:
             self._sums = self._sums.add(sums_of(rows.column(columns.BODY)))
@@ -225,7 +226,7 @@ class _TaskStaging:
             self._sends.stage(rows, topic, queue)
 
     def finish(self) -> StagedReport:
-        """Return what is staged, when it is."""
+        """Wait until all rows are staged, and return the report."""
         attempt = self._sends.finish()
         is_committed = self._sums is not None or self._sends.is_committed
         return StagedReport(
@@ -239,14 +240,14 @@ class _TaskStaging:
         )
 
     def abort(self) -> None:
-        """Have the broker delete what this attempt has staged, if it can be asked."""
+        """Have the broker delete what this attempt has staged, if the broker can be reached."""
         with suppress(Exception):
             self._sends.drain()
             if self._broker_name is not None and self._sends.staged_bytes:
                 abort_attempts(self._producer, self._broker_name, self._batch, [self._attempt])
 
     def _check_last_batch(self, topic: str, broker_name: str) -> None:
-        """See where the sink is: before this batch, behind it, or someone else's."""
+        """Check whether the sink is before this batch, past it, or another query's."""
         api = self._producer.instance.api
         while True:
             try:
@@ -270,17 +271,17 @@ class _TaskStaging:
                 self._sums = RowSums()
 
     def _has_gap(self, last: CommittedBatch | None) -> bool:
-        """Return whether the sink has not committed this batch, nor the one before."""
+        """Return whether the sink has committed neither this batch nor the one before."""
         return last is None or last.batch_id + 1 < self._batch.batch_id
 
 
 def abort_attempts(
     producer: Producer, broker_name: str, batch: BatchRequestHeader, attempts: Sequence[str]
 ) -> None:
-    """Have a broker delete what attempts have staged; what others have is left alone.
+    """Have a broker delete what attempts have staged; rows of others are kept.
 
     Raises:
-        ClientError: It did not.
+        ClientError: The broker did not delete it.
     """
     instance = producer.instance
     address = instance.routes.master_address(broker_name)
@@ -288,10 +289,10 @@ def abort_attempts(
 
 
 def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
-    """Refuse a batch of another query than the sink's last one, and one before that.
+    """Refuse a batch that precedes the sink's last one, or is of another query.
 
     Raises:
-        WriteError: With the remedy.
+        WriteError: The batch is refused, with the remedy.
     """
     sink, batch_id, owner = batch
     if last.owner != owner:
@@ -338,11 +339,11 @@ def require_single_broker(broker_names: Iterable[str]) -> str:
 
 
 def check_supports_staging(producer: Producer, broker_name: str) -> str:
-    """Return the address of a broker that knows staged batches.
+    """Return the address of a broker, if it supports staged batches.
 
     Raises:
-        WriteError: It does not know them.
-        ClientError: It cannot be asked.
+        WriteError: It does not support them.
+        ClientError: It cannot be reached.
     """
     address = producer.instance.routes.master_address(broker_name)
     if Extension.STAGED_BATCHES not in producer.instance.api.agreement(address).extensions:

@@ -1,1 +1,1 @@
-"""Options of source and sink: their table, parsing and checks."""
+"""The options of source and sink: their table, parsing and checks."""

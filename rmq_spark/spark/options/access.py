@@ -1,7 +1,7 @@
 """BrokerAccess: the options by which source and sink reach brokers.
 
-Files are read here, on the driver: what they hold goes to executors with the options, so that only
-one machine needs them, and whatever is wrong with them is said at `load()`.
+Files, such as certificates, are read on the driver, and their content goes to executors with the
+options. Thus only the driver needs the files, and `load()` reports any problem with them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TLS_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAccess:
-    """The part of the options that says how brokers are reached, the same for source and sink."""
+    """The options by which brokers are reached; the same for source and sink."""
 
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
@@ -52,7 +52,7 @@ class BrokerAccess:
 
 
 def access_of(options: OptionReader) -> BrokerAccess:
-    """Return how brokers are reached, as the options say."""
+    """Parse the options by which brokers are reached."""
     text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
     try:
         addresses = parse_addresses(text)

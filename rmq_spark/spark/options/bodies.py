@@ -1,7 +1,7 @@
 """BodyOptions: how bodies are read or written, from ``bodyFormat``, ``bodySchema``, ``bodyColumn``.
 
-What contradicts itself is refused here, before a column is looked at; which columns come of it,
-`columns` says.
+Contradictory options are refused here, before any column is checked; `rmq_spark.spark.bodies`
+derives the columns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BodyFormat(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyOptions:
-    """The format of bodies, and the columns that they are in Spark."""
+    """The format of bodies, and the Spark columns that they become or are made from."""
 
     format: BodyFormat = BodyFormat.BINARY
     schema: StructType | None = None
@@ -52,7 +52,7 @@ BINARY_BODIES: Final = BodyOptions()
 
 
 def read_body(options: OptionReader) -> BodyOptions:
-    """Parse and check how a source reads bodies."""
+    """Parse and check the options for bodies of a source."""
     kind, column = _format_and_column(options)
     text = options.text("bodySchema")
     if text is None:
@@ -88,7 +88,7 @@ def read_body(options: OptionReader) -> BodyOptions:
 
 
 def write_body(options: OptionReader) -> BodyOptions:
-    """Parse and check how a sink writes bodies."""
+    """Parse and check the options for bodies of a sink."""
     kind, column = _format_and_column(options)
     return BodyOptions(format=kind, column=column)
 

@@ -1,9 +1,9 @@
-"""Options: what a user writes, parsed and checked once, on the driver.
+"""Options: the options of source and sink, parsed and checked once, on the driver.
 
-`OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at
-length, and a test holds the two together. How brokers are reached is the part of `access`. Names
-are those of Spark's Kafka source where the meaning is the same. Whatever is wrong is said with the
-option's name and what to write instead; secrets are never shown.
+`OPTIONS` lists every option, its uses, and its meaning; docs/options.md has the long version, and a
+test compares the two. `access` parses the options for connections. Names are those of Spark's Kafka
+source if the meaning is the same. An error names the option and the remedy; secrets are never
+shown.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _CONFLICTS: Final[Mapping[str, str]] = {
 def check_committed(
     options: OptionReader, topics: tuple[str, ...], *positions: Positions | None
 ) -> None:
-    """Refuse what contradicts ``isolation=committed``."""
+    """Refuse options that contradict ``isolation=committed``."""
     for name, why in _CONFLICTS.items():
         if name in options.names:
             raise OptionError(name, f"it cannot be given together with isolation=committed: {why}")
@@ -97,7 +97,7 @@ def check_committed(
 def sink_name_of(
     options: OptionReader, topic: str | None, namespace: str | None, *, is_exactly_once: bool
 ) -> str | None:
-    """Return the name that a broker knows a sink by, or None unless batches are visible to all."""
+    """Return the name by which a broker knows a sink, or None unless batches are staged."""
     is_staged = options.choice("visibleTo", "committed_readers", "all") == "all"
     name = options.text("sinkName")
     if is_staged and not is_exactly_once:
@@ -135,7 +135,7 @@ def sink_name_of(
 def check_exactly_once(
     topic: str | None, write_name: str | None, message_bytes: int, *, is_staged: bool = False
 ) -> None:
-    """Refuse what contradicts ``delivery=exactly_once``."""
+    """Refuse options that contradict ``delivery=exactly_once``."""
     if topic is None and not is_staged:
         raise OptionError(
             "delivery",
@@ -174,9 +174,9 @@ SUSPEND_MS_MAX: Final = 1_500
 class Selection:
     """The queues to read: all of some topics, of topics whose names match, or some of each topic.
 
-    ``assigned`` gives queue ids by topic and broker; the broker may be ``*``. ``option`` names the
-    option that said it. Topics have their whole names; the pattern is matched against the names
-    that clients of the namespace use.
+    ``assigned`` gives queue ids by topic and broker; the broker may be ``*``. ``option`` is the
+    option that selected them. Topics have their full names; the pattern is matched against the
+    names that clients of the namespace use.
     """
 
     option: str = "topic"
@@ -188,7 +188,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The bounds of one batch: rows, bytes, and how long to wait for a minimum of rows."""
+    """The limits of one batch: rows, bytes, and how long to wait for a minimum of rows."""
 
     rows_max: int | None = None
     bytes_max: int | None = None
@@ -239,21 +239,21 @@ class ReadOptions:
 
     @property
     def expression_type(self) -> str:
-        """The kind of the filter, as the wire calls it."""
+        """The kind of the filter, in RocketMQ's words."""
         return SQL92_EXPRESSION if self.is_sql else TAG_EXPRESSION
 
     @property
     def tags(self) -> frozenset[str]:
-        """The tags of which a message has to have one; empty if there is no such condition."""
+        """The tags of which a message must have one; empty if there is no such condition."""
         return frozenset() if self.is_sql else _tags("tags", self.expression)
 
     @property
     def group(self) -> str:
-        """The consumer group in whose name pulls are made."""
+        """The consumer group that pulls name."""
         return self.consumer_group or wrap_namespace(self.selection.namespace, DEFAULT_GROUP)
 
     def check_use(self, use: Use) -> None:
-        """Refuse options that mean nothing to a stream, or to a batch."""
+        """Refuse options that have no meaning for a stream, or for a batch."""
         for name in sorted(self.given):
             if use not in OPTIONS[name].uses:
                 other = "batch reads" if use is Use.STREAM else "streams"
@@ -396,7 +396,7 @@ def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
 
 
 def _row_ids(*, is_seen_once: bool) -> Sequence[str]:
-    """Return what rows may be known by, first the default: who sees each once needs no ids."""
+    """Return the possible kinds of row ids, the default first: rows delivered once need no ids."""
     default = RowIds.NONE if is_seen_once else RowIds.POSITIONS
     return [default.value, *(each.value for each in RowIds if each is not default)]
 
@@ -442,7 +442,7 @@ def _waits_for_topic(options: OptionReader, selection: Selection) -> bool:
 
 
 def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
-    """Refuse positions of topics that are not read, so that a slip of the pen is not ignored."""
+    """Refuse positions of topics that are not read, so that a typo is not ignored."""
     for each in positions:
         strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
         if each is not None and strangers and selection.pattern is None:
@@ -536,7 +536,7 @@ def _broker_names(option: str, text: str) -> Mapping[str, str]:
 
 
 def _expression(options: OptionReader, name: str | None) -> str:
-    """Return tags or a condition as brokers are told it: without blanks around it, * for all."""
+    """Return tags or a condition as the broker expects it: stripped, and * for all."""
     if name is None:
         return "*"
     text = options.text(name) or ""
@@ -655,7 +655,7 @@ _BROKER_TOPIC_PREFIXES: Final = (
 
 
 def selects(selection: Selection, topic: str) -> bool:
-    """Return whether a topic is named by a selection, or matches its pattern."""
+    """Return whether a selection names a topic, or its pattern matches it."""
     if selection.pattern is None:
         return topic in selection.topics
     name = without_namespace(selection.namespace, topic)
@@ -665,5 +665,5 @@ def selects(selection: Selection, topic: str) -> bool:
 
 
 def is_broker_topic(topic: str) -> bool:
-    """Tell whether brokers have made a topic for themselves or for groups."""
+    """Return whether brokers have created a topic for themselves or for groups."""
     return topic.startswith(_BROKER_TOPIC_PREFIXES)

@@ -1,7 +1,7 @@
-"""OptionReader: the options that a user wrote, by their right names.
+"""OptionReader: the options that a user wrote, by their canonical names.
 
-What is no option, or means nothing for this use, is refused with the nearest right name. It knows
-no option's meaning.
+Unknown options, and options that have no meaning for a use, are refused with the closest valid
+name.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ NO_CATALOG_TABLE: Final = (
 
 
 class OptionReader:
-    """The options that a user wrote, by their right names.
+    """The options that a user wrote, by their canonical names.
 
-    Unknown options, and those that mean nothing for this use, are refused with the nearest right
-    name.
+    Unknown options, and those that have no meaning for this use, are refused with the closest
+    valid name.
     """
 
     def __init__(self, raw_options: Mapping[str, str], uses: frozenset[Use]) -> None:
@@ -73,7 +73,7 @@ class OptionReader:
 
     @property
     def names(self) -> frozenset[str]:
-        """The right names of those that were given."""
+        """The canonical names of the options that were given."""
         return frozenset(self._texts)
 
     def written_name(self, name: str) -> str:
@@ -94,12 +94,12 @@ class OptionReader:
         return found
 
     def get(self, name: str, parse: Any, default: Any = None) -> Any:
-        """Return an option as ``parse(name, text)`` reads it; ``default`` if it was not given."""
+        """Return an option parsed by ``parse(name, text)``, or ``default`` if it was not given."""
         text = self.text(name)
         return default if text is None else parse(self.written_name(name), text)
 
     def choice(self, name: str, default: str, *others: str) -> str:
-        """Return one of these words; the first, if it was not given."""
+        """Return the one of these words that was given, or the first if none was given."""
         text = self.text(name)
         return (
             default
@@ -113,7 +113,7 @@ class OptionReader:
         return None if text is None else values.whole_number(name, text, least)
 
     def exclusive(self, *names: str) -> str | None:
-        """Return the one of these names that was given, or None; two of them are refused."""
+        """Return which one of these options was given, or None; two of them are refused."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
             first, *others = map(self.written_name, given)
@@ -124,7 +124,7 @@ class OptionReader:
 
 
 def check_names(raw_options: Mapping[str, str]) -> None:
-    """Refuse what is no option at all, of source or sink."""
+    """Refuse names that are not options of source or sink."""
     OptionReader(raw_options, frozenset(Use))
 
 

@@ -1,9 +1,8 @@
-"""The columns of the sink: their names and types, and whether those of a data frame will do.
+"""The columns of the sink: their names and types, and the check of a data frame's columns.
 
-Checked on the driver, before a row is looked at. What the source has beyond them
-(`IGNORED_COLUMNS`) the broker sets for each message, so that a topic can be written as it was
-read; any other column is refused, since nobody can tell a wish from a misspelling. It looks at
-names and types, never at rows.
+The check runs on the driver, before any row is read. Columns that the source has and the sink does
+not (`IGNORED_COLUMNS`) are set by the broker for each message, so that a topic can be written as it
+was read. Any other column is refused, because it may be a misspelled one.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _ADVICE: Final = "drop it with .drop({0!r}), or put it into column properties, a
 
 
 class SinkColumn(NamedTuple):
-    """A column that is sent: its place in a row, and which of its types it has."""
+    """A column that is sent: its position in a row, and the type that it has of those allowed."""
 
     name: str
     position: int
@@ -79,9 +78,9 @@ class SinkColumn(NamedTuple):
 def check_sink_columns(
     schema: StructType, *, has_topic: bool, body: BodyOptions = BINARY_BODIES
 ) -> tuple[SinkColumn, ...]:
-    """Return the columns of a data frame that are sent, by their right names.
+    """Return the columns of a data frame that are sent, by their canonical names.
 
-    Bodies that are encoded are one more column, behind all others.
+    Encoded bodies are one more column, after all others.
 
     Args:
         schema: The columns of the data frame.
@@ -123,7 +122,7 @@ def check_sink_columns(
 
 
 def body_positions(schema: StructType, body: BodyOptions) -> tuple[int, ...]:
-    """Return the positions of the columns that are made bodies by a format; often none."""
+    """Return the positions of the columns from which a format makes bodies; often none."""
     if body.format is BodyFormat.BINARY:
         return ()
     names = [field.name.lower() for field in schema.fields]

@@ -1,19 +1,19 @@
-"""Positions: where a query starts or ends, as users say it, for all queues or for each by name.
+"""Positions: where a query starts or ends, as users write it, for all queues or for each by name.
 
-    earliest, latest                    the first message there is; behind the last
-    group, group:latest                 what consumerGroup has committed; else earliest, or latest
-                                        (but of a queue that still has its first message RocketMQ
-                                        4.9 says 0: earliest)
+    earliest, latest                    the first message in the queue; the end of the queue
+    group, group:latest                 the offset that consumerGroup has committed; else earliest,
+                                        or latest (but for a queue that still has its first message
+                                        RocketMQ 4.9 answers 0: earliest)
     2026-01-31T12:00:00Z                the first message stored then or later
     -10m, -2h                           counted back from now; a queue without one starts at its end
     -100 messages (or just -100)        so many before the end of each queue
     {"orders": {"broker-a": {"0": 23}}} the next offset to read; -2 and -1 are earliest and latest
 
 In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, brokers or queues that
-are not named. The level of brokers may be left out where one broker has the topic. What
-`source_offset` writes into a checkpoint can be given as it is.
+are not named. The broker level may be omitted if only one broker has the topic. The JSON that
+`source_offset` writes into a checkpoint is accepted as it is.
 
-It asks no broker: `position_resolver` finds the offsets.
+Positions are parsed here without asking a broker; `position_resolver` turns them into offsets.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CountPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """The position that a consumer group has committed, or ``fallback``: EARLIEST or LATEST."""
+    """The offset that a consumer group has committed, or else ``fallback``: EARLIEST or LATEST."""
 
     fallback: int
 
@@ -85,14 +85,14 @@ _WORDS: Final[Mapping[str, Position]] = {
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """One position for all queues, or a tree: topic to broker (which may be left out) to queue."""
+    """One position for all queues, or a tree: topic to broker (which may be omitted) to queue."""
 
     option: str
     common: Position | None = None
     tree: Mapping[str, Any] | None = None
 
     def position_of(self, topic: str, broker_name: str, queue_id: int) -> Position | None:
-        """Return the position of a queue, or None if the option has none for it."""
+        """Return the position of a queue, or None if the option gives none for it."""
         if self.common is not None:
             return self.common
         found = _child(self.tree, topic)
@@ -108,7 +108,7 @@ class Positions:
         return not (isinstance(below, Mapping) and _is_queue_level(below) and set(below) - {ANY})
 
     def with_namespace(self, namespace: str | None) -> Positions:
-        """Return the positions with topics by their whole names, given names within a namespace."""
+        """Return the positions with full topic names, given names within a namespace."""
         if self.tree is None or namespace is None:
             return self
         tree = {
@@ -142,7 +142,7 @@ class Positions:
         return frozenset(below) - {ANY}
 
     def positions_of_topic(self, topic: str) -> list[Position]:
-        """Return the positions of a topic's queues, whichever queues it will have."""
+        """Return all positions that can apply to queues of a topic."""
         return [each for each in _leaves(_child(self.tree, topic)) if each is not None]
 
     @property
@@ -168,7 +168,7 @@ def parse_times(option: str, text: str) -> Positions:
 
 
 def parse_position(option: str, text: str) -> Position:
-    """Parse a position that is a word, a time or a distance."""
+    """Parse a position that is a word, a time, or a distance."""
     word = text.lower()
     if word in _WORDS:
         return _WORDS[word]
@@ -249,7 +249,7 @@ def _child(tree: Mapping[str, Any] | None, name: str) -> Any:
 
 
 def _is_queue_level(node: Mapping[str, Any]) -> bool:
-    """Return whether the object of a topic holds queues directly, without a level for brokers."""
+    """Return whether the JSON object of a topic holds queues directly, without a broker level."""
     return not any(isinstance(each, Mapping) for each in node.values())
 
 

@@ -1,4 +1,4 @@
-"""Every option by name, with its uses and its meaning in a line; docs/options.md says more."""
+"""The option table: every option by name, with its uses and a one-line meaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Use(Enum):
 
 
 class Option(NamedTuple):
-    """An option's entry: its uses, its meaning in a line, and the option it is an alias of."""
+    """An option's entry: its uses, its one-line meaning, and the option that it is an alias of."""
 
     uses: frozenset[Use]
     meaning: str

@@ -1,4 +1,4 @@
-"""The values of options as text: numbers, yes and no, times and sizes; options are not known."""
+"""Option values: parsers for numbers, booleans, times, durations and sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OnBadRecord(Enum):
 
 
 class RowIds(str, Enum):
-    """The ids that rows get, by which a reader recognizes one that was sent twice."""
+    """The kinds of row ids, by which a reader recognizes a row that was sent twice."""
 
     NONE = "false"
     POSITIONS = "true"
@@ -63,7 +63,7 @@ _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
 def whole_number(option: str, text: str, least: int = 0, most: int | None = None) -> int:
-    """Parse a whole number that is not below ``least``, nor above ``most``."""
+    """Parse an integer from ``least`` to ``most``."""
     digits = text.strip()
     is_number = _NUMBER.fullmatch(digits) is not None
     if not is_number or int(digits) < least or (most is not None and int(digits) > most):
@@ -75,12 +75,12 @@ def whole_number(option: str, text: str, least: int = 0, most: int | None = None
 
 
 def timeout_ms(option: str, text: str) -> int:
-    """Parse the milliseconds that an answer may take."""
+    """Parse a request timeout in milliseconds."""
     return whole_number(option, text, 1, MILLISECONDS_MAX)
 
 
 def boolean(option: str, text: str) -> bool:
-    """Return the boolean that ``true`` or ``false`` stands for; other texts are refused."""
+    """Parse ``true`` or ``false``; other texts are refused."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise OptionError(option, f"needed true or false, found {text!r}")
@@ -88,7 +88,7 @@ def boolean(option: str, text: str) -> bool:
 
 
 def choice(option: str, text: str, *words: str) -> str:
-    """Return the one of these words that is given, in upper or lower case."""
+    """Return the one of these words that the text is, ignoring case."""
     word = text.strip().lower()
     if word not in words:
         raise OptionError(option, f"needed {', '.join(words[:-1])} or {words[-1]}, found {text!r}")
@@ -104,7 +104,7 @@ def milliseconds(option: str, text: str) -> int:
 
 
 def duration(text: str) -> int | None:
-    """Return the milliseconds of a duration, or None if the text is none."""
+    """Return the milliseconds of a duration, or None if the text is not a duration."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     if match is None:
         return None
@@ -130,9 +130,9 @@ def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
 
 
 def time_in_ms(text: str) -> int | None:
-    """Return an ISO time as ms since 1970, or None; a time without a zone is in UTC.
+    """Return an ISO time as ms since 1970, or None if it is not one; without a zone it is in UTC.
 
-    All versions of Python read the same: what is finer than microseconds is left out.
+    All Python versions give the same result: digits beyond microseconds are ignored.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -149,7 +149,7 @@ def time_in_ms(text: str) -> int | None:
 
 
 def _zone_offset(zone: str | None) -> str:
-    """Return a zone as Python 3.10 reads it."""
+    """Return a zone in the form that Python 3.10 parses."""
     if zone is None or zone in "Zz":
         return "+00:00"
     sign, digits = zone[0], zone[1:].replace(":", "").ljust(4, "0")
@@ -170,7 +170,7 @@ def timestamp(option: str, text: str) -> int:
 
 
 def check_epoch_ms(option: str, ms: int) -> int:
-    """Refuse numbers that must be seconds or dates: as ms they would be soon after 1970."""
+    """Refuse numbers that must be seconds or dates, because as ms they would be soon after 1970."""
     if ms in LIKELY_SECONDS:
         raise OptionError(
             option,
@@ -193,7 +193,7 @@ def check_epoch_ms(option: str, ms: int) -> int:
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """Return the content of a JSON object; a name that occurs twice in it is refused."""
+    """Return the content of a JSON object; a repeated name is refused."""
     try:
         found = json.loads(text, object_pairs_hook=lambda pairs: _object(option, pairs))
     except ValueError as error:

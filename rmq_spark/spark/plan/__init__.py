@@ -1,1 +1,1 @@
-"""Planning micro-batches: offsets, limits, partitions."""
+"""The planning of micro-batches: where each starts and ends, and what its tasks read."""

@@ -1,13 +1,14 @@
-"""LatestOffsets: where the queues of a query end, and which brokers are gone for good.
+"""LatestOffsets: where the queues of a query end, and which brokers and queues are gone for good.
 
-    brokers that do not answer    are waited for, or gone on without, as the user says
-    brokers that nobody knows     a loss: their queues stay where they are, and go on if they come
-                                  back
-    topics of a pattern           that were deleted: they leave the offset, with a loss if not all
+    brokers that do not answer    are waited for, or the query continues without them, by option
+    brokers no name server knows  a loss: their queues keep their offsets, and continue if the
+                                  brokers return
+    topics of a pattern           that were deleted: they leave the offset, with a loss unless all
                                   was read
-    queues that were withdrawn    as their topic has fewer now: a loss, if they hold unread messages
+    queues that were withdrawn    because their topic has fewer now: a loss, if they have unread
+                                  messages
 
-It plans no batch, and compares no message with what was read before.
+A loss fails the query, or with failOnDataLoss=false is logged.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SHOWN_MAX: Final = 5
 
 
 class LatestOffsets:
-    """The ends of the queues of one query, and their losses; for use by one thread."""
+    """The end offsets of the queues of one query, and their losses; for use by one thread."""
 
     def __init__(
         self, options: ReadOptions, queues: QueueClient, store_times: StoreTimeLookup
@@ -47,16 +48,16 @@ class LatestOffsets:
 
     @property
     def newest(self) -> SourceOffset | None:
-        """The ends of the queues as last seen; of brokers that are away, as seen before."""
+        """The ends of the queues as last seen; for brokers that are away, as seen before."""
         return self._newest
 
     @property
     def is_closed(self) -> bool:
-        """True if messages that arrive from now on no longer count."""
+        """True if messages that arrive from now on are not read."""
         return self._target is not None
 
     def close(self) -> None:
-        """Let nothing count from now on that arrives later, or that is behind the given end."""
+        """Ignore messages that arrive from now on, or that are past the given end."""
         found = sorted(self._queues.wait_for_named_brokers(self._options.ending))
         if self._options.ending is None:
             # Those of which only the user tells count when their broker answers, as all that no
@@ -70,7 +71,7 @@ class LatestOffsets:
             self._target = self._ending_offsets(found)
 
     def refresh_store_times(self, queues: Collection[MessageQueue]) -> None:
-        """Ask again when the messages at the ends of these queues were stored: they are others."""
+        """Ask again for the store times at these queues' ends, because the messages changed."""
         if self._newest is not None and queues:
             ends = {queue: at.next_offset for queue, at in self._newest.positions.items()}
             self._newest = self._store_times.positions_at(ends, self._newest, excluding=queues)
@@ -79,7 +80,7 @@ class LatestOffsets:
         """Return the start without queues that are gone for good, and the ends of the others.
 
         Raises:
-            DataLoss: Messages behind the start are gone.
+            DataLoss: Messages past the start are gone.
             BrokersAway: Queues of the start have not answered for too long.
         """
         base, ends = self._query_ends(start)
@@ -125,13 +126,13 @@ class LatestOffsets:
         return base, ends
 
     def clamp_to_target(self, queue: MessageQueue, start: int, end: int) -> int:
-        """Return how far a queue counts that goes on at an offset and ends at another."""
+        """Return the end up to which a queue is read, given its offset and its present end."""
         return end if self._target is None else min(end, max(self._target.get(queue, 0), start))
 
     def _targets_of(
         self, queues: Sequence[MessageQueue], ends: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, int]:
-        """Return how far queues count whose brokers answer for the first time, given their ends."""
+        """Return the targets, given the ends, of queues whose brokers answer for the first time."""
         if self._options.ending is None or self._target is None:
             return {queue: ends[queue] for queue in queues}
         given = self._ending_offsets([*self._target, *queues])  # all, as it may name any of them
@@ -141,7 +142,7 @@ class LatestOffsets:
         return PositionResolver(self._options, self._queues, queues).ending_offsets(is_bound=True)
 
     def _query_ends(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Ask all brokers for the ends of queues; those that are gone are noted in the start."""
+        """Ask all brokers for the ends of queues; mark brokers that are gone in the start."""
         readable = self._queues.discover()
         known = [
             queue for queue in start.positions if queue.broker_name not in start.missing_brokers
@@ -168,7 +169,7 @@ class LatestOffsets:
         return start.with_brokers({queue.broker_name for queue in ends}), ends
 
     def _drop_deleted(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> SourceOffset:
-        """Take topics out of an offset that are gone and that were found by a pattern."""
+        """Remove deleted topics that a pattern had found from an offset."""
         if self._options.selection.pattern is None:
             return start
         deleted = [
@@ -197,7 +198,7 @@ class LatestOffsets:
         return start.without_queues(known) if known else start  # another offset is another batch
 
     def _clamp_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
-        """Have queues end where they are that may not be read any more; each loss is told once."""
+        """End queues that may no longer be read at their start; report each loss once."""
         losses, unread = [], {}
         for queue, position in start.positions.items():
             end = ends.get(queue, 0)

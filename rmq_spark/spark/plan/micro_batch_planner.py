@@ -1,20 +1,19 @@
-"""MicroBatchPlanner: one query's batches, planned one after the other.
+"""MicroBatchPlanner: plans one query's micro-batches, one after the other.
 
-    initial      where a new query begins
-    latest       where the next batch ends. Where nothing was new, it waits a little first, so that
-                 brokers hold its pulls and the first new message starts a batch at once (`idling`);
-                 then it looks where the queues end (`horizon`), and takes what is new, within the
-                 limits (`next_batch`)
-    pieces       what the tasks of the batch read (`partition_planner`)
-    reached, batch_ended
-                 everything before an offset is written: brokers are told how far a group has come
-                 (`group_progress`)
+    initial_offset   where a new query starts
+    latest_offset    where the next batch ends. If nothing was new, it waits a little first, so that
+                     brokers hold its pulls and the first new message starts a batch at once
+                     (`IdleWaitPolicy`); then it asks where the queues end (`latest_offsets`), and
+                     chooses the end within the limits (`next_batch`)
+    plan_ranges      what the tasks of the batch read (`partition_planner`)
+    commit_progress, end_batch
+                     everything before an offset is written: the planner commits the group's
+                     offsets (`GroupProgress`)
 
-Queues that an offset knows all have to answer before a batch ends behind them, unless the user has
-it go on without brokers that are away. A start that this object has not made itself, since it comes
-from a checkpoint, is held against the brokers before anything is read. What is gone ends the query,
-or with failOnDataLoss=false is logged and passed over. This module knows neither Spark nor
-connections.
+All queues that an offset knows must answer before a batch ends past them, unless the user lets the
+query continue without brokers that are away. A start that this planner did not make itself comes
+from a checkpoint, and is compared with the brokers before anything is read. Lost messages fail the
+query, or with failOnDataLoss=false are logged and skipped.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class GroupProgress:
-    """The progress of one query's group, as far as brokers were told; for use by one thread."""
+    """The progress of one query's group, as committed to brokers; for use by one thread."""
 
     def __init__(self, group: str | None, queues: QueueClient, clock: Callable[[], float]) -> None:
-        """Take the name of the group, None if there is none, and a clock that gives seconds."""
+        """Take the group's name, or None if there is none, and a clock that returns seconds."""
         self._group = group
         self._queues = queues
         self._clock = clock
@@ -54,7 +53,7 @@ class GroupProgress:
         self._retry_at = clock()
 
     def commit(self, offset: SourceOffset) -> None:
-        """Tell brokers that everything before an offset has been written."""
+        """Commit to the brokers that everything before an offset has been written."""
         if self._group is None:
             return
         offsets = {queue: position.next_offset for queue, position in offset.positions.items()}
@@ -77,10 +76,13 @@ _OTHER_BATCHES_MAX: Final = 2
 
 
 class IdleWaitPolicy:
-    """The knowledge whether a source is alone in its query; for use by one thread."""
+    """Decides how long an idle source waits, by whether it is alone in its query.
+
+    For use by one thread.
+    """
 
     def __init__(self, suspend_ms: int, clock: Callable[[], float]) -> None:
-        """Take how long brokers hold pulls, and a clock that gives seconds."""
+        """Take how long brokers hold pulls, and a clock that returns seconds."""
         self._suspend_ms = suspend_ms
         self._clock = clock
         self._other_batches = 0
@@ -98,19 +100,19 @@ class IdleWaitPolicy:
 
     @property
     def is_query_due(self) -> bool:
-        """True if the ends of queues should be asked for although no held pull has brought news."""
+        """True if the queues' ends should be queried although no held pull has returned."""
         return self._is_alone or self._clock() - self._queried_at >= self._suspend_ms / 1000
 
     def record_wait(self) -> None:
-        """Note that new messages have been waited for, since the last batch that ended."""
+        """Record that the source waited for new messages since the last batch ended."""
         self._is_after_batch = False
 
     def record_query(self) -> None:
-        """Note that brokers have been asked where queues end."""
+        """Record that brokers were asked where the queues end."""
         self._queried_at = self._clock()
 
     def record_batch(self, *, is_ours: bool) -> None:
-        """Note a batch of the query, and whether this source had a part in it."""
+        """Record a batch of the query, and whether this source had rows in it."""
         self._is_after_batch = True
         self._other_batches = 0 if is_ours else self._other_batches + 1
         if self._other_batches >= _OTHER_BATCHES_MAX:
@@ -126,7 +128,7 @@ class MicroBatchPlanner:
     def __init__(
         self, options: ReadOptions, queues: QueueClient, clock: Callable[[], float]
     ) -> None:
-        """Take a clock that gives seconds."""
+        """Take a clock that returns seconds."""
         self._options = options
         self._queues = queues
         self._store_times = StoreTimeLookup(queues)
@@ -145,8 +147,8 @@ class MicroBatchPlanner:
     def initial_offset(self) -> SourceOffset:
         """Return the start of a query that has no checkpoint yet.
 
-        Spark asks again and again until there is a first batch. The end of the queues must not move
-        on meanwhile, or messages that arrive between two questions would never be read.
+        Spark calls this repeatedly until there is a first batch. The end of the queues must not
+        move meanwhile, or messages that arrive between two calls would never be read.
         """
         if self._initial is None:
             begin = self._resolve_start()
@@ -156,7 +158,7 @@ class MicroBatchPlanner:
         return self._initial
 
     def start_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
-        """Return the start of a new query that begins at this offset of a queue."""
+        """Return the start of a new query that starts at this offset of a queue."""
         offsets = {each: at.next_offset for each, at in self.initial_offset().positions.items()}
         self._initial = self._last_planned = self._store_times.positions_at(
             {**offsets, queue: queue_offset}
@@ -164,21 +166,21 @@ class MicroBatchPlanner:
         return self._initial
 
     def prepare_available_now(self) -> None:
-        """Let nothing count from now on that arrives later."""
+        """Ignore messages that arrive from now on."""
         self._latest_offsets.close()
 
     @property
     def newest(self) -> SourceOffset | None:
-        """The ends of the queues as `latest` last saw them."""
+        """The ends of the queues as `latest_offset` last saw them."""
         return self._latest_offsets.newest
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """The mean size of a message in bytes, by queue, for queues with messages seen."""
+        """The mean message size in bytes of each queue from which messages were seen."""
         return self._store_times.sizes
 
     def fetch_ends(self, offset: SourceOffset) -> SourceOffset:
-        """Return where the queues end now that an offset knows."""
+        """Return the present ends of the queues in an offset."""
         there = [
             queue for queue in offset.positions if queue.broker_name not in offset.missing_brokers
         ]
@@ -187,10 +189,10 @@ class MicroBatchPlanner:
     def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
         """Return the end of the next batch; ``start`` itself if there is none yet.
 
-        The end of a batch without messages differs from its start if queues have gone for good.
+        The end of a batch without messages differs from its start if queues are gone for good.
 
         Raises:
-            DataLoss: Messages behind the start are gone.
+            DataLoss: Messages past the start are gone.
             CheckpointError: The start is of other topics.
             BrokersAway: Queues of the start have not answered for too long.
             OptionError: An end is given for a query that does not end.
@@ -210,7 +212,7 @@ class MicroBatchPlanner:
         return self._last_planned
 
     def plan_ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Return the ranges between two offsets, cut for tasks; equal offsets give equal pieces."""
+        """Return the ranges for tasks between two offsets; equal offsets give equal ranges."""
         if start == end:
             return []
         if end == self._last_planned:
@@ -220,11 +222,11 @@ class MicroBatchPlanner:
         return self._partitions.plan_surviving(start, end)
 
     def commit_progress(self, start: SourceOffset) -> None:
-        """Note that everything before the start of the next batch has been written."""
+        """Record that everything before the start of the next batch has been written."""
         self._progress.commit(start)
 
     def end_batch(self, end: SourceOffset) -> None:
-        """Note that a batch of the query has been written, be it of other sources."""
+        """Record that a batch of the query has been written, even one of other sources only."""
         self._idle_wait.record_batch(is_ours=end != self._empty_at)
         self._progress.commit(end)
 
@@ -245,7 +247,7 @@ class MicroBatchPlanner:
             )
 
     def _wait_while_idle(self, start: SourceOffset) -> bool:
-        """Wait for news where there was none before; return True if there are none yet."""
+        """Wait for new messages if there were none before; return True if there are still none."""
         if start != self._empty_at or self._latest_offsets.is_closed:
             return False
         has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
@@ -253,7 +255,7 @@ class MicroBatchPlanner:
         return not has_news and not self._idle_wait.is_query_due
 
     def _check_topics(self, start: SourceOffset) -> None:
-        """Refuse a checkpoint of other topics; report topics of it that are no longer read."""
+        """Refuse a checkpoint of other topics; report topics in it that are no longer read."""
         if start == self._last_planned:
             return
         if start.committed is not None:  # a pattern may match the commits topic as well

@@ -1,16 +1,15 @@
-"""NextBatch: where a batch ends that begins at a given start: what is new, within the limits.
+"""NextBatch: chooses where a batch ends, given its start: all that is new, within the limits.
 
-    nothing new    no queue has moved: no broker is asked for more
-    begun          queues that are new begin at their first message, and those that have broken off
-                   (`continuity`) where what was not read begins: both say so in the end
-    enough         few messages are waited for, as the user wishes
-    within limits  rows and bytes are shared among the queues (`planning`)
-    behind gaps    no queue ends behind an offset that has no message
-    made again     queues that changed while they were asked have told two stories: all is asked
-                   for once more
+    nothing new    no queue has moved: no further request is made
+    first offsets  new queues start at their first message, and queues with a discontinuity
+                   (`queue_identity`) at their first unread one: the batch's end records both
+    enough rows    the planner waits for a minimum of rows, if the user asks for it
+    within limits  rows and bytes are shared among the queues (`offset_ranges`)
+    past gaps      no queue ends after an offset that has no message
+    once more      queues that changed between two requests gave inconsistent answers: everything
+                   is asked again
 
-Losses end the query, or with failOnDataLoss=false are logged and passed over. Where queues end is
-given; this module neither waits for messages nor knows what tasks read.
+Losses fail the query, or with failOnDataLoss=false are logged and skipped.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ _RECORD_BYTES: Final = 300.0
 
 
 class BatchPace:
-    """The wait for enough rows, for as long as the user allows; for use by one thread."""
+    """The wait for enough rows, up to a time limit; for use by one thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Take a clock that gives seconds."""
+        """Take a clock that returns seconds."""
         self._clock = clock
         self._last_batch_at: float | None = None
 
     def is_enough(self, rows: int, limits: BatchLimits, *, is_closed: bool) -> bool:
-        """Tell whether a batch of so many rows is worth planning, or was waited for long enough.
+        """Return whether a batch has enough rows, or has been waited for long enough.
 
-        A first batch, and those of a query that ends with what there was (``is_closed``), wait for
-        nothing.
+        A first batch does not wait, nor does a query that ends with what was available
+        (``is_closed``).
         """
         if limits.rows_min is None or is_closed or self._last_batch_at is None:
             return True
@@ -56,12 +55,12 @@ class BatchPace:
         return rows >= limits.rows_min or waited_seconds >= limits.delay_ms / 1000
 
     def record_batch(self) -> None:
-        """Note that a batch was planned: the wait for the next one begins."""
+        """Record that a batch was planned: the wait for the next one starts."""
         self._last_batch_at = self._clock()
 
 
 class NextBatch:
-    """The choice of the ends of one query's batches; for use by one thread."""
+    """Chooses the ends of one query's batches; for use by one thread."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class NextBatch:
         latest_offsets: LatestOffsets,
         clock: Callable[[], float],
     ) -> None:
-        """Take a clock that gives seconds."""
+        """Take a clock that returns seconds."""
         self._options = options
         self._queues = queues
         self._store_times = store_times
@@ -95,15 +94,15 @@ class NextBatch:
         """Return the end of the next batch; None if there is nothing new, or not enough yet.
 
         Args:
-            start: Where the batch begins, without queues that are gone.
-            ends: Where its queues end now, as the horizon has them.
-            limits: How much the batch may have, and how much it should.
+            start: Where the batch starts, without queues that are gone.
+            ends: Where its queues end now, from `LatestOffsets`.
+            limits: The maximum of the batch, and the minimum that it should have.
             is_first: Whether no batch of the query has been written yet.
-            is_known: Whether the start was made or checked here, so that queues which end where
-                it is need not be looked at.
+            is_known: Whether the start was made or checked here, so that queues which end there
+                need no check.
 
         Raises:
-            DataLoss: Messages behind the start are gone.
+            DataLoss: Messages past the start are gone.
             BrokersAway: Queues of the start have not answered for too long.
         """
         at = {queue: position.next_offset for queue, position in start.positions.items()}
@@ -167,10 +166,10 @@ class NextBatch:
         first: Mapping[MessageQueue, int],
         ends: Mapping[MessageQueue, int],
     ) -> dict[MessageQueue, int]:
-        """Return where queues are to end instead whose last offset to be read has no message.
+        """Return other ends for queues whose last offset to be read has no message.
 
-        A query knows a queue again by the message before its place. So its end is the one behind
-        the next message: of no more rows than were to be read, as an offset among them has none.
+        A query recognizes a queue by the message before its position. So the end moves past the
+        next message: no more rows than planned are read, because the offset in the gap has none.
         """
         within = [
             MessagePosition(queue, position.next_offset - 1)
@@ -184,10 +183,10 @@ class NextBatch:
     def _is_recreated(
         self, end: SourceOffset, start: SourceOffset, initial_offsets: Mapping[MessageQueue, int]
     ) -> bool:
-        """Return whether queues were made again before their times at this end were asked for.
+        """Return whether queues were recreated before their store times at this end were asked for.
 
-        Of those, a time would be that of the new queue beside an offset of the old one. Only queues
-        that are the old ones behind that question have told of the old ones.
+        If so, the times belong to the new queue, and the offsets to the old one. Only queues that
+        still are the old ones after that request have told the times of the old ones.
         """
         known = (
             start,
@@ -205,7 +204,7 @@ class NextBatch:
     def _has_shrunk(self, end: SourceOffset, start: SourceOffset) -> bool:
         """Return whether queues have lost their ends since these were asked for.
 
-        Their last messages have no time, then: the next batch would take that of another one.
+        Their last messages then have no store time: the next batch would record that of another.
         """
         ends = {
             queue: position.next_offset
@@ -220,7 +219,7 @@ class NextBatch:
     def _initial_offsets(
         self, start: SourceOffset, ends: Mapping[MessageQueue, int], changed: Sequence[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return the first offsets of queues that are new to the query, or have broken off."""
+        """Return the first offsets of queues that are new, or that have a discontinuity."""
         bounds = bounds_of(self._queues.starts(changed), ends, sorted(changed))
         began = {
             queue: each.first_offset
@@ -250,7 +249,7 @@ class NextBatch:
         initial_offsets: Mapping[MessageQueue, int],
         limits: BatchLimits,
     ) -> bool:
-        """Tell whether a batch is worth its while, or has been waited for long enough."""
+        """Return whether a batch has enough rows, or has been waited for long enough."""
         if not backlogs:
             return bool(initial_offsets)
         rows = sum(backlog.messages for backlog in backlogs.values())
@@ -262,7 +261,7 @@ class NextBatch:
         first: Mapping[MessageQueue, int],
         limits: BatchLimits,
     ) -> int | None:
-        """Return how many messages a batch may have in all; None for any number."""
+        """Return the maximum of rows in a batch, or None for no limit."""
         rows = limits.rows_max
         if limits.bytes_max is not None and backlogs:
             seen = self._store_times.sizes

@@ -1,8 +1,7 @@
-"""Planning: the offsets that a batch takes, and how tasks share them. Arithmetic only.
+"""Offset ranges: how a batch's limit is shared among queues, and ranges among tasks.
 
-A limit is shared in proportion to what each queue has waiting, and none of them starves: where
-there are more queues than messages to be taken, those go first whose next message has waited
-longest.
+A limit is shared in proportion to each queue's backlog, and no queue starves: if there are more
+queues than messages to read, the queues whose next message has waited longest go first.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class Backlog(NamedTuple):
-    """The messages waiting in a queue: their number, and about when the oldest was stored."""
+    """The unread messages of a queue: their number, and about when the oldest was stored."""
 
     messages: int
     since_ms: int = 0
 
 
 class OffsetRange(NamedTuple):
-    """The part of a queue that one task reads: from ``start`` to before ``end``.
+    """The offsets of one queue that one task reads: from ``start`` to before ``end``.
 
-    ``last_stored_ms`` is when the message before the end was stored, and ``last_mark`` its mark
-    (`queues.mark_of`), if they are known.
+    ``last_stored_ms`` is the store time of the message before the end, and ``last_mark`` its mark
+    (`mark_of`), if they are known.
     """
 
     queue: MessageQueue
@@ -35,12 +34,12 @@ class OffsetRange(NamedTuple):
 
     @property
     def row_count(self) -> int:
-        """The number of its rows, if all of its messages are rows."""
+        """The number of rows, if every message becomes a row."""
         return self.end - self.start
 
 
 def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[MessageQueue, int]:
-    """Return how many messages to take of each queue: ``rows`` in all, or all that are waiting."""
+    """Return how many messages to read from each queue: ``rows`` in all, or the whole backlog."""
     waiting = {
         queue: backlog.messages for queue, backlog in backlogs.items() if backlog.messages > 0
     }
@@ -66,12 +65,12 @@ def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[Mess
 def rows_within_bytes(
     backlogs: Mapping[MessageQueue, Backlog], sizes: Mapping[MessageQueue, float], bytes_max: int
 ) -> int:
-    """Return how many messages, shared among the queues, make about ``bytes_max``; at least one.
+    """Return how many messages, shared among the queues, have about ``bytes_max``; at least one.
 
     Args:
-        backlogs: The messages waiting in each queue.
+        backlogs: The unread messages of each queue.
         sizes: The approximate size of a message of each queue, in bytes.
-        bytes_max: The size that they may have together.
+        bytes_max: The total size that they may have.
     """
     total = sum(backlog.messages for backlog in backlogs.values())
     size = sum(backlog.messages * sizes[queue] for queue, backlog in backlogs.items())
@@ -83,10 +82,10 @@ def divide_ranges(
     ranges_min: int | None = None,
     rows_max: int | None = None,
 ) -> list[OffsetRange]:
-    """Divide ranges of offsets into the pieces that tasks read.
+    """Divide ranges of offsets into the ranges that tasks read.
 
-    Each queue is one piece, unless more pieces or smaller ones are wanted. Empty ranges give no
-    piece. The same input gives the same pieces.
+    Each queue stays one range, unless more or smaller ones are requested. Empty ranges are left
+    out. The same input gives the same ranges.
     """
     sizes = {queue: end - start for queue, (start, end) in ranges.items() if end > start}
     counts = {queue: -(-size // rows_max) if rows_max else 1 for queue, size in sizes.items()}

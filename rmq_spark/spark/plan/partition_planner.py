@@ -1,9 +1,8 @@
-"""PartitionPlanner: what the tasks of a batch read: the ranges between two offsets, cut for tasks.
+"""PartitionPlanner: divides the range between two offsets among the tasks of a batch.
 
-A batch that was planned before a restart is held against the brokers first: what is left of it is
-read, and what is gone ends the query, or with failOnDataLoss=false is logged. Each piece says when
-the last of its messages was stored, so that a task notices a topic that was made again meanwhile.
-This module plans no batch.
+A batch that was planned before a restart is first compared with the brokers: the task reads what is
+left of it, and lost messages fail the query, or with failOnDataLoss=false are logged. Each range
+has the store time of its last message, so that a task notices a topic recreated in the meantime.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class CountedRange(Protocol):
-    """A piece whose number of rows is known."""
+    """A range whose number of rows is known."""
 
     @property
     def row_count(self) -> int:
-        """The number of its rows, at most."""
+        """The maximum number of rows."""
 
 
 P = TypeVar("P", bound=CountedRange)
 
 
 def group_ranges(ranges: Sequence[P], groups_max: int | None) -> list[tuple[P, ...]]:
-    """Return bundles of pieces, so many at most; without a maximum each piece is one.
+    """Return at most so many groups of ranges; without a maximum each range is a group.
 
-    The same pieces give the same bundles.
+    The same ranges give the same groups.
     """
     if groups_max is None or len(ranges) <= groups_max:
         return [(piece,) for piece in ranges]
@@ -51,7 +50,7 @@ def group_ranges(ranges: Sequence[P], groups_max: int | None) -> list[tuple[P, .
 
 
 class PartitionPlanner:
-    """The pieces of one query's batches; for use by one thread."""
+    """The offset ranges of one query's batches; for use by one thread."""
 
     def __init__(self, options: ReadOptions, queues: QueueClient) -> None:
         self._options = options
@@ -59,14 +58,14 @@ class PartitionPlanner:
         self._queue_identity = QueueIdentity(queues)
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Return the pieces of a batch that has just been planned."""
+        """Return the ranges of a batch that has just been planned."""
         return self._divide(_batch_ranges(start, end), end)
 
     def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Return the pieces of what is left of a batch that was planned before a restart.
+        """Return the ranges of what is left of a batch that was planned before a restart.
 
         Raises:
-            DataLoss: Messages of the batch are gone, and that is to end the query.
+            DataLoss: Messages of the batch are gone, and that is to fail the query.
         """
         ranges = _batch_ranges(start, end)
         self._queues.discover()  # which brokers have the queues, before these are asked
@@ -78,7 +77,7 @@ class PartitionPlanner:
     def _divide(
         self, ranges: Mapping[MessageQueue, BatchRange], end: SourceOffset
     ) -> list[OffsetRange]:
-        """Cut ranges, and tell tasks of their piece's last message what they know the topic by."""
+        """Divide ranges, and add the fingerprint by which a task recognizes the topic to each."""
         ends = {queue: each for queue, each in end.positions.items() if each.stored_ms is not None}
         known = {
             MessagePosition(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()
@@ -113,11 +112,11 @@ class PartitionPlanner:
 def align_to_messages(
     queues: QueueClient, ranges: Sequence[OffsetRange], known: Container[MessagePosition] = ()
 ) -> tuple[list[OffsetRange], dict[MessagePosition, MessageFingerprint]]:
-    """Return pieces that end behind a message, where brokers have one, and these last messages.
+    """Return ranges that end after a message, if brokers have one, and these last messages.
 
-    A task knows a topic by its piece's last message. So a piece that would end within a gap goes up
-    to the next message: it has no more rows for that, as an offset of it has none. What is
-    ``known`` is not asked for.
+    A task recognizes a topic by its range's last message. So a range that would end within a gap is
+    extended to the next message: it has no more rows for that, because an offset in a gap has none.
+    The ``known`` messages are not asked for.
     """
     lasts = [last for last in map(last_position, ranges) if last not in known]
     stored = queues.fingerprints(lasts)
@@ -133,7 +132,7 @@ def align_to_messages(
 def _extend_to_messages(
     ranges: Sequence[OffsetRange], first_after: Mapping[MessagePosition, int]
 ) -> list[OffsetRange]:
-    """Return pieces of which some end behind other messages; those are left out that are empty."""
+    """Return ranges of which some end after other messages; empty ranges are left out."""
     ends = {piece.queue: piece.end for piece in ranges}
     starts: dict[MessageQueue, int] = {}
     moved = []
@@ -147,12 +146,12 @@ def _extend_to_messages(
 
 
 def last_position(offset_range: OffsetRange) -> MessagePosition:
-    """Return the last place of a piece, which a task knows its topic by."""
+    """Return the last position of a range, by whose message a task recognizes its topic."""
     return MessagePosition(offset_range.queue, offset_range.end - 1)
 
 
 def _batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
-    """Return the offsets that a batch takes of each queue that it takes any of."""
+    """Return the offset range of each queue of which a batch reads any messages."""
     ranges = {}
     for queue, position in end.positions.items():
         before = start.positions.get(queue)

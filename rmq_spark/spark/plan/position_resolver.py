@@ -1,4 +1,4 @@
-"""From positions, as users say them, to offsets, as brokers count them; once, as a read starts."""
+"""PositionResolver: turns the positions that users write into offsets, once, when a read starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN_MAX: Final = 5
 
 
 class LoadSnapshot(NamedTuple):
-    """The moment at which a batch read was loaded, by which it is a snapshot.
+    """The moment at which a batch read was loaded; all its actions read up to these ends.
 
     Attributes:
         ends: The offset of the next message of each queue whose broker answered then.
@@ -46,9 +46,9 @@ class LoadSnapshot(NamedTuple):
     def clamp_ends(
         self, found: Mapping[MessageQueue, int], *, is_failure: bool
     ) -> dict[MessageQueue, int]:
-        """Return the ends by which queues are read that hold offsets up to those found now.
+        """Return the ends of queues, given the present ones: no queue is read past the snapshot.
 
-        A queue that is new, or whose broker did not answer, ends where it ends now.
+        A queue that is new, or whose broker did not answer at `load()`, ends where it ends now.
 
         Raises:
             DataLoss: A queue is shorter than it was, and a loss is a failure.
@@ -65,7 +65,7 @@ class LoadSnapshot(NamedTuple):
 
 
 class PositionResolver:
-    """The range of offsets that each queue holds, asked for once and used for every position."""
+    """Resolves positions by the offset bounds of each queue, which it asks for once."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PositionResolver:
         readable: Iterable[MessageQueue],
         snapshot: LoadSnapshot | None = None,
     ) -> None:
-        """Ask for the ranges, which end where they ended at a moment if there is one."""
+        """Ask for the bounds; with a snapshot, queues end where they ended then."""
         self._options = options
         self._queues = queues
         self.queues = sorted(readable)
@@ -97,7 +97,7 @@ class PositionResolver:
         self._now_ms = time.time_ns() // 1_000_000 if snapshot is None else snapshot.now_ms
 
     def starting_offsets(self, default: int) -> dict[MessageQueue, int]:
-        """Return where each queue is to begin."""
+        """Return the offset at which each queue starts."""
         positions = self._options.starting
         if positions is None:
             return self._default_offsets(default)
@@ -106,7 +106,7 @@ class PositionResolver:
     def ending_offsets(self, *, is_bound: bool = False) -> dict[MessageQueue, int]:
         """Return the offset before which each queue ends.
 
-        ``is_bound`` says that a queue need not have reached it yet, and may be beyond it already.
+        ``is_bound`` means that a queue may still end before it, or may be past it already.
         """
         positions = self._options.ending
         if positions is None:
@@ -149,7 +149,7 @@ class PositionResolver:
         }
 
     def _check_names(self, positions: Positions, *, is_start: bool) -> None:
-        """Refuse topics and queues that do not exist, so that a slip of the pen is not ignored."""
+        """Refuse topics and queues that do not exist, so that a typo is not ignored."""
         topics: dict[str, list[MessageQueue]] = {}
         for queue in self.queues:
             topics.setdefault(queue.topic, []).append(queue)
@@ -262,7 +262,7 @@ class PositionResolver:
         return found
 
     def _nearest_offset(self, option: str, queue: MessageQueue, offset: int) -> int:
-        """Refuse an offset that a queue does not hold, or return the nearest one."""
+        """Refuse an offset that a queue does not have, or return the nearest one."""
         start, end = self.starts[queue], self._current_ends[queue]
         if self._options.fail_on_data_loss:
             raise OptionError(
@@ -275,7 +275,7 @@ class PositionResolver:
 
 
 def _check_awaited_topic(positions: Positions, topic: str) -> None:
-    """Refuse an offset of a topic that is waited for, as it is read from its first message on."""
+    """Refuse an offset in a topic that does not exist yet: it is read from its first message."""
     for each in positions.positions_of_topic(topic):
         if isinstance(each, OffsetPosition) and each.offset > 0:
             raise OptionError(

@@ -1,24 +1,24 @@
-"""QueueIdentity: whether a queue is still the one that was read, and where to go on if it is not.
+"""QueueIdentity: whether a queue is still the one that was read, and if not, where to continue.
 
-A position is an offset, and the time at which the message before it was stored, and that message's
-mark. Where they do not fit what a broker holds (a lost tail, an older copy, a slave that lags, a
-topic that was made again), the time counts:
+A position is an offset with the store time and the mark of the message before it. If they do not
+match what the broker has (a lost tail, an older copy, a slave that lags, a recreated topic), the
+store time decides:
 
     read so far     everything stored up to that time
-    what is next    the first message stored after it; if there is none, the query stays where it is
+    next to read    the first message stored after it; if there is none, the query stays where it is
 
-So nothing is read twice, and nothing of a new topic is left out. Brokers set these times under a
-lock, and only their own times are compared.
+So nothing is read twice, and nothing of a new topic is skipped. Brokers set store times under a
+lock, and only times of the same broker are compared.
 
-A broker's clock that was ahead and was set right tells less. Nothing is left out then that may be
-new, though some of it may have been read:
+If a broker's clock was ahead and was corrected, the time proves less. Then nothing that may be new
+is skipped, although some of it may have been read already:
 
-    another message, of that time     the clock stands still until it has caught up: next is what
-                                      was stored then or later
-    another message, of an earlier    it went back, with the store or a new topic: all that the
-    time                              queue has is next
+    another message, same time        the clock stands still until real time catches up: next is
+                                      the first message stored at that time or later
+    another message, earlier time     the clock was set back, with the store or by a new topic: next
+                                      is the first message of the queue
 
-Whether a break ends the query is not decided here.
+The caller decides whether a discontinuity fails the query.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ _FROM_THE_FIRST_MS: Final = 0
 
 
 class OffsetBounds(NamedTuple):
-    """The first offset that a queue holds, and the offset of its next message."""
+    """The first offset that a queue still has, and the offset of its next message."""
 
     first_offset: int
     next_offset: int
 
 
 class BatchRange(NamedTuple):
-    """The offsets that a batch takes of a queue, from one to before another."""
+    """The offsets of a queue that a batch reads, from one to before another."""
 
     start: int
     end: int
 
 
 class Discontinuity(NamedTuple):
-    """A break in a queue's history: what is gone, in words, and the next offset to read."""
+    """A break in a queue's history: a description of the loss, and the next offset to read."""
 
     loss: str
     resume_offset: int
 
 
 class ReplacedQueue(NamedTuple):
-    """A queue that is another than was read, in words, and since when messages were not read.
+    """A queue that is not the one that was read: why, and since when messages are unread.
 
-    That is `_FROM_THE_FIRST_MS` where times tell nothing.
+    The time is `_FROM_THE_FIRST_MS` if store times prove nothing.
     """
 
     loss: str
@@ -71,7 +71,7 @@ class ReplacedQueue(NamedTuple):
 
 
 class QueueIdentity:
-    """The comparison of a query's positions with the queues that brokers hold."""
+    """Compares a query's positions with the queues that brokers have."""
 
     def __init__(self, queues: QueueClient) -> None:
         self._queues = queues
@@ -81,10 +81,10 @@ class QueueIdentity:
         positions: Mapping[MessageQueue, QueuePosition],
         bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> dict[MessageQueue, Discontinuity]:
-        """Return the queues at which a query cannot simply go on, in order.
+        """Return the queues at which a query cannot simply continue, in order.
 
-        A break that goes on at the end of its queue has nothing to read: no message there was
-        stored after those that were read.
+        A discontinuity that continues at the end of its queue has nothing to read: no message there
+        was stored after those that were read.
         """
         found: dict[MessageQueue, Discontinuity] = {}
         losses: dict[MessageQueue, str] = {}
@@ -124,7 +124,7 @@ class QueueIdentity:
         ranges: Mapping[MessageQueue, BatchRange],
         bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> tuple[dict[MessageQueue, BatchRange], list[str]]:
-        """Return what is still there of a batch that was planned before, and what is gone of it."""
+        """Return what is left of a batch that was planned before, and what of it is lost."""
         before = {
             queue: start.positions[queue]
             for queue in ranges
@@ -178,11 +178,11 @@ class QueueIdentity:
         positions: Mapping[MessageQueue, QueuePosition],
         bounds: Mapping[MessageQueue, OffsetBounds] | None = None,
     ) -> dict[MessageQueue, ReplacedQueue]:
-        """Return the queues whose message before a position is another than was read.
+        """Return the queues whose message before a position differs from the one that was read.
 
-        With their bounds, those as well that have none there, and before it some that were not
-        read: an offset without a message may be all that is left of the one that was read, or the
-        place of a rolled-back row in a topic that was made again.
+        Given bounds, it also returns queues that have no message there, but unread ones before it:
+        an offset without a message may be all that is left of the one that was read, or the place
+        of a rolled-back row in a recreated topic.
         """
         others, empty = self._compare_messages(positions)
         return others | self._find_emptied(empty, bounds or {})
@@ -190,9 +190,9 @@ class QueueIdentity:
     def _compare_messages(
         self, positions: Mapping[MessageQueue, QueuePosition]
     ) -> tuple[dict[MessageQueue, ReplacedQueue], dict[MessagePosition, int]]:
-        """Return the queues whose message before a position is another one, and the empty places.
+        """Return the queues whose message before a position differs, and the positions without one.
 
-        These come with the time of the message that was there.
+        The latter have the store time of the message that was there.
         """
         places = {
             MessagePosition(queue, position.next_offset - 1): position
@@ -218,9 +218,9 @@ class QueueIdentity:
     def _find_emptied(
         self, positions: Mapping[MessagePosition, int], bounds: Mapping[MessageQueue, OffsetBounds]
     ) -> dict[MessageQueue, ReplacedQueue]:
-        """Return the queues with no message at a place, but later ones before it.
+        """Return the queues that have no message at a position, but later ones before it.
 
-        A queue that may not be read just now shows neither, and tells nothing.
+        A queue that may not be read just now has neither, and proves nothing.
         """
         asked = {
             place: TimestampQuery(
@@ -255,7 +255,7 @@ class QueueIdentity:
         since_ms: Mapping[MessageQueue, int | None],
         bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> dict[MessageQueue, int]:
-        """Return the first offsets stored at these times or later; a queue's end without a time."""
+        """Return the first offsets stored at or after these times; a queue's end without a time."""
         found = {queue: bounds[queue].next_offset for queue in since_ms}
         found.update(
             self._queues.offsets_for_times(
@@ -274,7 +274,7 @@ def bounds_of(
     ends: Mapping[MessageQueue, int],
     queues: Iterable[MessageQueue],
 ) -> dict[MessageQueue, OffsetBounds]:
-    """Return the bounds of these queues; a queue that just expired may begin after its end."""
+    """Return the bounds of these queues; a queue that just expired may start after its end."""
     return {queue: OffsetBounds(min(starts[queue], ends[queue]), ends[queue]) for queue in queues}
 
 
@@ -296,7 +296,7 @@ def _describe_missing(position: MessagePosition, stored_ms: int) -> str:
 
 
 def _unread_since_ms(position: QueuePosition) -> int | None:
-    """Return the store time from which on messages were not read, if that is known."""
+    """Return the store time from which messages are unread, if that is known."""
     return None if position.stored_ms is None else position.stored_ms + 1
 
 
@@ -312,7 +312,7 @@ def _describe_shrunk(queue: MessageQueue, end: int, reached: int) -> str:
 
 
 class StoreTimeLookup:
-    """The store times and sizes of the messages before offsets; for use by one thread."""
+    """Looks up store times and sizes of the messages before offsets; for use by one thread."""
 
     def __init__(self, queues: QueueClient) -> None:
         self._queues = queues
@@ -320,7 +320,7 @@ class StoreTimeLookup:
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """The mean size of a message in bytes, by queue, for queues with messages seen."""
+        """The mean message size in bytes of each queue from which messages were seen."""
         return self._sizes
 
     def positions_at(
@@ -356,7 +356,7 @@ class StoreTimeLookup:
     def measure(
         self, offsets: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, MessageFingerprint]:
-        """Return what is known of these messages; their sizes count in the mean of each queue."""
+        """Return the fingerprints of these messages, and add their sizes to each queue's mean."""
         found = {}
         for (queue, _), message in self._queues.fingerprints(
             MessagePosition(*each) for each in offsets.items()

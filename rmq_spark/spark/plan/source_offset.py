@@ -1,28 +1,27 @@
-"""SourceOffset: where a query stands, as Spark keeps it in the checkpoint.
+"""SourceOffset: the position of a query, as Spark stores it in the checkpoint.
 
     {"v": 1,
      "offsets": {"orders": {"broker-a": {"0": 23, "1": 100}}},          the next offset to read
      "stored":  {"orders": {"broker-a": {"0": 1767225600000, ...}}},
-                when the one before was stored, ms
+                store time of the message before it, in ms
      "marks":   {"orders": {"broker-a": {"0": 2781030264, ...}}},
-                the mark of that one (`queues.mark_of`)
+                mark of that message (`mark_of`)
      "began":   {"orders": {"broker-a": {"2": 7}}},
-                where queues begin within this batch
-     "gone":    ["broker-b"],    brokers that nobody knows any more
+                where queues start within this batch
+     "gone":    ["broker-b"],    brokers that no name server knows any more
      "committed": {"before": .., "behind": ..}}
-                what counted before a batch and behind it, with isolation=committed: the place is
-                one in the commits topic then
+                with isolation=committed: the state of commits before and after a batch; the
+                position is then one in the commits topic
 
-``stored`` is how a query knows on its return that a topic is still the same one, and not another of
-the same name that has grown beyond the offset: the broker's own clock is compared with itself.
-``marks`` tell messages apart for which that clock stood still; offsets of earlier releases have
-none.
-``initial_offsets`` is there for queues that are new, or that had to be begun again, and for all
-queues of a query's first batch: so a batch that is run again takes the same messages. Brokers that
-are ``missing_brokers`` are not waited for; their queues keep their places, in case that they come
-back. ``offsets`` can be given as startingOffsets as it is.
+``stored`` shows a restarted query that a topic is still the same, and not another of the same name
+that has grown past the offset: the broker's own clock is compared with itself. ``marks`` tell
+messages apart for which that clock stood still; offsets of earlier releases have none.
+``initial_offsets`` has queues that are new or start again after a discontinuity, and all queues of
+a query's first batch, so that a retried batch reads the same messages. The query does not wait for
+``missing_brokers``; their queues keep their positions in case the brokers return. ``offsets`` can
+be used as startingOffsets as it is.
 
-Names are in order and keys are strings: Spark compares offsets as text. Nothing here asks anybody.
+Names are sorted and keys are strings, because Spark compares offsets as text.
 """
 
 from __future__ import annotations
@@ -53,21 +52,21 @@ _FOREIGN_OFFSET: Final = (
 
 
 class QueuePosition(NamedTuple):
-    """The next offset to read; if known, when the message before it was stored, and its mark."""
+    """The next offset to read; if known, the store time and mark of the message before it."""
 
     next_offset: int
     stored_ms: int | None = None
     mark: int | None = None
 
     def may_follow(self, stored_ms: int, mark: int) -> bool:
-        """Tell whether a message of this time and mark may be the one before this position."""
+        """Return whether a message of this time and mark may be the one before this position."""
         return stored_ms == self.stored_ms and self.mark in (None, mark)
 
 
 class CommitStates(NamedTuple):
-    """The batches that count behind a place in a commits topic, and those where its batch begins.
+    """The states of commits at a position in a commits topic, and where its batch starts.
 
-    ``before`` is None where that is what counts behind the batch before.
+    ``before`` is None if it equals the state after the previous batch.
     """
 
     after: CommitState
@@ -87,16 +86,16 @@ class SourceOffset:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of its queues."""
+        """The topics of all queues."""
         return frozenset(queue.topic for queue in self.positions)
 
     @property
     def is_unverifiable(self) -> bool:
-        """True if nothing is known of a message behind which it is, by which to know its queue."""
+        """True if a position has no known message before it by which to recognize its queue."""
         return any(at.next_offset and at.stored_ms is None for at in self.positions.values())
 
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
-        """Return the end of an empty batch from here, without waiting for these brokers."""
+        """Return the end of an empty batch from here that does not wait for these brokers."""
         return SourceOffset(
             self.positions, missing_brokers=tuple(sorted({*self.missing_brokers, *names}))
         )
@@ -120,7 +119,7 @@ class SourceOffset:
     def renamed(self, names: Mapping[str, str]) -> SourceOffset:
         """Return the positions with brokers renamed.
 
-        Where a queue has been read under its broker's new name already, that position counts.
+        If a queue was already read under its broker's new name, that position counts.
         """
         if not names:
             return self
@@ -132,7 +131,7 @@ class SourceOffset:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark is given."""
+        """Return the JSON that Spark stores."""
         positions = self.positions
         stored = {
             queue: each.stored_ms for queue, each in positions.items() if each.stored_ms is not None
@@ -160,7 +159,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, document: Any) -> SourceOffset:
-        """Return the offset that Spark gives back.
+        """Parse the JSON that Spark returns.
 
         Raises:
             CheckpointError: The JSON is not of this source, or is of a newer release.

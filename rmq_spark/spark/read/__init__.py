@@ -1,1 +1,1 @@
-"""Reading the partitions of a batch in Spark's tasks."""
+"""Reading in Spark's tasks: the ranges of a batch, and lookups by key."""

@@ -1,8 +1,8 @@
-"""Messages of one key, found by the brokers' index instead of reading whole queues.
+"""Key reader: reads the messages of one key through the brokers' index instead of whole queues.
 
-A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter
-until there are no more. Hashes may clash, so that what comes is looked at again here. A broker that
-is away is asked again until `retry_timeout_ms` are over.
+A broker returns the newest messages of a time span, up to a maximum: the span is shortened until
+there are no more. Hashes may collide, so that the keys of the messages are compared here. A broker
+that is away is asked again until `retry_timeout_ms` have passed.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class KeyLookup(NamedTuple):
 
     @property
     def row_count(self) -> int:
-        """The number of lookups: that of rows is not known."""
+        """The number of lookups; the number of rows is not known."""
         return 1
 
 
 def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLookup]:
-    """Return one piece for each topic and broker."""
+    """Return one lookup for each topic and broker."""
     for name in _CONFLICTS:
         if name in options.given:
             raise OptionError(name, "it cannot be given together with key: filter the rows instead")
@@ -82,11 +82,11 @@ def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLooku
 def read_key_lookup(
     options: ReadOptions, schema: pa.Schema, lookup: KeyLookup
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one piece, in the order in which they were stored.
+    """Yield the rows of one lookup, in the order in which they were stored.
 
     Raises:
         BrokersAway: The broker could not be reached for too long.
-        RecordFault: A message cannot be read, and that is to end the query.
+        RecordFault: A message cannot be read, and that is to fail the query.
     """
     from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
@@ -99,7 +99,7 @@ def read_key_lookup(
 
 
 def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredMessage]:
-    """Return the messages of a piece, by their commit log offset, once its broker answers."""
+    """Return the messages of a lookup by commit log offset; retry until the broker answers."""
     access, queue = options.access, MessageQueue(lookup.topic, lookup.broker_name, 0)
     addresses, outages, patience = addresses_of(access), outages_of(access), retry_timer_of(access)
     while True:
@@ -118,7 +118,7 @@ def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredM
 def _query_messages(
     addresses: BrokerAddresses, address: str, lookup: KeyLookup
 ) -> dict[int, StoredMessage]:
-    """Return the messages of a piece that the broker at an address has."""
+    """Return the messages of a lookup from the broker at an address."""
     found: dict[int, StoredMessage] = {}
     seen: set[int] = set()
     end_ms = lookup.end_ms

@@ -1,8 +1,8 @@
-"""Tasks: how an executor reads a piece of a queue, from pulls (`record_chunks`) to record batches.
+"""Partition reader: reads a task's offset range, from pulls (`record_chunks`) to record batches.
 
-Clients are kept between tasks, one for each way to reach brokers, as long as Spark keeps the Python
-worker. A broker that cannot be reached is tried again until `retry_timeout_ms` is over; rows that
-were given out are not given out again. It knows no offsets but those of its piece.
+Clients are shared by the tasks of a Python worker, one for each set of connection options. A broker
+that cannot be reached is retried until `retry_timeout_ms` have passed; rows that were yielded are
+not yielded again.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _outages: Final[dict[tuple[int, BrokerAccess], OutageLog]] = {}
 
 
 class RecordObserver(Protocol):
-    """Is shown all records that brokers give for a piece, before rows are made of them."""
+    """Sees all records that brokers return for a range, before they become rows."""
 
     def on_records(self, records: RecordChunk) -> None:
-        """Take some records, the next ones."""
+        """Process the next records."""
 
     def on_unreadable(self, stated_crc: int | None) -> None:
-        """Take the next record, which cannot be read; and what it says of its body's CRC."""
+        """Process the next record, which is unreadable, and the CRC that it states for its body."""
 
 
 class _NullObserver:
-    """An observer for pieces that nobody observes."""
+    """An observer that does nothing."""
 
     def on_records(self, records: RecordChunk) -> None:
-        """Take records, and do nothing with them."""
+        """Ignore the records."""
 
     def on_unreadable(self, stated_crc: int | None) -> None:
-        """Take what a record states, and do nothing with it."""
+        """Ignore the record."""
 
 
 _NULL_OBSERVER: Final = _NullObserver()
 
 
 def addresses_of(access: BrokerAccess) -> BrokerAddresses:
-    """Return the addresses and the client that tasks of a process share; a fork starts without."""
+    """Return the addresses and the client that tasks of a process share; a fork starts anew."""
     key = (os.getpid(), access)
     if key not in _addresses:
         _addresses[key] = BrokerAddresses(instance_for(access))
@@ -68,7 +68,7 @@ def addresses_of(access: BrokerAccess) -> BrokerAddresses:
 
 
 def outages_of(access: BrokerAccess) -> OutageLog:
-    """Return the record of brokers that are away that tasks of a process share."""
+    """Return the record of unavailable brokers that tasks of a process share."""
     return _outages.setdefault((os.getpid(), access), OutageLog("cannot be read on yet"))
 
 
@@ -87,18 +87,18 @@ def read_range(
     tags: frozenset[str] | None = None,
     observer: RecordObserver = _NULL_OBSERVER,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one piece, in order.
+    """Yield the rows of one range, in order.
 
     Args:
         options: The options of the source.
         schema: The types that record batches must have.
-        offset_range: What to read.
-        tags: The tags of which messages must have one; by default, as the options say.
-        observer: Is shown all records that brokers give, and told of those that cannot be read.
+        offset_range: The offsets to read.
+        tags: The tags of which messages must have one; by default those in the options.
+        observer: Sees all records that brokers return, and those that cannot be read.
 
     Raises:
-        DataLoss: Messages of the piece are gone, and that is to end the query.
-        RecordFault: A message cannot be read, and that is to end the query.
+        DataLoss: Messages of the range are gone, and that is to fail the query.
+        RecordFault: A message cannot be read, and that is to fail the query.
         BrokersAway: The broker could not be reached for too long.
     """
     # Both bring numpy and pyarrow: in tasks only.
@@ -151,7 +151,7 @@ def read_range(
 
 
 def _skip_lost(options: ReadOptions, offset_range: OffsetRange, at: int, moved: OffsetMoved) -> int:
-    """Report messages that are gone; return where to go on behind them."""
+    """Report messages that are gone; return the offset at which to continue."""
     queue = offset_range.queue
     if at < moved.min_offset:
         go_on = min(moved.min_offset, offset_range.end)

@@ -1,11 +1,11 @@
-"""The pulls of a task for its piece: chunks of records in order, with nothing left out silently.
+"""Record chunks: the pulls of a task for its range, in order, with nothing left out silently.
 
     pulls ──> gathered to megabytes ──> all readable?
           ──> still the queue of the plan? ──> no offset missing?
 
-A record that cannot be read ends a chunk: those before it come first (`UnreadableRecord`). A topic
-that was made again since the piece was planned is found out before a row of the new one is given
-(`MadeAgain`). How long brokers that are away are waited for is not decided here.
+A record that cannot be read ends a chunk: those before it are yielded first (`UnreadableRecord`). A
+topic that was recreated since the range was planned is detected before a row of the new one is
+yielded (`QueueRecreated`). The caller decides how long to wait for brokers that are away.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ IDLE_CONNECTION_SECONDS: Final = 10.0
 
 
 class UnreadableRecord(Exception):
-    """A record cannot be read; all records before it have been given out."""
+    """A record cannot be read; all records before it have been yielded."""
 
     def __init__(
         self, queue_offset: int, fault: RecordError, stated_crc: int | None = None
     ) -> None:
-        """Take where the record is, what is wrong, and what it says of its body's CRC."""
+        """Take the record's position, the fault, and the CRC that it states for its body."""
         super().__init__(queue_offset, fault, stated_crc)
         self.queue_offset = queue_offset
         self.fault = fault
@@ -51,19 +51,19 @@ class UnreadableRecord(Exception):
 
 
 class QueueRecreated(Exception):
-    """A queue is not the one for which a piece was planned; the text says why."""
+    """A queue is not the one for which a range was planned; the text says why."""
 
 
 def pull_chunks(
     addresses: BrokerAddresses, options: ReadOptions, offset_range: OffsetRange
 ) -> Iterator[tuple[RecordChunk, int]]:
-    """Pull a piece; yield its records, and the offset after them.
+    """Pull a range; yield its records, and the offset after them.
 
     Raises:
-        DataLoss: Offsets are gone, and that is to end the query.
-        OffsetMoved: The queue does not hold the next offset.
-        Unreadable: The next record cannot be read.
-        MadeAgain: The topic was deleted and made again.
+        DataLoss: Offsets are gone, and that is to fail the query.
+        OffsetMoved: The queue does not have the next offset.
+        UnreadableRecord: The next record cannot be read.
+        QueueRecreated: The topic was deleted and recreated.
     """
     queue, at, end = offset_range.queue, offset_range.start, offset_range.end
     is_filtered = options.expression != "*"
@@ -119,11 +119,11 @@ def _check_identity(
     offset_range: OffsetRange,
     records: RecordChunk,
 ) -> None:
-    """Check whether the topic was made again since the piece was planned.
+    """Check whether the topic was recreated since the range was planned.
 
-    The time and the mark of the piece's last message are known. In the same topic, earlier messages
-    can be younger only if the broker's clock was set back; in another, they can be as old only if
-    it stands still: then the broker is asked for the last message.
+    The store time and mark of the range's last message are known. In the same topic, earlier
+    messages can be younger only if the broker's clock was set back; in another, they can be as old
+    only if it stands still: then the broker is asked for the last message.
     """
     planned_ms, last = (
         offset_range.last_stored_ms,
@@ -167,7 +167,7 @@ def _report_lost(
     queue: MessageQueue,
     ranges: Iterable[tuple[int, int]],
 ) -> None:
-    """Report offsets that a broker leaves out: they are gone, even if its first offset lags."""
+    """Report offsets that a broker skips: they are gone, even if its first offset is outdated."""
     api, address = addresses.instance.api, addresses.resolve(queue)
     gone = without_rolled_back(api, address, queue, ranges)
     losses = [describe_lost_offsets(queue, first, last) for first, last in gone]

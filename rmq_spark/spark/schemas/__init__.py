@@ -1,1 +1,1 @@
-"""Schemas of typed bodies: Avro, and the text of option bodySchema."""
+"""The schemas of source and bodies: columns, Arrow and Avro types, and option bodySchema."""

@@ -1,8 +1,8 @@
-"""Values of bodies: what is common to all formats on the way from texts to Spark's own types.
+"""Arrow conversion: from the values that a body format has to Spark's exact types, for all formats.
 
-Readers of a format give what it has (`parsed_type`): dates and times as texts. `finished` makes
-columns of the exact types out of them, all values at once, and says which value is none. It knows
-no format and no message.
+The reader of a format returns the types that the format has (`parsed_type`): dates and times as
+text. `to_exact_type` converts whole columns to the exact types, and reports the first value that
+does not fit.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ of a long name.
 
 
 class BodyFault(ValueError):
-    """A body cannot be decoded; the message says where, what was needed, and what is there."""
+    """A body cannot be decoded; the message has the path, what was expected, and what was found."""
 
     def __init__(self, path: FieldPath | str, needed: str, found: object) -> None:
-        """Take the path of a field, None or empty for the whole body."""
+        """Take the path of a field; None or empty for the whole body."""
         place = path if isinstance(path, str) else _format_path(path)
         if len(place) > _PATH_MAX:
             place = place[: _PATH_MAX - 3] + "..."
@@ -46,7 +46,7 @@ class BodyFault(ValueError):
 
 
 def _format_path(path: FieldPath) -> str:
-    """Return a path as an error shows it; of very long names only the beginning."""
+    """Return a path as text for an error; very long names are cut."""
     parts: list[str] = []
     while path is not None:
         path, part = path
@@ -55,9 +55,9 @@ def _format_path(path: FieldPath) -> str:
 
 
 def parsed_type(kind: pa.DataType, *, keeps_decimals: bool = False) -> pa.DataType:
-    """Return a type with texts for what JSON has as texts, and with floats of 64 bits.
+    """Return a type with text for what JSON has as text, and with 64-bit floats.
 
-    Decimals are texts as well, unless ``keeps_decimals`` says that the reader has them by itself.
+    Decimals become text as well, unless ``keeps_decimals`` says that the reader parses them itself.
     """
     if pa.types.is_struct(kind):
         return pa.struct(
@@ -78,10 +78,10 @@ def parsed_type(kind: pa.DataType, *, keeps_decimals: bool = False) -> pa.DataTy
 
 
 def to_exact_type(found: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """Return an array, as a reader gave it, in the exact type.
+    """Convert an array, as a reader returned it, to the exact type.
 
     Raises:
-        BodyFault: A value is none of the type.
+        BodyFault: A value does not fit the type.
     """
     if pa.types.is_struct(kind):
         before = f"{path}." if path else ""
@@ -112,11 +112,11 @@ def to_exact_type(found: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 def decode_one_by_one(
     bodies: pa.Array, tree: Callable[[bytes], Any], build: Callable[[list[Any]], pa.Array]
 ) -> tuple[pa.Array, dict[int, BodyFault]]:
-    """Return bodies decoded one by one, null where they cannot be, and the faults of those.
+    """Return bodies decoded one by one, null if they cannot be, and the faults of those.
 
     Args:
         bodies: The bodies, none of them null.
-        tree: Makes a body Python's values, or raises a BodyFault.
+        tree: Parses a body to Python values, or raises a BodyFault.
         build: Makes an array of such values, or raises a BodyFault if one does not fit.
     """
     trees: list[Any] = []
@@ -136,7 +136,7 @@ def _build_array(
     build: Callable[[list[Any]], pa.Array],
     faults: dict[int, BodyFault],
 ) -> pa.Array:
-    """Return an array of values; those that do not fit are null, and noted from ``first`` on.
+    """Return an array of values; null for those that do not fit, with faults from row ``first``.
 
     Values that do not fit together are tried in pieces, and then one by one: each at most as often
     as there are levels of pieces, of which 10,000 values have three.
@@ -155,7 +155,7 @@ def _build_array(
 
 
 def _offsets(found: pa.Array) -> pa.Array:
-    """Return offsets of lists or maps, null where the list is."""
+    """Return the offsets of lists or maps, null for null lists."""
     offsets = np.asarray(found.offsets)
     if not found.null_count:
         return pa.array(offsets, pa.int32())
@@ -176,7 +176,7 @@ def _cast_leaf(found: pa.Array, path: str, cast: Cast, kind: pa.DataType) -> pa.
 
 
 def _first_misfit(found: pa.Array, cast: Cast, kind: pa.DataType) -> Any:
-    """Return the first value that cannot be cast, of those among which there is one."""
+    """Return the first value that cannot be cast; there must be one."""
     while len(found) > 1:
         middle = len(found) // 2
         first = found.slice(0, middle)
@@ -208,7 +208,7 @@ def _to_dates(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_decimals(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return decimals; pyarrow takes more digits than there may be, and forgets bits of some."""
+    """Convert to decimals; pyarrow accepts too many digits, and drops bits of some."""
     numbers = found.cast(kind)
     if pa.types.is_string(found.type):
         is_long = pc.greater(pc.binary_length(found), _DECIMAL_DIGITS - kind.scale)
@@ -225,7 +225,7 @@ def _to_decimals(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_float32(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return floats of 32 bits; only infinite ones may become, or be, infinite."""
+    """Convert to 32-bit floats; only infinite values may become, or be, infinite."""
     wide = found.cast(pa.float64())
     narrow = found.cast(kind)
     if pc.any(pc.and_(pc.is_inf(narrow), pc.is_finite(wide))).as_py():
@@ -234,7 +234,7 @@ def _to_float32(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_zoned_timestamps(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return moments; texts without a zone are in UTC."""
+    """Convert to timestamps; text without a zone is in UTC."""
     texts = _to_microseconds(found)
     has_zone = pc.match_substring_regex(texts, r":.*(Z|[+-]\d\d(:?\d\d)?)$")
     if pc.all(has_zone).as_py() is not False:
@@ -250,7 +250,7 @@ def _to_local_timestamps(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_microseconds(texts: pa.Array) -> pa.Array:
-    """Return times with at most six digits behind the point, as Spark has them."""
+    """Return times with at most six fractional digits, as Spark has them."""
     longest = pc.max(pc.binary_length(texts)).as_py()
     if longest is None or longest <= len("2026-01-31T12:00:00.123456"):
         return texts
@@ -258,7 +258,7 @@ def _to_microseconds(texts: pa.Array) -> pa.Array:
 
 
 def _check_years(times: pa.Array) -> pa.Array:
-    """Return times, if all are in the years 1 to 9999."""
+    """Return the times if all are in the years 1 to 9999."""
     _check_bounds(times.cast(pa.timestamp("us")), pa.int64(), _FIRST_US, _LAST_US)
     return times
 

@@ -1,8 +1,8 @@
-"""Avro bodies to columns and back, by fastavro: one record a body, without schema or header.
+"""AvroBodies: Avro bodies to columns and back, by fastavro: one record per body, without a header.
 
 pyarrow has no Avro, so that bodies are decoded row by row here, and become columns together. Why
-fastavro: it is the maintained library that is as fast as C (it is compiled), with all of Avro's
-logical types; Apache's own in Python is ten times slower.
+fastavro: it is the maintained library that is compiled to C, with all of Avro's logical types;
+Apache's own Python library is ten times slower.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _DECODE_ERRORS: Final = (
 
 
 class AvroBodies:
-    """The decoder of Avro bodies to structs of one type, of those of the writer's schema."""
+    """The decoder of Avro bodies, given the writer's schema, to structs of one type."""
 
     def __init__(self, kind: pa.StructType, schema: Any) -> None:
-        """Take the type of the structs, and the Avro schema by which bodies were written."""
+        """Take the type of the structs, and the Avro schema with which bodies were written."""
         fastavro = _import_fastavro()
         self._kind = kind
         self._schema = fastavro.parse_schema(without_uuids(schema))
@@ -50,7 +50,7 @@ class AvroBodies:
         return self._to_array([self._decode(body) for body in bodies.to_pylist()])
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, none of them null, as structs; and faults by row."""
+        """Return bodies, none of them null, as structs; and the faults by row."""
         return decode_one_by_one(bodies, self._decode, self._to_array)
 
     def _decode(self, body: bytes) -> Any:
@@ -80,7 +80,7 @@ class AvroBodies:
 def _find_misfit(
     value: Any, kind: pa.DataType, path: FieldPath
 ) -> tuple[FieldPath, pa.DataType, Any] | None:
-    """Return path, type and value of the first part that no column holds; None if all are held."""
+    """Return path, type and value of the first part that fits no column; None if all fit."""
     parts: Iterable[tuple[FieldPath, Any, pa.DataType]]
     if value is None:
         return None
@@ -101,7 +101,7 @@ def _find_misfit(
 
 
 def check_avro_schema(text: str) -> None:
-    """Raise `ValueError` if bodies cannot be read by an Avro schema, which is given as JSON."""
+    """Raise `ValueError` if an Avro schema, given as JSON, cannot be used to read bodies."""
     fastavro, schema = _import_fastavro(), json.loads(text)
     try:
         fastavro.parse_schema(schema)
@@ -121,7 +121,7 @@ def _import_fastavro() -> Any:
 
 
 def avro_encoder(schema: Any) -> Callable[[Any], bytes]:
-    """Return the function that makes a record, as a dict, one body."""
+    """Return the function that encodes a record, given as a dict, as one body."""
     fastavro = _import_fastavro()
     parsed = fastavro.parse_schema(schema)
     write = fastavro.schemaless_writer

@@ -1,8 +1,7 @@
-"""Avro schemas: of Spark's types, and the types of a schema; the same mapping as in Spark's own.
+"""Avro schemas: converts Spark types to Avro schemas and back, with the mapping that Spark uses.
 
-A field that can be null is a union of null and its type. Names of nested records are their paths.
-UUIDs are texts. Unions of more, and times of day, are nothing that a column can be: they are
-refused by their path. It knows no message, and imports no Avro library.
+A nullable field is a union of null and its type. Nested records are named by their paths. UUIDs are
+text. Other unions, and times of day, have no Spark type: they are refused with their path.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def _to_avro(kind: sql.DataType, name: str) -> Any:
 
 
 def avro_name_faults(kind: sql.DataType, path: str = "") -> list[str]:
-    """Return the names that Avro does not have, a line for each."""
+    """Return a line for each name that is not valid in Avro."""
     if isinstance(kind, sql.ArrayType):
         return avro_name_faults(kind.elementType, f"{path}[]")
     if isinstance(kind, sql.MapType):
@@ -101,7 +100,7 @@ def spark_schema_of(text: str) -> sql.StructType:
     """Return the columns of bodies that have an Avro schema.
 
     Raises:
-        ValueError: It is no schema of a record, or has what no column can be.
+        ValueError: It is not the schema of a record, or has a type that no column can have.
     """
     try:
         schema = json.loads(text)
@@ -116,7 +115,7 @@ def spark_schema_of(text: str) -> sql.StructType:
 
 
 def without_uuids(schema: Any) -> Any:
-    """Return an Avro schema whose UUIDs are the texts or bytes that they are made of."""
+    """Return an Avro schema with UUIDs replaced by the text or bytes that they are stored as."""
     if isinstance(schema, list):
         return [without_uuids(each) for each in schema]
     if not isinstance(schema, dict):
@@ -166,7 +165,7 @@ def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
 
 
 def _required_member(schema: Any, key: str, path: str) -> Any:
-    """Return what a schema has to have, or raise an error that says where it lacks that."""
+    """Return a required member of a schema, or raise an error that says where it is missing."""
     where = path or "the record"
     if not isinstance(schema, dict):
         raise ValueError(f"{where} is {excerpt(schema)}, which is no Avro schema")  # noqa: TRY004  # of a text
@@ -207,7 +206,7 @@ def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:
 
 
 def _named_schema(name: Any, path: str, seen: dict[str, Any]) -> Any:
-    """Return the schema of a name that was given before."""
+    """Return the schema of a name that was defined before."""
     if name == "null":
         raise ValueError(f"{path} is null alone, which no column can be")
     schema = seen.get(name, seen.get(str(name).rpartition(".")[2], path))

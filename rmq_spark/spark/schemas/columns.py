@@ -1,7 +1,7 @@
 """The columns of the source, as Spark has them.
 
 Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns;
-only ``brokerName`` is in no record.
+only ``brokerName`` is not in the records.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _SESSION_INDEPENDENT_TYPES: Final[Mapping[str, str]] = {"timestamp": "timestamp_
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of option ``columns`` by their right names, by default the usual ones."""
+    """Return the columns of option ``columns`` by canonical name, by default the usual ones."""
     return resolve_columns(names, DDL_TYPES) if names else DEFAULT_COLUMNS
 
 
 def resolve_columns(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Return columns that option ``columns`` names, by their right names among those there are."""
+    """Return the columns that option ``columns`` names, by canonical name, from those available."""
     right_names = {name.lower(): name for name in known}
     unknown = [name for name in names if name.lower() not in right_names]
     if unknown:
@@ -77,7 +77,7 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
     """Return the columns that a schema names; a user's own may have fewer, and in any order.
 
     ``chosen`` is the value of option ``columns``. Without a schema of the user's own, the two are
-    the same.
+    equal.
 
     Raises:
         SchemaError: The schema names an unknown column, or gives one another type.
@@ -112,12 +112,12 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
 
 
 def duplicates(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, in their order."""
+    """Return the names that occur more than once, in order."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
 def duplicate_column_faults(schema: StructType) -> list[str]:
-    """Return what is wrong with a schema that has columns of one name, in words."""
+    """Return the faults of a schema in which names occur more than once."""
     return [f"it names {name} twice" for name in duplicates(schema.fieldNames())]
 
 

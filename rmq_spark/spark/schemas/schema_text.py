@@ -1,11 +1,11 @@
-"""Schemas of bodies: what option ``bodySchema`` says, as Spark's types, without a JVM.
+"""Schema text: parses option ``bodySchema`` to Spark types without a JVM.
 
     id BIGINT, lines ARRAY<STRUCT<sku: STRING, price: DECIMAL(9,2)>>      DDL, as in Spark SQL
     {"type":"struct","fields":[...]}                                      a schema's .json()
 
-Spark reads DDL in its JVM, which the Python process that checks options does not have: so the part
-of it that bodies can have is read here. Types that no body can have are refused by the field's
-path. It knows no format and no message.
+Spark parses DDL in its JVM, which the Python process that checks options does not have: so this
+module parses the part of DDL that bodies can have. Types that no body can have are refused with the
+field's path.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_schema(text: str) -> sql.StructType:
     """Return the schema that DDL, or the JSON of a Spark schema, describes.
 
     Raises:
-        ValueError: It is neither; the message says where, and what was needed.
+        ValueError: The text is neither; the message says where, and what was expected.
     """
     try:
         return _DdlParser(text).schema() if not text.lstrip().startswith("{") else _from_json(text)
@@ -79,7 +79,7 @@ def _from_json(text: str) -> sql.StructType:
 
 
 def schema_faults(schema: sql.StructType) -> list[str]:
-    """Return what no body can have of a schema, a line for each; empty if all can be."""
+    """Return a line for each part of a schema that no body can have; empty if there is none."""
     if not schema.fields:
         return ["it has no fields"]
     depths = [(field.name, _depth(field.dataType)) for field in schema.fields]
@@ -96,9 +96,9 @@ def schema_faults(schema: sql.StructType) -> list[str]:
 
 
 def _depth(kind: sql.DataType) -> int:
-    """Return how many arrays, structs and maps, each for two, stand within each other.
+    """Return how deep arrays, structs and maps are nested; each map counts for two.
 
-    There may be thousands: nothing here calls itself.
+    There may be thousands of levels, so this does not recurse.
     """
     depth, within = 0, [kind]
     while within := [inner for each in within for inner in _inner_types(each)]:
@@ -117,14 +117,14 @@ def _inner_types(kind: sql.DataType) -> list[sql.DataType]:
 
 
 def writable_schema_faults(schema: sql.StructType) -> list[str]:
-    """Return what no body can have of the columns of a data frame, a line for each."""
+    """Return a line for each part of a data frame's columns that no body can have."""
     if any(_depth(field.dataType) > _DEPTH_MAX for field in schema.fields):
         return schema_faults(schema)
     return schema_faults(_nullable(schema))
 
 
 def _nullable(kind: Any) -> Any:
-    """Return a type whose values can all be null, as in a data frame some never are."""
+    """Return a type whose values can all be null, because some in a data frame never are."""
     if isinstance(kind, sql.StructType):
         return sql.StructType(
             [sql.StructField(each.name, _nullable(each.dataType)) for each in kind.fields]
@@ -169,13 +169,13 @@ def _map_faults(kind: sql.MapType, path: str) -> Iterator[str]:
 
 
 def _duplicate_names(schema: sql.StructType, *, is_top: bool) -> list[str]:
-    """Return names that occur twice; those of columns differ in more than their case."""
+    """Return names that occur twice; names of columns must differ in more than case."""
     names = [name.lower() if is_top else name for name in schema.fieldNames()]
     return sorted(duplicates(names))
 
 
 class _DdlParser:
-    """A reader of one text of DDL, from left to right."""
+    """Parses one DDL text from left to right."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, bool]] = []  # each with whether it can only be a name
@@ -195,7 +195,7 @@ class _DdlParser:
         self._at = 0
 
     def schema(self) -> sql.StructType:
-        """Return the schema that the whole text is."""
+        """Return the schema that the whole text describes."""
         if self._peek() == "struct" and self._peek(1) == "<":
             kind = self._type()
         else:

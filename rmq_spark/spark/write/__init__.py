@@ -1,1 +1,1 @@
-"""Writing rows: their messages, routing and sending."""
+"""Writing in Spark's tasks: rows to messages, their routing and sending."""

@@ -1,9 +1,9 @@
-"""Rows to parcels: what goes to one queue, or to any queue of one topic.
+"""RowRouter: groups rows by destination: one queue, or any queue of one topic.
 
     rows ──> by topic ──> by queue ──> by delay level
 
-Rows that go to the same queue stay in their order. A step in Python is taken only for each
-different topic, queue and sharding key. It knows queues by name, and no broker.
+Rows for the same queue keep their order. Python code runs only once for each distinct topic, queue
+and sharding key, not for each row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RoutedRows(NamedTuple):
 
 
 class RowRouter:
-    """The rows of one partition, in parcels for one queue or for any queue of a topic."""
+    """Groups the rows of one partition by destination."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class RowRouter:
         queues_of: QueueLookup,
         namespace: str | None = None,
     ) -> None:
-        """Take how parcels are made.
+        """Take how rows are routed.
 
         Args:
             names: The names of the columns.
             partition: The partition of the rows.
-            topic: The whole name of the topic for all rows; None if each row names its own.
+            topic: The full name of the topic for all rows; None if each row names its own.
             queues_of: Returns the queues of a topic.
             namespace: The namespace of the topics that rows name.
         """
@@ -72,7 +72,7 @@ class RowRouter:
         """Yield the rows that `RowPreparer` has checked, by destination.
 
         Raises:
-            RowError: A row names a topic or a queue that cannot be one.
+            RowError: A row names an invalid topic or queue.
         """
         for topic, of_topic in self._by_topic(rows):
             for queue, of_queue in self._by_queue(topic, of_topic):

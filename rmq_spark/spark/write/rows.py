@@ -1,8 +1,7 @@
-"""Rows to messages for a producer: columns checked and cast, an id for each row.
+"""RowPreparer: turns rows into messages: it checks and casts columns, and adds an id to each row.
 
-Whatever is wrong is said of the first such row, before anything of its record batch is sent. All of
-it works on whole columns. Where rows go to, others see to (`parcels`): it knows neither queues nor
-brokers.
+All work is on whole columns. An error names the first faulty row, before anything of its record
+batch is sent. `routing` decides where the rows go.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ _INT: Final = pa.int32()
 class WriteTask(NamedTuple):
     """The identity of a task's rows; it stays the same if the task or the whole batch is retried.
 
-    ``write_id`` is the id of a streaming query, in foreachBatch with the write's name if it has one
-    behind a slash; elsewhere the name of a batch write, its txnAppId, or a random id.
+    ``write_id`` is the id of a streaming query, in foreachBatch followed by a slash and the name of
+    the write if it has one; elsewhere the name of a batch write, its txnAppId, or a random id.
     """
 
     write_id: str
@@ -81,13 +80,13 @@ class WriteTask(NamedTuple):
         return pc.binary_join_element_wise(prefix, keys, "")
 
     def row_ids(self, first_row: int, count: int) -> pa.Array:
-        """Return the ids of ``count`` rows from ``first_row`` on."""
+        """Return the ids of ``count`` rows, starting at ``first_row``."""
         numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
         return pc.binary_join_element_wise(pa.scalar(self.row_id(0)[:-1]), numbers, "")
 
 
 class RowPreparer:
-    """The rows of one task, with each column checked and cast, and an id for each row."""
+    """Checks and casts the columns of one task's rows, and adds an id to each row."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class RowPreparer:
         body_bytes_max: int,
         row_ids: RowIds,
     ) -> None:
-        """Take the columns to send, and by what each row is to be known."""
+        """Take the columns to send, and what the ids of rows are made from."""
         self._sent = sink_columns
         self._names = {column.name for column in sink_columns}
         self._task = task
@@ -105,7 +104,7 @@ class RowPreparer:
         self._ids = row_ids
 
     def prepare(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Return the columns to send, in the types that a producer takes, with the row numbers.
+        """Return the columns to send, in the types that a producer accepts, with the row numbers.
 
         ``first_row`` is the number of the first row.
 
@@ -178,7 +177,7 @@ class RowPreparer:
         return _none_if_empty(texts)
 
     def _key_lists(self, column: pa.Array, first_row: int) -> pa.Array:
-        """Return each row's keys as one text, as RocketMQ has them."""
+        """Return each row's keys as one text, in RocketMQ's format."""
         lists = column.cast(pa.list_(pa.string()))
         keys = lists.flatten()
         is_bad = pc.match_substring(keys, KEY_SEPARATOR)
@@ -193,7 +192,7 @@ class RowPreparer:
         return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR), first_row)
 
     def _ids_from_keys(self, keys: pa.Array, first_row: int) -> pa.Array:
-        """Return the rows' ids by their keys, of which each row has its own."""
+        """Return the rows' ids by their keys, which must be unique."""
         self._reject(
             pc.is_null(keys),
             first_row,
@@ -224,7 +223,7 @@ class RowPreparer:
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
 
     def _properties(self, column: pa.Array, first_row: int) -> pa.MapArray:
-        """Return the user's properties, without null values and those that RocketMQ sets itself."""
+        """Return the user's properties, without nulls and those that RocketMQ sets itself."""
         maps = column.cast(_TEXTS)
         if maps.null_count:
             maps = maps.take(
@@ -266,7 +265,7 @@ class RowPreparer:
         )
 
     def _check_lengths(self, found: Mapping[str, Any], first_row: int) -> None:
-        """Check that the properties of each message fit their length of 16 bits."""
+        """Check that the properties of each message fit their 16-bit length."""
         total = np.zeros(len(found[columns.BODY]), np.int64)
         for name in (columns.KEYS, columns.TAGS):
             if name in found:
@@ -312,7 +311,7 @@ def _none_if_empty(texts: pa.Array) -> pa.Array:
 
 
 def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
-    """Return the lists without nulls and empty texts."""
+    """Return the lists without nulls and empty strings."""
     kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(
         bool
     )
@@ -347,9 +346,9 @@ def _with_ids(maps: pa.MapArray | None, ids: pa.Array) -> pa.MapArray:
 
 
 class StagedReport(NamedTuple):
-    """The part of a batch that one task has staged; without topic and broker, if it had no rows.
+    """The part of a batch that one task has staged; without topic and broker if it had no rows.
 
-    ``sums`` are those of its rows if the batch had been committed before it began.
+    ``sums`` are those of its rows if the batch had been committed before the task started.
     """
 
     batch: BatchRequestHeader
@@ -364,8 +363,8 @@ class StagedReport(NamedTuple):
 class TaskReport(NamedTuple):
     """The rows that a task has sent or staged: how many they are, and where.
 
-    Exactly once the spans are those that a manifest names, each small enough to be held in memory;
-    else those of a queue that adjoin are joined.
+    With exactly-once delivery the spans are those that a manifest names, each small enough to be
+    held in memory; else adjoining spans of a queue are joined.
     """
 
     row_count: int

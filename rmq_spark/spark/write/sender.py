@@ -1,4 +1,4 @@
-"""A task's sending: the rows of a partition to brokers, until all of them are stored.
+"""Sender: sends the rows of a task's partition to brokers, until all of them are stored.
 
     record batches ──> gathered to megabytes ──> `RowPreparer` ──> `RowRouter` ──> producer
                                                                   │     delayed ones singly,
@@ -6,14 +6,13 @@
                                                                   └── brokers away: wait,
                                                                       send what is left
 
-A producer tries again what may do better elsewhere; `SendRetries` waits for brokers that are away
-or busy. What was stored before counts: only what is not known to be stored is sent again, so that
-rows may be there twice (with one id) and are never left out. What a broker refuses for good ends
-the task.
+A producer retries what may succeed on another broker; `SendRetries` waits for brokers that are away
+or busy. Only rows that are not known to be stored are sent again, so that rows may be stored twice
+(with one id) and are never lost. If a broker refuses for good, the task fails.
 
-Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python
-worker. It may kill that at any time: nothing has to be undone, as brokers forget a producer when
-its connection ends.
+The tasks of a Python worker share producers, one for each set of connection options. Spark may kill
+the worker at any time: nothing has to be undone, because brokers drop a producer when its
+connection closes.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ REMEDIES: Final[Remedies] = (
 
 
 class SendRetries:
-    """The tries of one task's requests. ``stored_rows`` is what its errors say is stored."""
+    """The retries of one task's requests. ``stored_rows`` is what its errors say is stored."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class SendRetries:
         sleep: Callable[[float], None],
         remedies: Remedies = REMEDIES,
     ) -> None:
-        """Prepare; ``where`` is what errors begin with."""
+        """Take the text with which errors begin, ``where``."""
         self.stored_rows = 0
         self.retries = 0
         """The pauses so far, after each of which something was tried again."""
@@ -127,7 +126,7 @@ class SendRetries:
         )
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues that a topic's messages may go to, once a name server tells."""
+        """Return the queues to which a topic's messages may go; wait for a route if necessary."""
         while True:
             try:
                 return self._producer.publish_queues(topic)
@@ -135,14 +134,14 @@ class SendRetries:
                 self.wait_or_raise(error, topic)
 
     def record_longest_body(self, numbers: pa.Array, bodies: pa.Array) -> None:
-        """Note the longest body: of rows that a broker refuses, it is one that is too long."""
+        """Record the longest body: a broker that refuses rows for their size means this one."""
         lengths = pc.binary_length(bodies)
         longest = pc.max(lengths).as_py()
         if longest is not None and (self._longest is None or longest > self._longest[1]):
             self._longest = numbers[pc.index(lengths, longest).as_py()].as_py(), longest
 
     def reset(self) -> None:
-        """Note a success: the next failure counts as a first one."""
+        """Record a success: the next failure counts as the first one."""
         self._retry_timer.reset()
 
     def wait_or_raise(
@@ -151,7 +150,7 @@ class SendRetries:
         """Pause before the rows of a topic from ``first_row`` on are sent again.
 
         Raises:
-            WriteError: A retry is of no use, or no longer.
+            WriteError: A retry is useless, or the time for retries is over.
         """
         cause = _last_error(error)
         is_away = self._is_transient(cause, topic)
@@ -201,7 +200,7 @@ class SendRetries:
 
 
 def _last_error(error: RocketPollError) -> RocketPollError:
-    """Return the error of the last try."""
+    """Return the error of the last attempt."""
     return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
 
 
@@ -220,8 +219,8 @@ _producers: Final[dict[tuple[object, ...], Producer]] = {}
 def producer_of(options: WriteOptions, topic_queues: int = DEFAULT_TOPIC_QUEUES) -> Producer:
     """Return the producer that tasks of this process with equal options share.
 
-    A topic that a send of it makes has ``topic_queues`` queues. A forked process makes a producer
-    of its own.
+    A topic that one of its sends creates has ``topic_queues`` queues. A forked process makes its
+    own producer.
     """
     access, group = options.access, options.producer_group
     key = (os.getpid(), access, group, options.max_message_bytes, topic_queues)
@@ -284,14 +283,14 @@ def send_rows(
 
 
 def body_bytes_of(rows: pa.RecordBatch) -> int:
-    """Return the size of all bodies of rows, in bytes."""
+    """Return the total size of the rows' bodies, in bytes."""
     return pc.sum(pc.binary_length(rows.column(columns.BODY))).as_py() or 0
 
 
 def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:
     """Send one message of the sink's own, and return when it is stored; it may be stored twice.
 
-    Its topic has one queue, also when it is deleted meanwhile and this send makes it again.
+    Its topic has one queue, even if it is deleted meanwhile and this send creates it again.
 
     Raises:
         WriteError: A broker refuses it, or could not be reached for too long.
@@ -302,7 +301,7 @@ def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in fewer and larger record batches."""
+    """Yield the rows in fewer, larger record batches."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -323,7 +322,7 @@ def _join_batches(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class _TaskSender:
     """The state of one task's sending: the rows stored so far, and the retries.
 
-    ``spans`` are where rows are, and ``committed_spans`` the same as manifests name them.
+    ``spans`` are where rows are, and ``committed_spans`` the same in the form for manifests.
     """
 
     def __init__(
@@ -341,7 +340,7 @@ class _TaskSender:
         self.retries = SendRetries(options.access, producer, where, clock, sleep)
 
     def send(self, router: RowRouter, rows: pa.RecordBatch) -> None:
-        """Send them, parcel by parcel."""
+        """Send the rows, destination by destination."""
         for parcel in router.route(rows):
             if parcel.delay_level:
                 self._send_one_by_one(parcel)
@@ -371,7 +370,7 @@ class _TaskSender:
                 return
 
     def send_message(self, message: Message, queue: MessageQueue) -> SendResult:
-        """Send a message; it is sent again where nobody can tell whether it was stored."""
+        """Send a message; it is sent again if it is not known to be stored."""
         timeout_ms = max(CHUNK_TIMEOUT_MS, self._options.access.request_timeout_ms)
         while True:
             try:
@@ -408,9 +407,9 @@ class _TaskSender:
             return failed
 
     def _record_spans(self, spans: Iterable[Any], rows: pa.RecordBatch | None = None) -> None:
-        """Note spans of messages that were stored, joining those that adjoin.
+        """Record the spans of messages that were stored, joining those that adjoin.
 
-        The spans of ``rows`` are in the order of these.
+        The spans of ``rows`` are in the order of the rows.
         """
         if self._options.is_exactly_once and rows is not None:
             self.committed_spans.add(spans, rows.column(columns.BODY))

@@ -1,4 +1,4 @@
-"""Where the rows of one task lie: spans of consecutive offsets, with their sums and CRCs."""
+"""SpanCollector: collects where the rows of one task are stored: spans with their sums and CRCs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class RowSums(NamedTuple):
-    """The sums of rows, wherever they lie: their number, the bytes and CRCs of their bodies."""
+    """The sums of rows, wherever they are stored: their number, body bytes and body CRCs."""
 
     rows: int = 0
     body_bytes: int = 0
@@ -32,7 +32,7 @@ class RowSums(NamedTuple):
 
 
 def sums_of(bodies: pa.Array) -> RowSums:
-    """Return what the rows of these bodies come to."""
+    """Return the sums of rows with these bodies."""
     import pyarrow.compute as pc  # noqa: PLC0415  # in tasks only
 
     from rmq_spark.wire.chunk.encode import body_crcs  # noqa: PLC0415  # the same
@@ -42,14 +42,14 @@ def sums_of(bodies: pa.Array) -> RowSums:
 
 
 class SpanCollector:
-    """The spans of one task's rows, as they are stored."""
+    """The spans of one task's rows, as the rows are stored."""
 
     def __init__(self) -> None:
         self.spans: list[CommittedSpan] = []
         self._last_index: dict[MessageQueue, int] = {}
 
     def add(self, sent: Iterable[SentSpan], bodies: pa.Array) -> None:
-        """Add spans of rows that were stored; ``bodies`` are theirs, in the same order."""
+        """Add spans of rows that were stored; ``bodies`` are the rows' bodies, in order."""
         first = 0
         for queue, queue_offset, count in sent:
             _, size, crc = sums_of(bodies.slice(first, count))

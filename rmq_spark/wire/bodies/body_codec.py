@@ -1,14 +1,13 @@
-"""Bodies as frozen dataclasses: the way between their fields and JSON, derived from their types.
+"""Body codec: converts body dataclasses to JSON and back, derived from the types of their fields.
 
-A body class lists its fields with RocketMQ's words in snake case. In JSON these are in camel case,
-unless the field says otherwise (`json_name`), in alphabetical order, and left out when None.
-Reading, unknown members are passed over and absent ones take the field's default, as Java does it.
-A null is as good as absent, in maps and lists too: Java keeps it there, but nothing of RocketMQ's
-puts one.
+A body class names its fields with RocketMQ's words in snake case. In JSON they are in camel case,
+unless the field says otherwise (`json_name`), in alphabetical order, and omitted if None. When
+reading, unknown members are ignored and missing ones take the field's default, as in Java. A null
+counts as missing, in maps and lists too: Java keeps it there, but RocketMQ never writes one.
 
-RocketMQ's clients in other languages do not spell bodies as Java does, and RocketMQ's parsers read
-them all the same. So does this module; where fastjson 1 (RocketMQ 4.9) and fastjson 2 (5.x) differ,
-the more liberal one counts:
+RocketMQ's clients in other languages spell bodies differently from Java, and RocketMQ's parsers
+accept that. So does this module; where fastjson 1 (RocketMQ 4.9) and fastjson 2 (5.x) differ, the
+more liberal one counts:
 
     "ConsumeType"  "consume_type"          names without regard to case, ``_`` and ``-``
     "messageModel":1  "1"  "Clustering"    enums by position, or by name as above; an unknown name
@@ -19,12 +18,10 @@ the more liberal one counts:
     "producerDataSet":{...}                one element in place of an array
     ""  "null"                             null, except where text is needed
 
-`tests/vectors` has what RocketMQ's own classes read from each spelling.
+`tests/vectors` has the values that RocketMQ's own classes read from each spelling.
 
     str int float bool Enum   X | None   tuple[X, ...]   frozenset[X]   another body class
     Mapping[str | int | MessageQueue, X]           Any: kept as it is, for what only RocketMQ reads
-
-This module knows how types are read and written, and no body: those are its siblings.
 """
 
 from __future__ import annotations
@@ -56,11 +53,11 @@ _INT64_BOUND = 1 << 63
 
 
 class ConfigEnum(Enum):
-    """An enum of a configuration: an unknown name is refused and does not become the default."""
+    """An enum in a configuration: an unknown name is refused instead of becoming the default."""
 
 
 def json_name(name: str, *, default: Any = MISSING) -> Any:
-    """Return a field whose name in JSON is not the camel case of its own."""
+    """Return a field whose name in JSON is not its own in camel case."""
     return field(default=default, metadata={_NAME: name})
 
 
@@ -84,7 +81,7 @@ def encode_body(body: object) -> bytes:
 
 @cache  # as many as there are types in the body classes
 def reader_of(hint: Any) -> _Reader:
-    """Return the function that makes a value of this type from a JSON value and its path."""
+    """Return the function that makes a value of a type from a JSON value and its path."""
     if hint is Any:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)
@@ -205,7 +202,7 @@ def _object_reader(body_type: Any) -> _Reader:
 
 
 def make_body(body_type: Any, arguments: dict[str, Any], path: JsonPath) -> Any:
-    """Return a body with these fields, or raise BodyError if one that it needs is missing."""
+    """Return a body with these fields, or raise BodyError if a required one is missing."""
     try:
         return body_type(**arguments)
     except TypeError:
@@ -216,10 +213,10 @@ def make_body(body_type: Any, arguments: dict[str, Any], path: JsonPath) -> Any:
 
 
 def normalize_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
-    """Return an object whose members have the names of the body class, if they are spelled alike.
+    """Return an object whose members have the names of the body class where spellings match.
 
-    A name in its exact spelling counts more than any other. The object itself is returned if there
-    is nothing to change.
+    A name in its exact spelling takes precedence. The object itself is returned if there is nothing
+    to change.
     """
     foreign = value.keys() - _known_names(body_type)
     if not foreign:
@@ -245,7 +242,7 @@ def _known_names(body_type: Any) -> frozenset[str]:
 
 @cache  # as many as there are body classes
 def _plain_names(body_type: Any) -> Mapping[str, str]:
-    """Return the names of members by what other spellings of them have in common."""
+    """Return the names of members by the form that all of their spellings share."""
     names: dict[str, str] = {}
     for _, name, hint, _ in parameters_of(body_type):
         if hint is bool or bool in get_args(hint):
@@ -348,7 +345,7 @@ _PASS_THROUGH = (str, int, float, bool, Any)
 
 @cache  # as many as there are types in the body classes
 def writer_of(hint: Any) -> _Writer:
-    """Return the function that turns a value of this type into what `fastjson.dumps` writes."""
+    """Return the function that converts a value of a type to one that `fastjson.dumps` writes."""
     if hint in _PASS_THROUGH:
         return lambda value: value
     origin, arguments = get_origin(hint), get_args(hint)
@@ -423,7 +420,7 @@ def _has_default(each: Field[Any]) -> bool:
 
 
 def unexpected_value(path: JsonPath, needed: str, found: object) -> BodyError:
-    """Return the error for a value that does not have the type needed at a place."""
+    """Return the error for a value of the wrong type, with its path."""
     return BodyError("JSON body", at=_format_path(path), needed=needed, found=found)
 
 

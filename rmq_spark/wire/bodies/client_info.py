@@ -17,7 +17,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class ConsumeResult(Enum):
-    """The result of a message that a client was told to consume."""
+    """The result of a message that a client was asked to consume."""
 
     CR_SUCCESS = 0
     CR_LATER = 1

@@ -1,6 +1,6 @@
-"""Bodies that group members and brokers exchange: heartbeats, subscriptions, locks of queues.
+"""Client bodies: heartbeats, subscriptions and queue locks that group members and brokers exchange.
 
-What operators see of members is `client_info`, which a client loads when it is asked about itself.
+`client_info` has what operators see of members; a client imports it when it is asked about itself.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """The start of a group in a queue of which it has no offset.
+    """The start of a group in a queue for which it has no offset.
 
     A young queue, whose first message is still there and in the broker's memory, is read from that
-    message on, whatever is chosen. The members are in Java's order, as some clients send their
-    positions. The last three that are listed here are deprecated in RocketMQ, and still sent.
+    message, whatever is chosen. The members are in Java's order, because some clients send their
+    ordinals. The last three are deprecated in RocketMQ, and still sent.
 
     Attributes:
         CONSUME_FROM_LAST_OFFSET: At the end of the queue: only messages that come from now on.

@@ -1,4 +1,4 @@
-"""Bodies that list what there is, as operators ask for it: brokers, topics, groups, settings."""
+"""Bodies with the lists that operators request: brokers, topics, groups, settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies, and files, about what topics and consumer groups are allowed: the broker's own tables."""
+"""Bodies and files with the configuration of topics and groups: the broker's own tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmq_spark.wire.bodies.body_codec import ConfigEnum
 
 
 class TopicFilterType(ConfigEnum):
-    """The number of tags of a topic's messages, one or several; the second came to nothing."""
+    """The number of tags of a topic's messages, one or several; RocketMQ never used the second."""
 
     SINGLE_TAG = 0
     MULTI_TAG = 1
@@ -25,13 +25,13 @@ class DataVersion:
     state_version: int | None = None
 
     def next_version(self, timestamp: int) -> DataVersion:
-        """Return the version of the table behind its next change, which is made at this time."""
+        """Return the table's version after its next change, which is made at this time."""
         return replace(self, timestamp=timestamp, counter=self.counter + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The answer to GET_TOPIC_CONFIG, and part of what lists topics: one topic."""
+    """The answer to GET_TOPIC_CONFIG, and a part of lists of topics: one topic."""
 
     topic_name: str
     read_queue_nums: int = 16
@@ -56,7 +56,7 @@ class SubscriptionGroupConfig:
     """The configuration of one consumer group.
 
     The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, and the answer to GET_SUBSCRIPTIONGROUP_CONFIG.
-    Fields that 5.x added are None in what a 4.9 wrote.
+    Fields that 5.x added are None in what 4.9 wrote.
     """
 
     group_name: str

@@ -1,16 +1,15 @@
-r"""JSON as Java's fastjson writes it and reads it.
+r"""fastjson: reads and writes JSON as Java's fastjson does.
 
-RocketMQ's bodies are JSON with three liberties, all of which real brokers and clients take:
+RocketMQ's bodies are JSON with three liberties, all of which real brokers and clients use:
 
     {0:"10.0.0.1:10911"}                    numbers as keys, without quotes
     {{"brokerName":"b","queueId":0}:{}}     objects as keys
     {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path
 
-What is strict JSON goes through orjson; the rest is read here. Neither is nested deeper than
-`DEPTH_MAX`, which no body comes near.
-Written are strict JSON and, where a key is an object, the second form: every Java version reads
-these. Values are what `json` would give, maps with objects as keys are an `ObjectMap`. This module
-knows no body: `mapping` does.
+orjson parses strict JSON; this module parses the rest. Neither accepts more than `DEPTH_MAX` levels
+of nesting, which no body comes near. Output is strict JSON or, if a key is an object, the second
+form: every Java version reads these. Values are those of `json`; maps with objects as keys are an
+`ObjectMap`.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 def loads(data: Buffer, lenient_bytes_max: int | None = None) -> Any:
     """Parse the text of a body.
 
-    Text that takes liberties takes a hundred times as long as strict JSON; its length can be
-    limited.
+    Text that is not strict JSON takes a hundred times as long; its length can be limited.
     """
     text = bytes(data)
     check_nesting(text, "JSON body", BodyError)
@@ -101,7 +99,7 @@ def _scalar(value: object) -> bytes:
 
 
 class _JsonParser:
-    """Recursive descent over tokens; its depth is bounded, so its stack is."""
+    """Recursive-descent parser over tokens; its depth is bounded, so its stack is."""
 
     def __init__(self, data: bytes) -> None:
         try:

@@ -1,8 +1,8 @@
-"""Writing bodies of thousands of values in steps, and reading them, for who has only one thread.
+"""Incremental codec: encodes and decodes bodies of thousands of values in steps, for an event loop.
 
-The text is that of `encode_body`, and the body that of `decode_body`. A body is parted where its
-arrays and maps are, wherever they stand in it, so that each step writes or reads a few hundred
-values. How a value is written and read is `mapping`'s business.
+The results are those of `encode_body` and `decode_body`. A body is divided at its arrays and maps,
+wherever they are in it, so that each step handles a few hundred values. `body_codec` converts the
+single values.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def encode_body_in_steps(body: object) -> _TextSteps:
 def decode_body_in_steps(
     body_type: type[Body], data: Buffer, *, lenient_bytes_max: int | None = None
 ) -> Generator[None, None, Body]:
-    """Yield between steps and return the body; JSON has to be as strict as for `decode_body`.
+    """Yield between steps and return the body; JSON must be as strict as for `decode_body`.
 
-    The text is parsed at once: that takes a fiftieth of the time.
+    The text is parsed in one step: that takes a fiftieth of the time.
     """
     hint: Any = body_type
     body: Body = yield from _read(hint, fastjson.loads(data, lenient_bytes_max), None)
@@ -66,7 +66,7 @@ def _read(hint: Any, value: Any, path: JsonPath) -> _ReadSteps:
 
 
 def _read_items(hint: Any, items: list[Any], path: JsonPath) -> Generator[None, None, list[Any]]:
-    """Read the elements of an array: many in one step, and each that is too large by itself."""
+    """Read the elements of an array: many in one step, and each large one in its own steps."""
     read = reader_of(hint)
     found: list[Any] = []
     room = VALUES_PER_STEP
@@ -99,7 +99,7 @@ def _read_object(hint: Any, value: dict[Any, Any], path: JsonPath) -> _ReadSteps
 
 
 def _remaining_values(value: Any, values_max: int) -> int:
-    """Return for how many more values there is room after this one; at most 0 if for none."""
+    """Return how many more values fit after this one; 0 or less if none."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -183,7 +183,7 @@ class _MapWriter:
 def _write_elements(
     items: Iterable[Any], writer: _ArrayWriter | _MapWriter
 ) -> Generator[None, None, list[bytes]]:
-    """Write elements as text: many in one step, and each that is too large by itself."""
+    """Write elements as text: many in one step, and each large one in its own steps."""
     pieces: list[bytes] = []
     few: list[Any] = []
     weight = 0
@@ -206,7 +206,7 @@ def _write_elements(
 
 @cache  # as many as there are types in the body classes
 def _weight_function(hint: Any) -> Callable[[Any], int]:
-    """Return a function that estimates how many values a value of this type is made of."""
+    """Return a function that estimates how many values a value of this type contains."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         weigh = _weight_function(only_type(arguments))

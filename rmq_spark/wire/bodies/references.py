@@ -1,11 +1,11 @@
-r"""fastjson's ``$ref``: RocketMQ up to 5.4 writes a Java object once, and then a path to it.
+r"""References: resolves fastjson's ``$ref``, the path that RocketMQ up to 5.4 writes for a repeat.
 
     $.consumerDataSet[0].group\-name     from the body's root: names and positions; every character
-                                         of a name that is no letter or digit has a backslash
-    $.offsetTable.MessageQueue\ \[...    a value in a map with objects as keys, under the key's text
-    $.offsetTable.null                   a key of that map; which one, fastjson does not say
+                                         of a name that is not a letter or digit has a backslash
+    $.offsetTable.MessageQueue\ \[...    a value in a map with objects as keys, by the key's text
+    $.offsetTable.null                   a key of that map; fastjson does not say which one
 
-A key is therefore found only where there is one to find. Java itself reads null there.
+Therefore a key is resolved only if the map has just one. Java itself reads null there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bodies about where topics live: what every client asks of a name server."""
+"""Route bodies: the brokers and queues of a topic, as clients request them from a name server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueData:
-    """The numbers of queues that one broker has of a topic, and the permissions for them."""
+    """The numbers of queues that one broker has for a topic, and the permissions for them."""
 
     broker_name: str
     read_queue_nums: int

@@ -1,4 +1,4 @@
-"""Bodies about staged batches: what a commit names, and what it has come to."""
+"""Staged-batch bodies: what a commit names, and its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class StagedAttempt:
     """One attempt of a task that counts, and what it has staged.
 
-    ``crc`` is the CRC-32 of the bodies of all its STAGE_CHUNK requests, one behind the other.
+    ``crc`` is the CRC-32 of the concatenated bodies of all its STAGE_CHUNK requests.
     """
 
     attempt: str
@@ -28,7 +28,7 @@ class CommitBatchRequestBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortBatchRequestBody:
-    """The body of ABORT_BATCH: the attempts that go; without any, all of the batch go."""
+    """The body of ABORT_BATCH: the attempts to abort; without any, all of the batch are."""
 
     attempts: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkState:
-    """The last batch that a sink has committed, and whose the sink is.
+    """The last batch that a sink has committed, and the query that owns the sink.
 
     ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch,
     ``body_bytes`` the size of all bodies.

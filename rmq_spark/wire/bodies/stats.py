@@ -1,4 +1,4 @@
-"""Bodies about offsets and lag: of topics, of groups, of single queues."""
+"""Bodies with offsets and lag: of topics, of groups, of single queues."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class QueryCorrectionOffsetBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTimeSpan:
-    """The times of what one queue holds and of what a group has consumed there."""
+    """The store times of a queue's messages, and of those that a group has consumed from it."""
 
     message_queue: MessageQueue
     min_time_stamp: int = 0

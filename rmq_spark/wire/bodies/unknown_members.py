@@ -1,7 +1,7 @@
-"""The members of a JSON body that its class does not know: those that reading passes over.
+"""Unknown members: finds the members of a JSON body that its class does not have.
 
-A request may have some, as RocketMQ's next release sends them, and nobody needs to know. A table
-that has some loses them when it is saved again, which its owner is to hear of.
+Reading ignores them. A request may have some, because RocketMQ's next release sends them; that is
+harmless. A table loses them when it is saved again, and its owner must be warned.
 
     {"topicConfigTable": {"T": {"topicName": "T", "colour": 1}}}  ──>  topicConfigTable.*.colour
 """
@@ -23,10 +23,10 @@ _Finder: TypeAlias = Callable[[Any], Iterator[str]]
 
 
 def unknown_members(body_type: type[Any], data: Buffer) -> list[str]:
-    """Return the places of members that a body of this class passes over, in alphabetical order.
+    """Return the paths of members that a body of this class ignores, in alphabetical order.
 
-    What stands in a map or an array is told of once, with ``*`` for its place. The body must be one
-    that can be decoded.
+    Members inside a map or an array are reported once, with ``*`` for the key or position. The body
+    must be one that can be decoded.
     """
     hint: Any = body_type
     find = _finder_of(hint)
@@ -35,7 +35,7 @@ def unknown_members(body_type: type[Any], data: Buffer) -> list[str]:
 
 @cache  # as many as there are types in the body classes
 def _finder_of(hint: Any) -> _Finder | None:
-    """Return what finds the unknown members in a value of this type; None if it can have none."""
+    """Return the function that finds unknown members in a value of a type; None if it has none."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return _finder_of(only_type(arguments))

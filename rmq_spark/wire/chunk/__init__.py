@@ -1,8 +1,9 @@
-"""Stored messages by the megabyte: records to Arrow columns, columns to records and batches.
+"""Chunks: stored messages by the megabyte: records to Arrow columns, columns to records.
 
-The only part of the wire that needs numpy and pyarrow; nothing else there imports it. It comes to
-the same results as `record` and `message_batch`, which do one message at a time. The names below
-are imported when they are first used: who takes the sizes from an answer (`sized`) needs no arrays.
+Results equal those of `record` and `message_batch`, which handle one message at a time. Only this
+package of the wire needs numpy and pyarrow; nothing else in the wire imports it. The names below
+are imported on first use: a caller that only needs the sizes in a response (`sized_chunk`) loads
+neither.
 """
 
 from __future__ import annotations

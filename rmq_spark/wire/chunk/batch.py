@@ -1,7 +1,7 @@
-"""Columns to the body of SEND_BATCH_MESSAGE: what `message_batch` does message by message.
+"""Batch encoding: columns to the body of SEND_BATCH_MESSAGE; `message_batch` does it per message.
 
-Every message gets its id (UNIQ_KEY), and says that its sender waits until it is stored (WAIT), as
-those of RocketMQ's own producers do.
+Every message gets an id (UNIQ_KEY), and the property WAIT, by which its sender waits until it is
+stored, as messages of RocketMQ's own producers do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WAIT_PROPERTY = encode_properties({WAIT: "true"}).encode()
 
 
 def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) -> pa.Buffer:
-    """Encode a batch from column ``body``, and optional others, as ``keys`` and ``tags``."""
+    """Encode a batch from column ``body`` and optional others, such as ``keys`` and ``tags``."""
     given = InputColumns(columns)
     bodies = given.array("body")
     body_lengths = lengths_of(bodies)

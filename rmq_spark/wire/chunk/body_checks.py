@@ -1,16 +1,16 @@
-"""Checks of the bodies of a chunk against their stored CRCs, many at a time.
+"""Body checks: compares the bodies of a chunk with their stored CRCs, many at a time.
 
     XOR of many bodies, ends in line ──> its CRC = XOR of their CRCs?     yes: all are intact
                                                                           no: one by one
 
-A CRC is linear: that of what strings come to under XOR follows from theirs. To put bodies together
-in numpy takes a fraction of the time of a call of zlib for each. That misses no damage to one body,
-whatever it is. It would miss the very same damage to two bodies of one sum at one distance from
-their ends; so bodies that are neighbours go into different sums.
+A CRC is linear: that of the XOR of strings follows from theirs. Combining bodies in numpy takes a
+fraction of the time of a zlib call for each. Any damage to one body is detected. Only the very same
+damage to two bodies of one sum, at the same distance from their ends, would go unnoticed; therefore
+neighboring bodies go into different sums.
 
-    |  body 0  |  body 1  |  body 2  |    bodies of one length are rows as they lie in their
-    |  body 3  |  body 4  |  body 5  |    column, and are not copied; others get zeros in front,
-    |  sum 0   |  sum 1   |  sum 2   |    of which only the number counts
+    |  body 0  |  body 1  |  body 2  |    bodies of one length are rows, used in place in their
+    |  body 3  |  body 4  |  body 5  |    column, without a copy; others get zeros in front, of
+    |  sum 0   |  sum 1   |  sum 2   |    which only the number counts
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LENGTH_BOUNDS: Final = np.array([0, *(1 << np.arange(_LONG_BYTES.bit_length()))
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
-    """Return the numbers of the records whose bodies do not have their stored CRC, in order."""
+    """Return the numbers of the records whose bodies do not match their stored CRC, in order."""
     rows = np.sort(np.concatenate([*_suspect_rows(chunk), np.zeros(0, np.int64)]))
     starts = chunk.body_at[rows]
     bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
@@ -69,7 +69,7 @@ def damaged_bodies(chunk: RecordChunk) -> Positions:
 
 
 def _suspect_rows(chunk: RecordChunk) -> Iterator[Positions]:
-    """Yield the numbers of the records whose bodies are to be looked at one by one."""
+    """Yield the numbers of the records whose bodies must be checked one by one."""
     bodies, lengths = chunk.stored_bodies, chunk.body_length
     crcs = chunk.head["body_crc"].astype(np.uint32)
     longest, total = int(lengths.max(initial=0)), int(lengths.sum())
@@ -129,6 +129,6 @@ def _mismatched_rows(in_line: Bytes, linear: Crcs) -> Positions:
 
 @cache
 def _zero_crcs() -> Crcs:
-    """Return the CRCs of so many zeros, by which a CRC is not linear."""
+    """Return the CRCs of so many zeros: the part by which a CRC is not linear."""
     crcs = accumulate(repeat(b"\0", _LONG_BYTES), lambda crc, zero: crc32(zero, crc), initial=0)
     return np.fromiter(crcs, np.uint32, _LONG_BYTES + 1)

@@ -1,13 +1,11 @@
-"""Picking many scattered pieces out of one buffer at the speed of memory.
+"""Buffer slices: picks many scattered slices out of one buffer at the speed of memory.
 
-Two ways do all the work of this package. Pieces of one width: the buffer is seen as overlapping
-structures, one starting at every byte, and indexed. Pieces of any width: they are an Arrow array of
-views into the buffer, which Arrow casts to one that has its bytes together. Short ones it wants in
-the views themselves: then the buffer is seen as an array whose elements are by turns a piece and
-the gap behind it, and every second one is taken. Arrow expects that to be half as many bytes as it
-is, and copies them twice.
-
-Nothing here knows what the pieces mean.
+There are two ways. Slices of one width: the buffer is viewed as overlapping structures, one
+starting at every byte, and indexed. Slices of any width: they become an Arrow array of views into
+the buffer, which Arrow casts to an array with contiguous bytes. Arrow stores short slices in the
+views themselves: for those the buffer is viewed as an array whose elements are alternately a slice
+and the gap after it, and every second element is taken. Arrow underestimates the result by half,
+and copies the bytes twice.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
 
 
 def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
-    """Return pieces with little between them, and where each starts: to be looked at many times.
+    """Return slices with little between them, and where each starts, for repeated access.
 
     They must be in order. Long ones stay where they are.
     """
@@ -84,7 +82,7 @@ def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Byt
 
 
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
-    """Return the pieces in one new buffer; they must be in order and not overlap."""
+    """Return the slices in one new buffer; they must be in order and not overlap."""
     count = len(starts)
     shortest, longest = (
         (lengths, lengths) if isinstance(lengths, int) else (_shortest(lengths), _longest(lengths))
@@ -123,9 +121,9 @@ def _longest(lengths: Positions) -> int:
 
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
-    """Return numbers that lie together as an Arrow array, of the same memory.
+    """Return contiguous numbers as an Arrow array over the same memory.
 
-    `pa.array` would first load pandas, where that is installed: a third of a second in each process
+    `pa.array` would first load pandas, if that is installed: a third of a second in each process
     that reads.
     """
     kind = pa.from_numpy_dtype(values.dtype)
@@ -145,7 +143,7 @@ def lengths_of(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def as_text(array: pa.BinaryArray) -> pa.StringArray:
-    """Return the bytes as text; those that are not UTF-8 are replaced, as in all of the wire."""
+    """Return the bytes as text; bytes that are not UTF-8 are replaced, as in all of the wire."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

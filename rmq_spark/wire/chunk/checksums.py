@@ -1,4 +1,4 @@
-"""The checksums of many records at once; see `rmq_spark.wire.record_checksum`."""
+"""Checksums of many records at once; `rmq_spark.wire.record_checksum` describes the format."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _HEX_PIECES = np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")
 def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     """Return the records with room for a checksum after their properties.
 
-    The chunk is returned unchanged if all have one already. Where only some have one, it stays
-    among the properties and no longer counts: readers ignore it.
+    The chunk is returned unchanged if all have one already. If only some have one, it stays among
+    the properties and no longer counts: readers ignore it.
     """
     if len(chunk) and chunk.has_checksum.all():
         return chunk
@@ -63,11 +63,11 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
 
 
 class ChecksumWriter:
-    """The filling in of checksums of a chunk whose records have room for them and are writable.
+    """Fills in the checksums of a chunk whose records have room for them and are writable.
 
-    The CRCs of all bytes after the heads do not depend on a record's place and are computed at
-    once. When a record has its place, a few table lookups give its checksum, so that its bytes are
-    not read again.
+    The CRCs of all bytes after the heads do not depend on a record's physical offset, and are
+    computed first. Once the offset is known, a few table lookups give the checksum, so that the
+    record's bytes are not read again.
     """
 
     def __init__(self, chunk: RecordChunk) -> None:
@@ -81,7 +81,7 @@ class ChecksumWriter:
         self._tail_bytes = chunk.body_length + tail_bytes
 
     def write(self, first: int = 0, end: int | None = None) -> None:
-        """Do so for the records from the first to before the end."""
+        """Fill in the checksums of the records from the first to before the end."""
         chunk = self._chunk
         rows = slice(first, len(chunk) if end is None else end)
         starts = chunk.starts[rows]
@@ -117,7 +117,7 @@ def _content_crcs(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
 
 
 def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:
-    """Return many checksums in the form in which `encode_checksum` gives one."""
+    """Return many checksums in the form of `encode_checksum`."""
     byte_by_byte = crcs.astype(">u4").view(np.uint8)
     return _HEX_PIECES[byte_by_byte].view(_CHECKSUM)
 
@@ -125,7 +125,7 @@ def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:
 def _write_at(
     data: bytearray | npt.NDArray[np.uint8], positions: Positions, values: npt.NDArray[np.void]
 ) -> None:
-    """Write values of one width at these places."""
+    """Write values of one width at these positions."""
     width = values.dtype.itemsize
     cells = np.ndarray((max(len(data) - width + 1, 0),), values.dtype, data, strides=(1,))
     cells[positions] = values

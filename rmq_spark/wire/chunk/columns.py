@@ -1,7 +1,6 @@
-"""The columns that stored messages become: name, type, and how a `RecordChunk` gives each.
+"""Chunk columns: the columns that stored messages become: name, type, and the function for each.
 
-Names are those of the Spark source. A column says about each message what `StoredMessage` says
-about one.
+Names are those of the Spark source. A column has for all messages what `StoredMessage` has for one.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class ColumnSpec(NamedTuple):
 
 
 def chunk_columns(chunk: RecordChunk, names: Iterable[str]) -> pa.RecordBatch:
-    """Return a record batch with these columns, in this order; nothing else is built."""
+    """Return a record batch with these columns, in this order; no others are built."""
     wanted = [(name, COLUMNS[name]) for name in names]
     schema = pa.schema([pa.field(name, column.type) for name, column in wanted])
     return pa.record_batch([column.build(chunk) for _, column in wanted], schema=schema)
@@ -81,7 +80,7 @@ def _store_timestamp(chunk: RecordChunk) -> pa.Array:
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
-    """Return hosts as text; they are few, and each different one is formatted once."""
+    """Return hosts as text; there are few different ones, and each is formatted once."""
     hosts = take_bytes(buffer, starts, widths).dictionary_encode()
     texts = [str(decode_host(host)) for host in hosts.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(hosts.indices)

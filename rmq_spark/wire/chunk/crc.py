@@ -1,14 +1,12 @@
-"""CRC-32 of many byte strings at once, and of strings put together, from the CRCs of their parts.
+"""CRC-32 of many byte strings at once, and of concatenated strings from the CRCs of their parts.
 
     crc(a + b) = moved(crc(a), len(b)) ^ crc(b)
 
-A CRC is linear: every bit that differs changes it in a way that depends on nothing but where the
-bit stands. So strings of which few bytes differ from one to the next, as the heads of stored
-records, numbers with zeros in front or texts of one form, take a lookup for each of these; and what
-stands before so many bytes takes four lookups for each bit of their number. All records do that at
-once, in numpy, in a third of the time that one call of zlib for each takes. Zlib does the others.
-
-It knows only bytes, and no record.
+A CRC is linear: every bit that differs changes it in a way that depends only on the bit's position.
+So strings that differ in few bytes from one to the next, such as the heads of stored records,
+numbers with leading zeros or texts of one form, take one lookup for each of these bytes; and adding
+n bytes after a string takes four lookups for each bit of n. numpy does that for all records at
+once, in a third of the time of one zlib call for each. zlib computes the others.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def combine_crcs(first: Crcs, second: Crcs, second_bytes: npt.NDArray[np.integer
 
 
 def crcs_of_slices(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
-    """Return the CRCs of pieces of one buffer; those of one length are computed together."""
+    """Return the CRCs of slices of one buffer; slices of the same length are computed together."""
     crcs = np.zeros(len(starts), np.uint32)
     by_length = np.argsort(lengths, kind="stable")
     cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
@@ -66,7 +64,7 @@ def crcs_of_slices(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
 
 
 def crcs_of_strings(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
-    """Return the CRCs of strings in one buffer, whose lengths are mostly one, or very many."""
+    """Return the CRCs of strings in one buffer that mostly have one length, or are very many."""
     longest = int(lengths.max(initial=0))
     if longest and int(lengths.min()) == longest:
         strings = take_structures(data, starts, f"V{longest}").view(np.uint8)
@@ -90,13 +88,13 @@ def crcs_of_rows(strings: Bytes) -> Crcs:
 
 
 def _differing_columns(strings: Bytes) -> list[int]:
-    """Return the places at which not all strings are as the first."""
+    """Return the positions at which not all strings equal the first."""
     places: list[int] = np.flatnonzero((strings != strings[0]).any(axis=0)).tolist()
     return places
 
 
 def _crcs_by_difference(strings: Bytes, columns: list[int]) -> Crcs:
-    """Return the CRC of the first string, adapted by what differs in each other one."""
+    """Return the CRC of the first string, adapted by the differences of each other one."""
     crcs = np.full(len(strings), crc32(strings[0].tobytes()), np.uint32)
     behind_last = strings.shape[1] - 1
     for place in columns:
@@ -114,7 +112,7 @@ def _one_by_one(strings: Bytes) -> Crcs:
 
 
 def _append_zeros(crcs: Crcs, bit: int) -> Crcs:
-    """Return the part of the CRCs in those with 2 to the power of ``bit`` more bytes behind."""
+    """Return the CRCs with 2 to the power of ``bit`` zero bytes appended to the strings."""
     low, second, third, high = _append_zeros_tables(bit)
     moved: Crcs = (
         low[crcs & 0xFF] ^ second[crcs >> 8 & 0xFF] ^ third[crcs >> 16 & 0xFF] ^ high[crcs >> 24]

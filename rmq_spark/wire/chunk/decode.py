@@ -1,8 +1,8 @@
-"""The places of all fields in many stored messages: as `record` does for one, for megabytes.
+"""RecordChunk: the positions of all fields in many stored messages; `record` does it for one.
 
-A chunk is records back to back, as a pull's body and a commit log hold them. `RecordChunk` finds
-the parts of each and checks that they hang together; `columns` builds what is asked for from that.
-CRCs are checked only when asked: that costs as much as all the rest.
+A chunk is records back to back, as in the body of a pull and in a commit log. `RecordChunk` finds
+the parts of each record and checks that they are consistent; `columns` builds the requested columns
+from that. CRCs are checked only on request, because that costs as much as all the rest.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RecordChunk:
     """Records that lie back to back, checked and measured."""
 
     def __init__(self, data: Buffer, sizes: npt.ArrayLike | None = None) -> None:
-        """Find the records; ``sizes`` saves finding their sizes if the sender told them."""
+        """Find the records; ``sizes`` saves finding their sizes if the sender sent them."""
         self.data = np.frombuffer(data, np.uint8)
         self.buffer = pa.py_buffer(data)
         if len(self.data) > BUFFER_BYTES_MAX:
@@ -100,7 +100,7 @@ class RecordChunk:
 
         Nearly all chunks have IPv4 hosts and the first magic only; then widths are plain numbers
         instead of arrays, which saves as much time as the checks take. A number below 0 is checked
-        as the very large one that it is without a sign.
+        as the very large unsigned one that its bits are.
         """
         head = self.head
         self._reject(head["total_size"] != self.sizes, "totalSize", head["total_size"])
@@ -145,7 +145,7 @@ class RecordChunk:
         self._reject(self.properties_length != room, "propertiesLength", self.properties_length)
 
     def set_stored(self, queue_offsets: Positions, timestamp: int) -> None:
-        """Note what was written into the records themselves when they got their place."""
+        """Record the fields that were written into the records when they were stored."""
         self.head["queue_offset"] = queue_offsets
         self.store_timestamp[:] = timestamp
 
@@ -178,7 +178,7 @@ class RecordChunk:
     def has_topic(self, topic: bytes) -> npt.NDArray[np.bool_]:
         """Return which records are of a topic.
 
-        Where what follows the bodies was put side by side, the topics are compared by words, each
+        If the bytes after the bodies were packed together, the topics are compared by words, each
         with its length in front.
         """
         part = bytes([len(topic) & 0xFF]) + topic
@@ -210,7 +210,7 @@ class RecordChunk:
         return crcs_of_strings(self.data, self.body_at, self.body_length)
 
     def check_crcs(self) -> None:
-        """Refuse the first record whose body is not what was stored."""
+        """Refuse the first record whose body does not match its CRC."""
         found = self.body_crcs & np.uint32(layout.BODY_CRC_MASK)
         self._reject(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
 
@@ -227,14 +227,14 @@ class RecordChunk:
 
     @cached_property
     def properties(self) -> PropertyColumns:
-        """The messages' properties, scanned when the first is asked for."""
+        """The messages' properties, scanned on first use."""
         lengths = self.properties_length - CHECKSUM_BYTES * self.has_checksum
         starts = self._tail_ends - self.properties_length
         return PropertyColumns(pa.py_buffer(self._tail), starts, lengths)
 
     @cached_property
     def has_checksum(self) -> npt.NDArray[np.bool_]:
-        """An array that tells which records end with a checksum, be it right or wrong."""
+        """An array that says which records end with a checksum, valid or not."""
         start = self._tail_ends - CHECKSUM_BYTES
         last = take_structures(self._tail, np.maximum(start, 0), f"V{CHECKSUM_BYTES}")
         separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
@@ -248,7 +248,7 @@ class RecordChunk:
 
 
 def _exceeds(lengths: Positions, room: Positions) -> npt.NDArray[np.bool_]:
-    """Return which lengths are below 0, or above a room that is not."""
+    """Return which lengths are negative, or exceed the available room, which is not."""
     is_beyond: npt.NDArray[np.bool_] = lengths.view(np.uint64) > room.view(np.uint64)
     return is_beyond
 
@@ -256,10 +256,10 @@ def _exceeds(lengths: Positions, room: Positions) -> npt.NDArray[np.bool_]:
 def readable_records(
     data: Buffer, sizes: npt.ArrayLike | None = None
 ) -> tuple[RecordChunk, RecordError | None]:
-    """Return the records before the first unreadable one, and what is wrong with that one.
+    """Return the records before the first unreadable one, and the fault of that one.
 
     Raises:
-        RecordError: The records can be read, and are not as long as ``sizes`` says.
+        RecordError: The records can be read, but do not have the ``sizes`` given.
     """
     try:
         return RecordChunk(data, sizes), None
@@ -281,7 +281,7 @@ def readable_records(
 
 
 def _sizes_before_fault(data: Buffer) -> list[int]:
-    """Follow the sizes from record to record, as far as they can be sizes."""
+    """Follow the sizes from record to record while they are valid sizes."""
     sizes: list[int] = []
     position = 0
     with suppress(RecordError):
@@ -292,7 +292,7 @@ def _sizes_before_fault(data: Buffer) -> list[int]:
 
 
 def _size_array(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
-    """Return the sizes that a peer gave as an array of integers, or raise RecordError."""
+    """Return the sizes that a peer sent as an array of integers, or raise RecordError."""
     try:
         given = np.asarray(sizes)
     except (TypeError, ValueError, OverflowError) as error:
@@ -305,7 +305,7 @@ def _size_array(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
 
 
 def _find_sizes(data: Buffer) -> list[int]:
-    """Follow the sizes from record to record: the one step that numpy cannot take."""
+    """Follow the sizes from record to record: the only step that numpy cannot do."""
     sizes: list[int] = []
     add = sizes.append
     read = _SIZE.unpack_from

@@ -1,8 +1,7 @@
-"""Columns to stored messages: what `encode_record` does for one, for megabytes at a time.
+"""Chunk encoding: columns to stored messages, megabytes at a time; `encode_record` does it for one.
 
-Every column is an Arrow array or a sequence, or one value for all messages. Messages whose
-``sysFlag`` says that they are compressed get their bodies compressed here, as `body` is always
-plain.
+Every column is an Arrow array or a sequence, or one value for all messages. Column `body` is always
+uncompressed: bodies are compressed here if the message's ``sysFlag`` says so.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 
 
 def _stored_bodies(input_columns: InputColumns) -> pa.BinaryArray:
-    """Return the bodies as the log holds them."""
+    """Return the bodies as the commit log stores them."""
     bodies = input_columns.array("body")
     sys_flags = np.broadcast_to(
         np.asarray(input_columns.numbers("sysFlag"), np.int32), input_columns.rows

@@ -1,7 +1,6 @@
-"""The columns that a caller gave to be encoded, checked one by one, and parts that formats share.
+"""Input columns: checks the columns that a caller passes, and encodes parts that formats share.
 
-A column is an Arrow array or a sequence, or one value for all messages. This knows the columns'
-types, and no layout but that of property strings.
+A column is an Arrow array or a sequence, or one value for all messages.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SEQUENCE_TYPES = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
 
 
 class InputColumns:
-    """The columns that a caller gave, checked; each becomes an array when it is asked for."""
+    """The columns that a caller passed, checked; each becomes an array on first use."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         unknown = sorted(set(columns) - _ACCEPTED_COLUMNS)
@@ -40,7 +39,7 @@ class InputColumns:
         self.rows = _row_count(columns.get("body"))
 
     def get(self, name: str) -> Any:
-        """Return a column as it was given: an array, one value, or None."""
+        """Return a column as it was passed: an array, one value, or None."""
         return self._columns.get(name)
 
     def array(self, name: str) -> pa.Array:
@@ -52,7 +51,7 @@ class InputColumns:
         return array
 
     def optional(self, name: str) -> pa.Array | None:
-        """Return the column as an array, possibly with nulls; None if it was not given."""
+        """Return the column as an array, possibly with nulls; None if it was not passed."""
         values = self._columns.get(name)
         kind = COLUMNS[name].type
         if values is None:
@@ -70,7 +69,7 @@ class InputColumns:
         return array
 
     def numbers(self, name: str) -> Any:
-        """Return the column as numpy numbers, or 0 if it was not given."""
+        """Return the column as numpy numbers, or 0 if it was not passed."""
         if self._columns.get(name) is None:
             return 0
         array = self.array(name)

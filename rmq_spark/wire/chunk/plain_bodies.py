@@ -1,9 +1,8 @@
-"""The bodies of a chunk as their senders wrote them, a slice of rows at a time.
+"""Plain bodies: decompresses the bodies of a chunk, a slice of rows at a time.
 
-Compressed bodies may become a thousand times as long: so a slice ends as soon as it has so many
-bytes, and a caller that takes the slices one by one never holds more of them. A body that cannot be
-inflated is null, and its problem is told beside it. What is to become of such a row is not decided
-here.
+A compressed body may become a thousand times as long: so a slice ends as soon as it has so many
+bytes, and a caller that processes slices one by one never holds more. A body that cannot be
+decompressed is null, and its problem is returned with it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 
 class BodySlice(NamedTuple):
-    """The bodies of the rows from ``first`` on; ``problems`` says by row why a body is null."""
+    """The bodies of the rows starting at ``first``; ``problems`` says by row why a body is null."""
 
     first: int
     bodies: pa.BinaryArray
@@ -35,14 +34,14 @@ class BodySlice(NamedTuple):
 def plain_bodies(
     chunk: RecordChunk, slice_bytes: int, bytes_max: int = PLAIN_BYTES_MAX
 ) -> Iterator[BodySlice]:
-    """Yield the inflated bodies of a chunk, in slices of rows of about ``slice_bytes`` bytes.
+    """Yield the decompressed bodies of a chunk, in slices of about ``slice_bytes`` bytes.
 
-    A body that inflates to more than ``bytes_max`` bytes is null, with a problem.
+    A body that has more than ``bytes_max`` bytes when decompressed is null, with a problem.
 
     A slice has at least one row; a chunk without compressed bodies is one slice, whatever its size.
 
     Raises:
-        CodecMissing: A module is not installed that some of the bodies need.
+        CodecMissing: A module that some of the bodies need is not installed.
     """
     if not chunk.sys_flags_union & _COMPRESSED:
         yield BodySlice(0, chunk.stored_bodies, {})

@@ -1,7 +1,7 @@
 """The property strings of many messages at once: values by name, and whole maps.
 
-    values    short strings    piece by piece, of all rows at once   (`properties`)
-              the long ones    scanned for every separator           (`properties`)
+    values    short strings    piece by piece, of all rows at once   (`PropertyPieces`)
+              the long ones    scanned for every separator           (`PropertyScan`)
     maps      all strings      scanned for every separator
 
 The rules are those of `rmq_spark.wire.properties`, whose functions do the same for one message.
@@ -51,7 +51,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class ValueRanges(NamedTuple):
-    """Places of the values of one name; an empty one where ``is_present`` is false."""
+    """The positions of the values of one name; an empty one if ``is_present`` is false."""
 
     starts: Positions
     lengths: Positions
@@ -71,14 +71,14 @@ class PropertyPieces:
     """The pieces between the separators of many strings, each no longer than `LONG_BYTES`."""
 
     def __init__(self, data: Bytes, starts: Positions, lengths: Positions) -> None:
-        """Take the bytes in which the strings lie, in order and apart from each other."""
+        """Take the bytes that contain the strings, in order and apart from each other."""
         missing = max(_WINDOW - len(data), 0)
         self._data = np.concatenate([data, np.zeros(missing, np.uint8)]) if missing else data
         self._starts = starts
         self._lengths = lengths
 
     def find(self, name: bytes) -> ValueRanges:
-        r"""Return where the values are of a name that is given with the \x01 behind it."""
+        r"""Return the positions of the values of a name, which is given with a trailing \x01."""
         starts = ends = self._starts
         head = name[: _WORD.itemsize]
         wanted = np.uint64(int.from_bytes(head, "little"))
@@ -102,7 +102,7 @@ class PropertyPieces:
 
     @cached_property
     def _pieces(self) -> list[_Pieces]:
-        """The pieces, so that those of one row are in their order."""
+        """The pieces, with those of one row in order."""
         found: list[_Pieces] = []
         begins = self._starts.copy()  # where the next piece of each row does
         ends = self._starts + self._lengths
@@ -137,7 +137,7 @@ class PropertyPieces:
         return bits & _LOW_BIT_MASKS[np.minimum(lengths, _WINDOW)]
 
     def _words(self, starts: Positions) -> Words:
-        """Return the first eight bytes at these places, with zeros behind the last byte."""
+        """Return the first eight bytes at these positions, with zeros after the last byte."""
         words, late, back = self._take_within(starts, _WORD)
         words[late:] >>= (8 * back).astype(_WORD)
         return words
@@ -145,9 +145,10 @@ class PropertyPieces:
     def _take_within(
         self, starts: Positions, dtype: np.dtype[Any] | str
     ) -> tuple[Structures, int, Positions]:
-        """Return what starts at these places, within the data.
+        """Return what starts at these positions, within the data.
 
-        From a number on, they are moved back from the end, by as many bytes as are told beside it.
+        From the index that is returned, positions are moved back from the end, by the bytes that
+        are returned with it.
         """
         last = len(self._data) - np.dtype(dtype).itemsize
         late = int(np.searchsorted(starts, last, "right"))
@@ -157,7 +158,7 @@ class PropertyPieces:
 
 
 def _selected_rows(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
-    """Return the rows of which this is true; where it is of all, what takes them uncopied."""
+    """Return the rows for which this is true; if it is for all, a selection without a copy."""
     return slice(None) if is_one.all() else np.flatnonzero(is_one)
 
 
@@ -166,9 +167,9 @@ def _narrow_rows(rows: Positions | slice, selected: Positions | slice) -> Positi
 
 
 def _lowest_bit(bits: Words) -> Positions:
-    """Return the place of the lowest bit, which a float of it has as its exponent.
+    """Return the position of the lowest bit, which is the exponent of that bit as a float.
 
-    One for all numbers if they are the same.
+    One for all numbers if they are equal.
     """
     if (bits == bits[0]).all():  # strings of one make
         bits = bits[:1]
@@ -295,7 +296,7 @@ MAP_TYPE = pa.map_(pa.string(), pa.string())
 
 
 class PropertyColumns:
-    """The properties in the strings of a chunk, of which each is looked through only once."""
+    """The properties in the strings of a chunk, each of which is scanned only once."""
 
     def __init__(self, buffer: pa.Buffer, starts: Positions, lengths: Positions) -> None:
         """Take strings; ``starts`` must not be 0, as the byte before each may be read as well."""
@@ -339,7 +340,7 @@ class PropertyColumns:
 
 
 def _texts(buffer: pa.Buffer, found: ValueRanges) -> pa.StringArray:
-    """Return the values that were found, null where there is none."""
+    """Return the values that were found, null for the others."""
     rows = len(found.starts)
     if not found.is_present.any():
         return pa.nulls(rows, pa.string())
@@ -363,7 +364,7 @@ def encode_named(name: str, values: pa.Array) -> pa.BinaryArray:
 
 
 def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArray:
-    """Return each map as properties; names that have a column of their own are refused."""
+    """Return each map as properties; names that have their own column are refused."""
     if maps.null_count:
         maps = maps.take(pa.array(np.arange(len(maps))))  # leaves out what may lie behind a null
     offsets = offsets_of(maps)
@@ -384,7 +385,7 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
 
 
 def lengths_of_maps(maps: pa.MapArray) -> Positions:
-    """Return how many bytes each map takes as properties; missing texts count as empty."""
+    """Return the size in bytes of each map as properties; missing texts count as empty."""
     lengths = np.full(len(maps.keys), len(NAME_VALUE_SEPARATOR + PROPERTY_SEPARATOR), np.int64)
     for texts in (maps.keys, maps.items):
         lengths += np.asarray(pc.fill_null(pc.binary_length(texts), 0))
@@ -394,7 +395,7 @@ def lengths_of_maps(maps: pa.MapArray) -> Positions:
 
 
 def _check_texts(texts: pa.Array, *, has_null: bool) -> None:
-    """Refuse what would be read back as something else, as `encode_properties` does."""
+    """Refuse text that would be read back differently, as `encode_properties` does."""
     _reject(pc.equal(pc.binary_length(texts), 0), "text that is not empty", texts)
     _reject_separator(PROPERTY_SEPARATOR, "text without \\x02", texts)
     if has_null:
@@ -402,7 +403,7 @@ def _check_texts(texts: pa.Array, *, has_null: bool) -> None:
 
 
 def has_no_separator(separator: str, texts: pa.StringArray) -> bool:
-    """Return whether no text has this byte: nearly always, and at the speed of memory."""
+    """Return whether no text has this byte: nearly always so, and fast to check."""
     offsets = offsets_of(texts)
     data = texts.buffers()[2]
     if data is None:

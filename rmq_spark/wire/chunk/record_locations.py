@@ -1,14 +1,14 @@
-"""Records by their places in the log: the answer to PULL_PLACES, for those who have its files.
+"""Record locations: the response to PULL_PLACES, for readers that can open the commit log's files.
 
     i32  count of runs      records of a run lie back to back in the log
     each run:
         i64  place          of its first record, counted from the log's start
         i32  records
-    the records' sizes, as `sized` draws them
+    the records' sizes, as `sized_chunk` draws them
     the records themselves if there are no runs
 
-So a broker may answer with the records instead, as to PULL_CHUNK: where they are scattered, it
-gathers them with less work than a reader of files.
+A broker may send the records instead, as for PULL_CHUNK: if they are scattered, it gathers them
+with less work than a reader of files.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class LocatedRecords(NamedTuple):
 
 
 def has_long_runs(physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> bool:
-    """Return whether records are in runs that are long enough for a reader of files."""
+    """Return whether records form runs that are long enough to be read from files."""
     starts, lengths = np.asarray(physical_offsets, np.int64), np.asarray(sizes, np.int64)
     return int(lengths.sum()) >= (len(_run_starts(starts, lengths)) + 1) * RUN_BYTES_MIN
 
 
 def encode_locations(physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> bytes:
-    """Return where records lie, and their sizes."""
+    """Return the locations of records, and their sizes."""
     starts, lengths = np.asarray(physical_offsets, np.int64), np.asarray(sizes, np.int64)
     firsts = np.concatenate(([0], _run_starts(starts, lengths)))
     runs = np.empty(len(firsts), _RUN)
@@ -57,20 +57,20 @@ def encode_locations(physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> b
 
 
 def _run_starts(starts: Positions, lengths: Positions) -> Positions:
-    """Return the records with which runs begin, but for the first."""
+    """Return the records that start a run, without the first."""
     return np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
 
 
 def encode_inline(sizes: npt.ArrayLike) -> bytes:
-    """Return what stands before records that are sent themselves."""
+    """Return the part before the records, if the records themselves are sent."""
     return _COUNT.pack(0) + encode_sizes(np.asarray(sizes))
 
 
 def decode_located(data: Buffer) -> LocatedRecords:
-    """Return the records of an answer, or their places.
+    """Return the records in a response, or their locations.
 
     Raises:
-        RecordError: The answer does not hang together.
+        RecordError: The response is inconsistent.
     """
     view = memoryview(data)
     if len(view) < _COUNT.size:

@@ -1,11 +1,11 @@
-"""A chunk with its records' sizes in front: the body of APPEND_CHUNK, the answer to PULL_CHUNK.
+"""Sized chunk: records with their sizes in front, as in APPEND_CHUNK and in PULL_CHUNK's response.
 
     i32  count
     i32  size of each record
          the records, back to back
 
-So the receiver knows where each record starts without walking from one to the next. Consumers that
-take messages one by one need neither numpy nor pyarrow for it.
+The receiver knows where each record starts without walking through them. Consumers that process
+messages one by one need neither numpy nor pyarrow for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The ext fields of requests and answers as typed, frozen headers.
+"""The ext fields of requests and responses, as typed, frozen headers.
 
-`table.HEADERS` is the one table from a request's code to its headers; `exchange_of` looks one up
-and loads no more than it must. A header says what a command means; it does not know how the command
-was framed, nor what the broker will do with it.
+`table.HEADERS` maps each request code to its headers; `exchange_of` looks one up and imports only
+the tables that it needs.
 """
 
 from rmq_spark.wire.headers.codec import HeaderCodec, Int32, Int64

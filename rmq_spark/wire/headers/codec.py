@@ -1,10 +1,8 @@
-"""Typed headers: the ext fields of one request or answer, as a named tuple.
+"""HeaderCodec: converts the ext fields of one request or response to a named tuple and back.
 
-A header class lists its fields in RocketMQ's order with RocketMQ's words in snake case; the wire's
-names are the same words in camel case, except where a codec is told otherwise. A field without a
-default must be there; on the wire every value is text.
-
-This module knows how fields are read and written, and no header: those are its siblings.
+A header class lists its fields in RocketMQ's order with RocketMQ's words in snake case; on the wire
+the names are in camel case, unless the codec is given others. A field without a default is
+required; on the wire every value is text.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class HeaderCodec(Generic[HeaderType]):
     def __init__(
         self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None
     ) -> None:
-        """Take a header type; ``keys`` has wire names other than the field's in camel case."""
+        """Take a header type; ``keys`` has wire names that are not the field's in camel case."""
         self.header_type = header_type
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
@@ -151,9 +149,9 @@ def _compile_decoder(
 ) -> Callable[[Mapping[str, str]], Any]:
     """Return a function that decodes headers whose required numbers have no sign.
 
-    It gives the results of `HeaderCodec._decode_checked`, written out field by field, in a third
-    of the time; brokers spend a tenth of their time on headers. It raises any exception where
-    something is not plain.
+    It gives the results of `HeaderCodec._decode_checked`, written out field by field, in a third of
+    the time; brokers spend a tenth of their time on headers. It raises an arbitrary exception for
+    input that needs the checked way.
     """
     required = [(n, field) for n, field in enumerate(fields) if field.default is _REQUIRED]
     numbers = [
@@ -195,7 +193,7 @@ def _compile_decoder(
 def _compile_encoder(fields: tuple[_HeaderField, ...]) -> Callable[[Any], dict[str, str]]:
     """Return a function that does `HeaderCodec._encode_checked` for these fields, twice as fast.
 
-    It raises any exception where a value cannot be written.
+    It raises an arbitrary exception if a value cannot be written.
     """
     names: dict[str, Any] = {f"write{n}": _WRITERS[field.parse] for n, field in enumerate(fields)}
     numbers = [n for n, field in enumerate(fields) if _is_required_number(field)]

@@ -1,4 +1,4 @@
-"""Headers of offsets: what a group has consumed, what a queue holds, and setting a group back."""
+"""Offset headers: the offsets of groups and queues, and leaving a group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConsumerGroupRequestHeader(NamedTuple):
 
 
 class QueryConsumerOffsetRequestHeader(NamedTuple):
-    """The group and queue whose stored offset is asked for."""
+    """The group and queue whose committed offset is requested."""
 
     consumer_group: str
     topic: str
@@ -47,7 +47,7 @@ class UpdateConsumerOffsetRequestHeader(NamedTuple):
 
 
 class GetMaxOffsetRequestHeader(NamedTuple):
-    """The queue whose next message's offset is asked for."""
+    """The queue whose next message's offset is requested."""
 
     topic: str
     queue_id: Int32
@@ -56,7 +56,7 @@ class GetMaxOffsetRequestHeader(NamedTuple):
 
 
 class GetMinOffsetRequestHeader(NamedTuple):
-    """The queue whose first offset is asked for."""
+    """The queue whose first offset is requested."""
 
     topic: str
     queue_id: Int32
@@ -64,7 +64,7 @@ class GetMinOffsetRequestHeader(NamedTuple):
 
 
 class SearchOffsetRequestHeader(NamedTuple):
-    """A queue and a store time whose offset is asked for; ``boundary_type`` is LOWER or UPPER."""
+    """A queue and a store time whose offset is requested; ``boundary_type`` is LOWER or UPPER."""
 
     topic: str
     queue_id: Int32
@@ -74,13 +74,13 @@ class SearchOffsetRequestHeader(NamedTuple):
 
 
 class OffsetResponseHeader(NamedTuple):
-    """The one number that five requests about offsets ask for."""
+    """The one number that five requests for offsets return."""
 
     offset: Int64
 
 
 class GetEarliestMsgStoretimeRequestHeader(NamedTuple):
-    """The queue whose oldest message's store time is asked for."""
+    """The queue whose oldest message's store time is requested."""
 
     topic: str
     queue_id: Int32

@@ -1,6 +1,6 @@
-"""Exchange of any request, found so that those who only send or consume load no more than theirs.
+"""Exchange lookup: finds the header codecs of a request, and imports no more tables than needed.
 
-The tables are `member_table`, and `table` with the requests of operators, which is loaded with the
+The tables are `member_table`, and `table` with the requests of operators, which is imported at the
 first request of an operator.
 """
 
@@ -14,7 +14,7 @@ _NO_HEADERS: Final = Exchange()
 
 
 def exchange_of(code: int) -> Exchange:
-    """Return the codecs for a request's and its response's header; none where nothing is read."""
+    """Return the codecs of a request's and its response's header; None if there are no fields."""
     found = MEMBER_HEADERS.get(code)
     if found is None:
         from rmq_spark.wire.headers.table import HEADERS  # noqa: PLC0415  # for operators only

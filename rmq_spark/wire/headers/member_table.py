@@ -1,6 +1,6 @@
-"""Request code -> headers, of those that senders and consumers exchange with brokers, name servers.
+"""Member table: the headers by request code that clients exchange with brokers and name servers.
 
-`table` adds the requests of operators. This table must not know those.
+`table` adds the requests of operators, and must not be imported here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmq_spark.wire.headers.codec import HeaderCodec
 
 
 class Exchange(NamedTuple):
-    """The codecs of a request's and its response's header; None where there are no typed fields."""
+    """The codecs of a request's and its response's header; None if there are no typed fields."""
 
     request: HeaderCodec[Any] | None = None
     response: HeaderCodec[Any] | None = None

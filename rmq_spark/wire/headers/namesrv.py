@@ -1,4 +1,4 @@
-"""Headers of the name server: routes, key-value configuration, brokers that come and go."""
+"""Name server headers: key-value configuration, registration of brokers, topics."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class GetKVConfigResponseHeader(NamedTuple):
 
 
 class GetKVListByNamespaceRequestHeader(NamedTuple):
-    """The namespace whose values are asked for."""
+    """The namespace whose values are requested."""
 
     namespace: str
 
@@ -54,7 +54,7 @@ class RegisterBrokerResponseHeader(NamedTuple):
 
 
 class UnRegisterBrokerRequestHeader(NamedTuple):
-    """The broker that leaves a name server."""
+    """The broker that unregisters from a name server."""
 
     broker_name: str
     broker_addr: str
@@ -63,7 +63,7 @@ class UnRegisterBrokerRequestHeader(NamedTuple):
 
 
 class BrokerNameRequestHeader(NamedTuple):
-    """The broker whose topics lose, or get back, the write permission."""
+    """The broker whose topics lose, or regain, the write permission."""
 
     broker_name: str
 
@@ -75,13 +75,13 @@ class WipeWritePermOfBrokerResponseHeader(NamedTuple):
 
 
 class AddWritePermOfBrokerResponseHeader(NamedTuple):
-    """The number of topics that got the permission back."""
+    """The number of topics that regained the permission."""
 
     add_topic_count: Int32
 
 
 class GetTopicsByClusterRequestHeader(NamedTuple):
-    """The cluster whose topics are asked for."""
+    """The cluster whose topics are requested."""
 
     cluster: str
 

@@ -1,6 +1,6 @@
-"""Headers of what operators ask: messages looked up, offsets set back, groups and their clients.
+"""Operator headers: looking up messages, resetting offsets, groups and their clients.
 
-Programs that only send or consume do not load them.
+Programs that only send or consume do not import them.
 """
 
 from typing import NamedTuple
@@ -32,14 +32,14 @@ class QueryMessageResponseHeader(NamedTuple):
 
 
 class ViewMessageRequestHeader(NamedTuple):
-    """The commit log offset of the message asked for."""
+    """The commit log offset of the requested message."""
 
     offset: Int64
     topic: str | None = None
 
 
 class QueryConsumeQueueRequestHeader(NamedTuple):
-    """The entries of a consume queue that are asked for."""
+    """The entries of a consume queue that are requested."""
 
     topic: str | None = None
     queue_id: Int32 = 0
@@ -59,7 +59,7 @@ class ResumeCheckHalfMessageRequestHeader(NamedTuple):
 
 
 class ResetOffsetRequestHeader(NamedTuple):
-    """A group to move to a time; the broker asks its members, or does it itself (5.x)."""
+    """A group to reset to a time; the broker asks its members, or does it itself (5.x)."""
 
     topic: str
     group: str
@@ -70,7 +70,7 @@ class ResetOffsetRequestHeader(NamedTuple):
 
 
 class GetConsumerStatusRequestHeader(NamedTuple):
-    """The group whose members' offsets in memory are asked for."""
+    """The group whose members' offsets in memory are requested."""
 
     topic: str
     group: str
@@ -78,7 +78,7 @@ class GetConsumerStatusRequestHeader(NamedTuple):
 
 
 class QueryCorrectionOffsetRequestHeader(NamedTuple):
-    """The groups among which the smallest offsets are asked for."""
+    """The groups among which the smallest offsets are requested."""
 
     topic: str
     compare_group: str
@@ -95,20 +95,20 @@ class CloneGroupOffsetRequestHeader(NamedTuple):
 
 
 class QueryConsumeTimeSpanRequestHeader(NamedTuple):
-    """The topic and group whose unconsumed messages' ages are asked for."""
+    """The topic and group whose unconsumed messages' ages are requested."""
 
     topic: str
     group: str
 
 
 class GetProducerConnectionListRequestHeader(NamedTuple):
-    """The group whose producers are asked for."""
+    """The group whose producers are requested."""
 
     producer_group: str
 
 
 class GetConsumerRunningInfoRequestHeader(NamedTuple):
-    """The consumer that is asked for its state; the broker passes the request on."""
+    """The consumer whose state is requested; the broker relays the request to it."""
 
     consumer_group: str
     client_id: str
@@ -128,7 +128,7 @@ class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
 
 
 class GetConsumeStatsRequestHeader(NamedTuple):
-    """The group whose lag is asked for, in all its topics, one, or (5.x) several."""
+    """The group whose lag is requested, in all its topics, one, or (5.x) several."""
 
     consumer_group: str
     topic: str | None = None
@@ -144,13 +144,13 @@ class DeleteSubscriptionGroupRequestHeader(NamedTuple):
 
 
 class GetSubscriptionGroupConfigRequestHeader(NamedTuple):
-    """The group whose configuration is asked for."""
+    """The group whose configuration is requested."""
 
     group: str
 
 
 class QuerySubscriptionByConsumerRequestHeader(NamedTuple):
-    """The group and topic whose subscription is asked for."""
+    """The group and topic whose subscription is requested."""
 
     group: str
     topic: str

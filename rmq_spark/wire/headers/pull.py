@@ -1,4 +1,4 @@
-"""Headers of pulling and of looking messages up."""
+"""Pull headers: a pull's request and its response."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class PullMessageRequestHeader(NamedTuple):
-    """A pull of messages of one queue from an offset on; ``sys_flag`` is a `PullSysFlag`."""
+    """A pull from an offset of one queue; ``sys_flag`` is a `PullSysFlag`."""
 
     consumer_group: str
     topic: str
@@ -26,7 +26,7 @@ class PullMessageRequestHeader(NamedTuple):
 
 
 class PullMessageResponseHeader(NamedTuple):
-    """The result of a pull, and the offset to go on from.
+    """The result of a pull, and the offset to continue from.
 
     Java clients need the four numbers with the response codes 0, 19, 20 and 21.
     """

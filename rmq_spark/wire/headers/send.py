@@ -1,4 +1,4 @@
-"""Headers of sending: messages, answers to a sender, transactions, messages sent back, replies."""
+"""Send headers: messages and the responses to them, transactions, messages sent back, replies."""
 
 from typing import NamedTuple
 
@@ -31,8 +31,8 @@ V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=Tr
 class SendMessageResponseHeader(NamedTuple):
     """The place of the stored message; of a batch, ids joined by commas and the first offset.
 
-    The last two are no fields of Java's class: its broker adds them to each answer, and its client
-    reads them.
+    Java's class does not have the last two fields: its broker adds them to each response, and its
+    client reads them.
     """
 
     msg_id: str
@@ -63,7 +63,7 @@ class EndTransactionRequestHeader(NamedTuple):
 
 
 class CheckTransactionStateRequestHeader(NamedTuple):
-    """A broker's question for the state of a half message; the body is its record."""
+    """A broker's request for the state of a half message; the body is its record."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -75,7 +75,7 @@ class CheckTransactionStateRequestHeader(NamedTuple):
 
 
 class ConsumerSendMsgBackRequestHeader(NamedTuple):
-    """A message, by its log offset, that a consumer failed to process; it is delivered later."""
+    """A message, by its physical offset, that a consumer failed to process; to be redelivered."""
 
     offset: Int64
     group: str
@@ -88,7 +88,7 @@ class ConsumerSendMsgBackRequestHeader(NamedTuple):
 
 
 class ReplyMessageRequestHeader(NamedTuple):
-    """A reply on its way from the broker to the producer that asked."""
+    """A reply on its way from the broker to the producer that sent the request."""
 
     producer_group: str
     topic: str
@@ -117,7 +117,7 @@ class AppendChunkRequestHeader(NamedTuple):
 
 
 class AppendChunkResponseHeader(NamedTuple):
-    """The place of the stored messages, at successive offsets.
+    """The place of the stored messages, at consecutive offsets.
 
     Fewer messages than were sent are stored only if the disk fills up in between.
     """

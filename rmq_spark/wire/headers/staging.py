@@ -1,6 +1,6 @@
-"""Headers of staged batches: rows are staged, then committed or aborted as one.
+"""Staging headers: rows are staged, then committed or aborted as one batch.
 
-A sink is whatever writes batches with numbers that grow; its name is the client's choice.
+A sink is a writer of batches with increasing numbers; the client chooses its name.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class StageChunkRequestHeader(NamedTuple):
 
 
 class StageChunkResponseHeader(NamedTuple):
-    """The answer to a chunk; it is left out if its batch has been committed already."""
+    """The response to a chunk; it is omitted if the batch has been committed already."""
 
     is_committed: bool
 
 
 class BatchRequestHeader(NamedTuple):
-    """The batch that is to be committed or aborted; the owner is the query that writes it."""
+    """The batch to be committed or aborted; the owner is the query that writes it."""
 
     sink: str
     batch_id: Int64
@@ -39,12 +39,12 @@ class BatchRequestHeader(NamedTuple):
 
 
 class LastBatchRequestHeader(NamedTuple):
-    """The sink whose last committed batch is asked for."""
+    """The sink whose last committed batch is requested."""
 
     sink: str
 
 
 class ForgetSinkRequestHeader(NamedTuple):
-    """The sink that is to be forgotten: its last batch, and what it has staged."""
+    """The sink to forget: its last batch, and what it has staged."""
 
     sink: str

@@ -1,8 +1,8 @@
-"""The one table: request code -> the headers of the request and of its answer.
+"""Header table: the header codecs by request code, for all requests.
 
 Codes that are not listed carry no ext fields that rocketpoll reads, in either direction. To add a
-request: its number in `codes`, its header in a sibling of this file, one line here; or one in
-`member_table`, if those who send or consume need it.
+request: its number in `codes`, its header in a module beside this one, one line here; or one in
+`member_table`, if programs that send or consume need it.
 """
 
 from __future__ import annotations

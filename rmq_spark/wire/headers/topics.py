@@ -1,4 +1,4 @@
-"""Headers of topics, their statistics, and the broker's own state."""
+"""Topic headers: topics, their statistics, and the broker's own state."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class TopicRequestHeader(NamedTuple):
 
 
 class ViewBrokerStatsDataRequestHeader(NamedTuple):
-    """The counter of the broker's statistics that is asked for."""
+    """The counter of the broker's statistics that is requested."""
 
     stats_name: str
     stats_key: str

@@ -1,1 +1,1 @@
-"""Markup of the console: escaped HTML, page components, charts, and message bodies."""
+"""The markup of the console: escaped HTML, page components, charts, and message bodies."""

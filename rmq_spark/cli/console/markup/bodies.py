@@ -1,6 +1,6 @@
-"""Bodies as people read them: JSON indented and coloured, text as it is, anything else in hex.
+"""Body views: shows message bodies: JSON indented and colored, text as it is, anything else in hex.
 
-What is large is cut, and its size said. This module must not know where a body comes from.
+Large bodies are cut, and the page says how large they are.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 class BodyView(NamedTuple):
-    """A body made readable: its kind in a word, the element, and how many of its bytes are shown.
+    """A rendered body: its kind in a word, the element, and how many of its bytes are shown.
 
-    ``shown_bytes`` is None where all are.
+    ``shown_bytes`` is None if all are.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class BodyView(NamedTuple):
 
 
 def render_body(body: bytes, fault: str | None = None) -> BodyView:
-    """Return a body as a page shows it; of a message with a fault, the fault and the bytes."""
+    """Return a body for a page; for a message with a fault, the fault and the bytes."""
     if fault is not None:
         shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
         lines = "\n".join(_hex_lines(body[:_HEX_BYTES_MAX]))
@@ -57,7 +57,7 @@ def render_body(body: bytes, fault: str | None = None) -> BodyView:
 
 
 def preview_body(body: bytes, fault: str | None = None) -> str:
-    """Return the beginning of a body on one line; of a message with a fault, the fault."""
+    """Return the start of a body on one line; for a message with a fault, the fault."""
     if fault is not None:
         return f"cannot be read: {fault}"
     head = body[: 4 * _PREVIEW_CHARACTERS_MAX]
@@ -69,7 +69,7 @@ def preview_body(body: bytes, fault: str | None = None) -> str:
 
 
 def text_of(head: bytes, *, is_whole: bool) -> str | None:
-    """Return the beginning of a body as text; None if it is none."""
+    """Return the start of a body as text; None if it is not text."""
     try:
         text = getincrementaldecoder("utf-8")().decode(head, final=is_whole)
     except UnicodeDecodeError:
@@ -78,7 +78,7 @@ def text_of(head: bytes, *, is_whole: bool) -> str | None:
 
 
 def _json_of(body: bytes) -> str | None:
-    """Return a body's text if it is an object or an array of JSON, else None."""
+    """Return a body's text if it is a JSON object or array, else None."""
     if len(body) > _JSON_BYTES_MAX or body[:64].lstrip()[:1] not in (b"{", b"["):
         return None
     try:
@@ -90,9 +90,9 @@ def _json_of(body: bytes) -> str | None:
 
 
 def _indent_json(document: str) -> tuple[list[Child], bool]:
-    """Return JSON line by line and coloured, and whether that is all of it.
+    """Return JSON line by line and colored, and whether that is all of it.
 
-    Its own words are laid out anew, so that digits and repeated names stay as they were sent.
+    The source text is indented, not re-encoded, so that digits and repeated names stay as sent.
     """
     pieces: list[Child] = []
     words = [found[0] for found in _JSON_TOKEN.finditer(document)]

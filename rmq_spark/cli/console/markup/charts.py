@@ -1,7 +1,6 @@
 """Charts as inline SVG: a line over the last minutes, small in a row or wide in a card.
 
-They are drawn in a box of their own and stretched by the browser. This module must not know what
-the figures are.
+They are drawn in their own coordinates, and the browser stretches them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def sparkline(points: Sequence[Point], label: str) -> Html:
 
     Args:
         points: The figures, the oldest first.
-        label: Text for those who cannot see it, and for a pointer that rests on it.
+        label: Text for screen readers and for the tooltip.
     """
     return _svg(points, "svg.spark", label)
 
@@ -37,15 +36,14 @@ def chart(
     *,
     scale_max: float | None = None,
 ) -> Html:
-    """Return a card with a line, its last and its greatest figure.
+    """Return a card with a line, its last and its largest figure.
 
     Args:
         title: Heading of the card.
         points: The figures, the oldest first.
         format_value: Function that returns a figure as text, with its unit.
-        scale_max: The figure at the upper end of the scale, as of parts the whole; None for the
-            greatest
-            of the figures.
+        scale_max: The figure at the upper end of the scale, such as the whole for parts of it;
+            None for the largest of the figures.
     """
     last = format_value(points[-1].value) if points else "-"
     top = max((point.value for point in points), default=0.0)
@@ -68,7 +66,7 @@ def chart(
 
 
 def _marks(points: Sequence[Point], format_value: ValueFormat) -> str | None:
-    """Return times with their figures, for the script that shows the one below a pointer."""
+    """Return times with their figures, for the script that shows the one below the pointer."""
     if len(points) < 2:
         return None
     return " ".join(

@@ -1,6 +1,6 @@
-"""Parts that pages are made of: tables, facts, cards, badges, times, empty states, trouble.
+"""Page components: tables, facts, cards, badges, times, empty states, alerts.
 
-They say how something looks, once. This module must not know brokers, nor any one page.
+Each defines once how something looks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class HtmlTableColumn(NamedTuple):
 
     Attributes:
         title: Its heading.
-        kind: Classes of its cells, with points between them: ``number`` for figures, ``wide`` for
-            what a phone leaves out, ``advance`` for the one that takes what room there is.
+        kind: Classes of its cells, separated by dots: ``number`` for figures, ``wide`` for a column
+            that phones do not show, ``advance`` for the one that takes the remaining width.
     """
 
     title: str
@@ -34,14 +34,14 @@ class HtmlTableColumn(NamedTuple):
 
 
 class HtmlTableRow(NamedTuple):
-    """A row of a table; ``href`` is where it leads, if it leads somewhere."""
+    """A row of a table; ``href`` is its link, if it has one."""
 
     cells: Sequence[Child]
     href: str | None = None
 
 
 def table(columns: Sequence[HtmlTableColumn], rows: Iterable[HtmlTableRow]) -> Html:
-    """Return a table in a card; keys walk through its rows, and open what they lead to."""
+    """Return a table in a card; keys move through its rows, and open their links."""
     head = el(
         "tr", (el(_cell_selector("th", column), column.title, scope="col") for column in columns)
     )
@@ -65,12 +65,12 @@ def card(title: str, *children: Child, header_content: Child = None) -> Html:
 
 
 def live_region(name: str, *children: Child) -> Html:
-    """Return a part that the script loads again every few seconds."""
+    """Return a part that the script reloads every few seconds."""
     return el("div", children, id=name, data_live=True)
 
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
-    """Return names with their values, for one thing."""
+    """Return names with their values, for one subject."""
     return el("dl.facts", (el("div", el("dt", name), el("dd", value)) for name, value in pairs))
 
 
@@ -91,12 +91,12 @@ def badge(text: str, tone: str = "plain") -> Html:
 
 
 def empty_state(title: str, *text: Child, command: Html | None = None) -> Html:
-    """Return what stands where nothing is yet: what would be here, and how it comes about."""
+    """Return the text for an empty list: what would be here, and how to get it."""
     return el("div.card.empty", el("h3", title), el("p", text), command)
 
 
 def command_box(line: str, note: str | None = None) -> Html:
-    """Return a command line with a button that copies it, and a note for whoever runs it."""
+    """Return a command line with a button that copies it, and a note on running it."""
     return join(
         el(
             "div.command",
@@ -109,12 +109,12 @@ def command_box(line: str, note: str | None = None) -> Html:
 
 
 def alert(problem: str, *text: Child) -> Html:
-    """Return what stands where something is wrong: what it is, and what to do."""
+    """Return the report of a problem: what it is, and what to do."""
     return el("div.card.trouble", el("h3", problem), (el("p", each) for each in text), role="alert")
 
 
 def number_text(value: float | None) -> Html:
-    """Return a whole number with its thousands apart; a dash if there is none."""
+    """Return an integer with thousands separators; a dash for None."""
     return NO_VALUE if value is None else join(f"{value:,.0f}")
 
 
@@ -124,12 +124,12 @@ def rate(value: float | None) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes in units."""
+    """Return a number of bytes with a unit."""
     return str(ByteSize(count))
 
 
 def age(timestamp_ms: int | None) -> Html:
-    """Return how long ago a time was (ms), for a pointer with the time; a dash for none."""
+    """Return how long ago a time (ms) was, with the time as tooltip; a dash for none."""
     found = local_time(timestamp_ms or 0)
     if found is None:
         return NO_VALUE
@@ -142,7 +142,7 @@ def age(timestamp_ms: int | None) -> Html:
 
 
 def timestamp(timestamp_ms: int) -> Html:
-    """Return a time as a clock shows it, with its day; a dash where brokers mean none."""
+    """Return a time with its date; a dash for values by which brokers mean none."""
     found = local_time(timestamp_ms)
     if found is None:
         return NO_VALUE
@@ -157,11 +157,11 @@ def timestamp(timestamp_ms: int) -> Html:
 
 
 def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html:
-    """Return the foot of a table that has more rows than a page.
+    """Return the footer of a table that has more rows than a page.
 
     Args:
         count: Number of all rows.
-        page_number: Number of the page that is shown, from 1 on.
+        page_number: Number of the page that is shown, starting at 1.
         href: Function that returns the path of a page by its number.
     """
     if count <= PAGE_ROWS:
@@ -182,7 +182,7 @@ def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html
 
 
 def name_filter(action: str, query: str, *fields: Child) -> Html:
-    """Return the form that filters a list by name; ``fields`` are sent along."""
+    """Return the form that filters a list by name; ``fields`` are submitted with it."""
     return el(
         "form.filter",
         el(
@@ -200,7 +200,7 @@ def name_filter(action: str, query: str, *fields: Child) -> Html:
 
 
 def tabs(links: Iterable[tuple[str, str]], chosen: str) -> Html:
-    """Return tabs, by title and where each leads."""
+    """Return tabs, by title and link."""
     return el(
         "nav.tabs",
         (
@@ -217,7 +217,7 @@ def share_bar(ratio: float | None) -> Html:
 
 
 def fill_bar(ratio: float | None) -> Html:
-    """Return how full something is, as a bar that warns; a dash if it is not known."""
+    """Return a fill level, as a bar that warns when it is high; a dash if it is not known."""
     if ratio is None:
         return NO_VALUE
     return _bar(
@@ -226,7 +226,7 @@ def fill_bar(ratio: float | None) -> Html:
 
 
 def truncated(text: str) -> Html:
-    """Return a long name, cut where a table would grow too wide; a pointer shows all of it."""
+    """Return a long name, cut if the table would become too wide; the tooltip shows all of it."""
     return el("span.clip", text, title=text)
 
 
@@ -250,12 +250,12 @@ def sign_in_link(next_path: str) -> Html:
 
 
 def sign_in_path(next_path: str) -> str:
-    """Return the path at which a session begins, to go on to another path then."""
+    """Return the path of the sign-in page that then leads to another path."""
     return path("sign-in", next="" if next_path == "/" else next_path)
 
 
 def hidden_fields(pairs: Iterable[tuple[str, object]]) -> list[Html]:
-    """Return fields of a form that nobody sees."""
+    """Return hidden fields of a form."""
     return [el("input", type="hidden", name=name, value=str(value)) for name, value in pairs]
 
 

@@ -1,11 +1,10 @@
-"""HTML as values: elements of a name, attributes and children, of which every text is escaped.
+"""HTML as values: elements with a name, attributes and children; every text in them is escaped.
 
     el("a.name", topic, href=path("topics", topic))  ──>  <a class="name" href="/topics/...">...</a>
 
-Escaping is not left to whoever writes a page: there is no way to put a text into an element but
-this one. What would steer a browser's layout (controls, overrides of direction, halves of
-surrogates) is shown as an escape, and a link leads to this site alone. This module must not know
-any page.
+Escaping is not left to the author of a page: this is the only way to put text into an element.
+Characters that change the layout (controls, overrides of direction, lone surrogates) are shown as
+escapes, and links lead only to this site.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LOCATIONS: Final = frozenset({"href", "action", "src"})
 
 
 class Html:
-    """Markup that is done: whatever text is in it has been escaped."""
+    """Finished markup: all text in it has been escaped."""
 
     __slots__ = ("markup",)
 
@@ -46,13 +45,13 @@ def el(selector: str, *children: Child, **attributes: Attribute) -> Html:
     """Return an element.
 
     Args:
-        selector: Its name, and classes behind points, as ``"td.number"``.
-        children: Texts, numbers, elements, or iterables of these; None is left out.
+        selector: Its name, and classes after dots, such as ``"td.number"``.
+        children: Texts, numbers, elements, or iterables of these; None is omitted.
         attributes: Its attributes, ``data_live`` for ``data-live`` and ``for_`` for ``for``; True
-            is one without a value, None and False are left out.
+            is one without a value, None and False are omitted.
 
     Raises:
-        ValueError: A link leads to another site, or is none.
+        ValueError: A link leads to another site, or is invalid.
     """
     name, *classes = selector.split(".")
     parts = ["<", name]
@@ -72,7 +71,7 @@ def el(selector: str, *children: Child, **attributes: Attribute) -> Html:
 
 
 def markup_of(child: Child) -> str:
-    """Return the markup of children: of texts, with all that means something to HTML escaped."""
+    """Return the markup of children, with text escaped."""
     if child is None:
         return ""
     if isinstance(child, Html):
@@ -88,11 +87,11 @@ def join(*children: Child) -> Html:
 
 
 def path(*segments: object, **query: object) -> str:
-    """Return a path of this site, whatever its segments and its query hold.
+    """Return a path of this site, with segments and query encoded.
 
     Args:
-        segments: Parts between slashes; each may hold slashes itself.
-        query: Parameters; None and the empty text are left out.
+        segments: Parts between slashes; each may contain slashes itself.
+        query: Parameters; None and empty text are omitted.
     """
     made = "/" + "/".join(quote(str(each), safe="", errors="surrogatepass") for each in segments)
     given = {key.rstrip("_"): str(value) for key, value in query.items() if value not in (None, "")}
@@ -108,5 +107,5 @@ def _escape_control(match: re.Match[str]) -> str:
 
 
 def is_local(location: str) -> bool:
-    """Return whether a location is a path, a query or a part of this site, and of nowhere else."""
+    """Return whether a location is a path, a query or a fragment of this site, and of no other."""
     return bool(_LOCAL_LOCATION.fullmatch(location))

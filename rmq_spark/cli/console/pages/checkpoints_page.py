@@ -1,6 +1,6 @@
-"""Checkpoints of Spark's streaming queries: their batches, and how far they are behind.
+"""Checkpoints page: the checkpoints of Spark's streaming queries: their batches and their lag.
 
-Only directories that the program was started with are read: a browser names none.
+Only directories that the program was started with are read: a browser cannot name one.
 """
 
 from __future__ import annotations

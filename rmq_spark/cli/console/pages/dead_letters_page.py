@@ -1,4 +1,4 @@
-"""Dead letters: who has some, what they are, and that some of them are sent once more."""
+"""Dead letters page: the groups that have dead letters, the letters, and resending them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def letters(visit: Visit) -> Page:
 
 
 def resend_plan(visit: Visit) -> Page:
-    """Return what would be sent once more, and the form that does so. Nothing is sent."""
+    """Return the letters that would be resent, and the form that does so. Nothing is sent."""
     group = visit.request.segments[1]
     chosen = _chosen_letters(visit, group, visit.request.query)
     count = format_count(len(chosen), "message")
@@ -131,7 +131,7 @@ def resend_plan(visit: Visit) -> Page:
 
 
 def resend(visit: Visit) -> Page:
-    """Send dead letters to where they came from, and return the page that says where they are."""
+    """Resend dead letters to their original topics, and return the page with the results."""
     group = visit.request.segments[1]
     chosen = _chosen_letters(visit, group, visit.request.form)
     done = list(resend_dead_letters(visit.admin, group, chosen))
@@ -150,7 +150,7 @@ def resend(visit: Visit) -> Page:
 def _chosen_letters(
     visit: Visit, group: str, parameters: Sequence[tuple[str, str]]
 ) -> list[MessageExt]:
-    """Return the dead letters at the given places."""
+    """Return the dead letters at the given positions."""
     topic = dlq_topic(group)
     places = list(
         dict.fromkeys(parse_location(topic, text) for name, text in parameters if name == "at")

@@ -1,4 +1,4 @@
-"""Groups: a list with their lag, and one group with its queues, members, and why it is stuck."""
+"""Groups page: a list with their lag, and one group with its queues, members, and a diagnosis."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _PLAN_COLUMNS: Final = (
 
 
 class _SeekRequest(NamedTuple):
-    """A seek as a form has it: the place as it was written, and as it was understood."""
+    """A seek as submitted by a form: the position as text, and parsed."""
 
     group: str
     text: str
@@ -82,7 +82,7 @@ class _SeekRequest(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Path of the page with the plan."""
+        """The path of the page with the plan."""
         queue = None if self.queue is None else str(self.queue)
         return group_path(self.group, "seek", to=self.text, topic=self.topic, queue=queue)
 
@@ -95,7 +95,7 @@ class _SeekRequest(NamedTuple):
 
 
 def seek_form(group: str, topics: Sequence[str]) -> Html:
-    """Return the form that asks for a plan."""
+    """Return the form that requests a plan."""
     options = [el("option", "all topics", value=""), *(el("option", each) for each in topics)]
     return el(
         "form.card.pad.fields",
@@ -118,16 +118,16 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
 
 
 def seek_plan(visit: Visit) -> Page:
-    """Return the page with a plan, and the form that carries it out. Nothing is changed."""
+    """Return the page with a plan, and the form that applies it. Nothing is changed."""
     wish = _parse_seek(visit, visit.request.parameter)
     return _plan_page(visit, wish, _plan_moves(visit, wish), None)
 
 
 def seek(visit: Visit) -> Page:
-    """Carry out a plan that a page has shown, and return the page that says so.
+    """Apply a plan that a page has shown, and return the page that reports it.
 
-    A plan relative to offsets that have changed since is shown anew instead: a form that is sent
-    twice skips one message, not two.
+    If a plan is relative to offsets that have changed since, it is shown again instead: a form that
+    is submitted twice skips one message, not two.
     """
     wish = _parse_seek(visit, visit.request.field)
     moves = _plan_moves(visit, wish)
@@ -149,11 +149,11 @@ def seek(visit: Visit) -> Page:
 
 
 def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
-    """Read a seek from a query or a form.
+    """Parse a seek from a query or a form.
 
     Raises:
-        Refused: It names no place.
-        click.UsageError: The place or the queue means nothing.
+        PageError: It names no position.
+        click.UsageError: The position or the queue is invalid.
     """
     text, queue = read_field("to"), read_field("queue")
     if not text:
@@ -168,7 +168,7 @@ def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
 
 
 def _digest(moves: Sequence[OffsetMove]) -> str:
-    """Return a mark of the offsets that a plan starts from."""
+    """Return a mark of the offsets at which a plan starts."""
     text = "\n".join(f"{move.queue} {move.committed}" for move in moves)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -370,7 +370,7 @@ def _format_count(value: float) -> str:
 
 
 def _diagnosis(state: GroupState) -> Html:
-    """Return in words why a group is behind, if it is."""
+    """Return in words why a group has lag, if it has."""
     now_ms = int(time.time() * 1_000)
     behind = [each for each in state.queues if each.lag.messages]
     if not behind:
@@ -408,7 +408,7 @@ def _diagnosis(state: GroupState) -> Html:
 
 
 def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
-    """Yield in words whether a member's listener fails or hangs, if the member says so."""
+    """Yield in words whether a member's listener fails or hangs, if the member reports it."""
     if state.last_tried_ms is None:
         return
     if now_ms - state.last_tried_ms < _STUCK_MS:

@@ -1,4 +1,4 @@
-"""One message: where it is, what it holds, its way: sent, stored, and what groups made of it."""
+"""Message page: one message: where it is, its content, and its trace: sent, stored, consumed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _STATE_BADGES: Final = {
 
 
 def message(visit: Visit) -> Page:
-    """Return the page of the message at a place."""
+    """Return the page of the message at a position."""
     found = _read_message(visit)
     queue, queue_offset = found.queue, found.queue_offset
     body = render_body(found.body, found.fault)
@@ -77,7 +77,7 @@ def message(visit: Visit) -> Page:
 
 
 def download_body(visit: Visit) -> Response:
-    """Return a message's body as it is, as a file that no browser shows."""
+    """Return a message's body unchanged, as a file that browsers save and do not show."""
     found = _read_message(visit)
     name = f"{found.queue.queue_id}-{found.queue_offset}.bin"
     disposition = ("Content-Disposition", f'attachment; filename="message-{name}"')

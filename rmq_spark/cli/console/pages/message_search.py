@@ -1,7 +1,7 @@
-"""Search among the messages of a topic: by key, id, tag or time; without one, the newest.
+"""Message search: finds messages of a topic by key, id, tag or time; by default the newest.
 
-Keys and ids are looked up in the brokers' index. A tag has none: so the newest messages are looked
-through, up to a number, which is said. This module must not know what a page looks like.
+Keys and ids are looked up in the brokers' index. Tags are not indexed: the newest messages are
+scanned, up to a limit that the page states.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _UNKNOWN_TIME_MS: Final = 1 << 62
 def ranges_before(
     admin: Admin, topic: str, until_ms: int | None, ends: Mapping[MessageQueue, int] | None
 ) -> list[ReadRange]:
-    """Return what each queue of a topic holds up to a time, or before given offsets.
+    """Return the offset range of each queue of a topic up to a time, or before given offsets.
 
     Args:
         admin: An administration object that has been started.
         topic: Name of the topic.
         until_ms: Milliseconds since the epoch, the last at which messages were stored; None: now.
-        ends: Offsets before which to end, of some queues; the others are left out.
+        ends: Offsets before which to end, for some queues; the others are left out.
 
     Raises:
         RouteNotFound: There is no such topic.
@@ -67,7 +67,7 @@ def ranges_before(
 
 
 def read_newest_first(admin: Admin, topic: str, spans: Iterable[ReadRange]) -> Iterator[MessageExt]:
-    """Yield the messages of spans of a topic, the newest first; read no more than is asked for."""
+    """Yield the messages in ranges of a topic, the newest first; read no more than is requested."""
     offsets = admin.topic_offsets(topic)
     queues = [
         _BackwardReader(admin.instance, span, offsets[span.queue].last_update_timestamp)
@@ -91,7 +91,7 @@ def read_newest_first(admin: Admin, topic: str, spans: Iterable[ReadRange]) -> I
 
 
 class _BackwardReader:
-    """One queue, read from its end in pulls that are as long as its messages are short."""
+    """Reads one queue backwards, in pulls sized by the length of its messages."""
 
     def __init__(self, instance: ClientInstance, span: ReadRange, last_stored_ms: int) -> None:
         self._instance = instance
@@ -104,9 +104,10 @@ class _BackwardReader:
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """Return what queues are sorted by: the newest message that is here, or that may be.
+        """Return the sort key of the queue: the newest message that is here, or that may be.
 
-        Of one millisecond, a queue that is still to be read comes first: it is known then.
+        Within a millisecond, a queue that is still to be read comes first: then its message is
+        known.
         """
         if not self.messages:
             return -self._newest_ms, -_UNKNOWN_TIME_MS
@@ -116,7 +117,7 @@ class _BackwardReader:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether all messages have been handed out."""
+        """Return whether all messages have been returned."""
         return not self.messages and self._end <= self._span.start
 
     def read_previous(self) -> None:
@@ -164,12 +165,12 @@ SEARCH_KINDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class MessageSearchResult(NamedTuple):
-    """Messages, the newest first, and how to go on.
+    """Messages, the newest first, and how to continue.
 
     Attributes:
         messages: The messages.
-        is_filtered: Whether something was searched for.
-        note: What is to be said about the search; empty if nothing.
+        is_filtered: Whether there was a condition.
+        note: A remark on the search; empty if there is none.
         older: Parameters of the page with older messages; None if there is none.
     """
 
@@ -180,7 +181,7 @@ class MessageSearchResult(NamedTuple):
 
 
 def search_messages(visit: Visit, topic: str) -> MessageSearchResult:
-    """Return the messages of a topic that a request asks for."""
+    """Return the messages of a topic that a request selects."""
     by, text = visit.request.parameter("by"), visit.request.parameter("for")
     if by not in SEARCH_KINDS or not text:
         return _search_newest(visit, topic, None, None)
@@ -224,10 +225,10 @@ def _search_newest(
 def _scan(
     messages: Iterable[MessageExt], tag: str | None, offsets: dict[MessageQueue, int]
 ) -> tuple[list[MessageExt], int, bool]:
-    """Take a page of messages with a tag, and note in each queue's place how far that went.
+    """Return a page of messages with a tag, and record how far each queue was scanned.
 
     Returns:
-        The messages, how many were looked through, and whether there are no more.
+        The messages, how many were scanned, and whether there are no more.
     """
     found: list[MessageExt] = []
     looked = held_bytes = 0

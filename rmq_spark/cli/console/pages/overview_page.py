@@ -1,4 +1,4 @@
-"""The overview: whether all is well, each broker with its rates and its disk, the groups behind."""
+"""Overview page: health, each broker with its rates and its disk, the groups with the most lag."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str
 
 
 def group_lag_history(visit: Visit) -> Mapping[str, Sequence[Point]]:
-    """Return how much groups are behind, over the last minutes, by name; of the first fifty."""
+    """Return the lag of groups over the last minutes, by name; of the first fifty."""
 
     def probe() -> Mapping[str, float]:
         return _query_lags(visit.admin)
@@ -119,13 +119,13 @@ def group_lag_history(visit: Visit) -> Mapping[str, Sequence[Point]]:
 
 
 def most_behind(series: Mapping[str, Sequence[Point]]) -> Sequence[str]:
-    """Return the names of those of the watched groups that are behind, the worst first."""
+    """Return the names of the watched groups that have lag, the largest first."""
     behind = [name for name, points in series.items() if points[-1].value]
     return sorted(behind, key=lambda name: (-series[name][-1].value, name))[:_GROUPS_SHOWN_MAX]
 
 
 def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Html | None:
-    """Return a line that says how many groups were asked, where these may not be all."""
+    """Return a line that says how many groups were asked for, if these may not be all."""
     if len(series) < _GROUPS_QUERIED_MAX:
         return None
     command = visit.access.command("top")
@@ -174,7 +174,7 @@ def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
 
 
 def _figure(broker: BrokerStatus, name: str) -> float | None:
-    """Return a figure that a broker tells, by whichever name its release has for it."""
+    """Return a figure that a broker reports, by whichever name its release uses."""
     return next(
         (found for key in _FIGURES[name] if (found := broker.number(key)) is not None), None
     )

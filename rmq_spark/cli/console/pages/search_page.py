@@ -1,4 +1,4 @@
-"""The search in each page's head: a topic or group of that name, or the message with that id."""
+"""Search page: finds a topic or group by name, or a message by id, for the search in the frame."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAME_COLUMNS: Final = (HtmlTableColumn("Name", "grow"),)
 
 
 def search(visit: Visit) -> Page | Response:
-    """Lead to what is searched for, or return what is like it."""
+    """Redirect to what is searched for, or return similar names."""
     wanted = visit.request.parameter("q")
     if not wanted:
         return redirect("/")

@@ -1,4 +1,4 @@
-"""One topic: its last messages and a search among them, its queues, groups and settings."""
+"""Topic page: one topic: its last messages and a search, its queues, groups and settings."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def topic(visit: Visit) -> Page:
 
 
 def message_table(messages: Sequence[MessageExt]) -> Html:
-    """Return messages as a table, each of which leads to its page."""
+    """Return messages as a table, each with a link to its page."""
     return table(_MESSAGE_COLUMNS, [_message_row(each) for each in messages])
 
 

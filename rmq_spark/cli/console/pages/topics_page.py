@@ -1,6 +1,6 @@
-"""The list of topics: filtered and in pages, of which each asks for its own topics alone.
+"""Topics page: the list of topics, filtered and in pages; each page reads only its own topics.
 
-With sizes, all topics are asked for in the background, and the greatest come first.
+To sort by size, all topics are read in the background, and the largest come first.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def topics(visit: Visit) -> Page:
 
 
 def topic_names(admin: Admin, *, with_all: bool) -> list[str]:
-    """Return the names of the users' topics, or of all; of the name servers alone."""
+    """Return the names of the users' topics, or of all; only name servers are asked."""
     names = sorted(admin.topics())
     if with_all:
         return names
