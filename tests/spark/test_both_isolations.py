@@ -242,7 +242,9 @@ def test_the_same_question_has_the_same_answer_until_something_comes(source, pla
     assert batches.latest_offset(last, limits) == last
     assert batches.latest_offset(last, limits) == last
     source.put(1)
-    assert source.count(batches.plan_ranges(last, batches.latest_offset(last, limits))) == source.rows
+    assert (
+        source.count(batches.plan_ranges(last, batches.latest_offset(last, limits))) == source.rows
+    )
     again = planned()  # after a restart
     known = [SourceOffset.from_json(each.to_json()) for each in (start, end)]
     assert again.plan_ranges(*known) == pieces

@@ -291,7 +291,9 @@ def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
         clock.now += 60
         assert batches.latest_offset(found, NO_LIMITS) == found
         asked = []
-        monkeypatch.setattr(QueueClient, "fingerprints", lambda _, places: asked.extend(places) or {})
+        monkeypatch.setattr(
+            QueueClient, "fingerprints", lambda _, places: asked.extend(places) or {}
+        )
         clock.now += 59
         assert batches.latest_offset(found, NO_LIMITS) == found
         assert asked == []

@@ -108,7 +108,9 @@ def test_what_a_group_has_not_read_and_retention_has_taken_is_said(
         return {queue: min(queue.queue_id, 1) for queue in starts(queues, which)}
 
     monkeypatch.setattr(QueueClient, "starts", first_is_gone)
-    monkeypatch.setattr(QueueClient, "committed_offsets", lambda _, which, __: dict.fromkeys(which, 0))
+    monkeypatch.setattr(
+        QueueClient, "committed_offsets", lambda _, which, __: dict.fromkeys(which, 0)
+    )
     of_group = {"startingOffsets": "group", "consumerGroup": "G"}
     with pytest.raises(
         OptionError, match=r"queue 1 of .* has the offsets from 1 to 1, not 0; corr"

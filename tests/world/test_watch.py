@@ -15,7 +15,9 @@ from world.world import World
 
 LEFT = {
     "unread bytes": lambda controller, _: setattr(controller.server._send_buffers, "_bytes", 7),
-    "readers of": lambda controller, _: controller.server._send_buffers._sizes.update({"client": 1}),
+    "readers of": lambda controller, _: controller.server._send_buffers._sizes.update(
+        {"client": 1}
+    ),
     "places of steps": lambda controller, _: setattr(
         controller.server.concurrency_limit._large, "_used_bytes", 1
     ),
@@ -28,7 +30,9 @@ LEFT = {
     "bytes of awaited answers": lambda controller, _: setattr(
         controller.processors.pending_replies, "_bytes", 1
     ),
-    "commits": lambda controller, _: setattr(controller.store.staged_batches, "_under_way", Future()),
+    "commits": lambda controller, _: setattr(
+        controller.store.staged_batches, "_under_way", Future()
+    ),
     "members of groups": lambda controller, _: setattr(
         controller.processors.consumers._limits, "_members", 1
     ),

@@ -162,7 +162,8 @@ from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.spark.read.partition_reader import read_range
 
 def rows_of(count):
-    piece, options = OffsetRange(queue_of("T"), 0, count), {"namesrvAddr": sys.argv[1], "topic": "T"}
+    piece = OffsetRange(queue_of("T"), 0, count)
+    options = {"namesrvAddr": sys.argv[1], "topic": "T"}
     batches = read_range(read_options(options), arrow_schema_of(schema_of("body binary")), piece)
     return sum(batch.num_rows for batch in batches)
 

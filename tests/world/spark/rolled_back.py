@@ -67,7 +67,11 @@ class RolledBack:
             answer = await answer
             self._world.note(f"{SINK}: {answer and (answer.code, answer.remark)}")
             self.gaps += sum(
-                len(broker.life.controller.store.staged_batches.rolled_back_offsets(topic, queue_id, 0, _ALL))
+                len(
+                    broker.life.controller.store.staged_batches.rolled_back_offsets(
+                        topic, queue_id, 0, _ALL
+                    )
+                )
                 for queue_id in (queues if answer is not None and broker.is_serving else ())
             )
             if answer is not None and not answer.code:
