@@ -1,9 +1,9 @@
-"""Admin: what an operator does with a whole cluster, by names instead of addresses.
+"""Admin: an operator's view of a whole cluster, with names instead of addresses.
 
-Topics and consumer groups are made and deleted here; offsets, lag and resets are in
-`group_offsets`, clusters in `cluster_lookups`, single messages in `message_lookups`. `Admin` asks
-each broker that a topic or a cluster has, and combines the answers; a broker that does not answer
-is an error, as half an answer would look like a whole one.
+This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
+`group_offsets`, brokers and routes in `cluster_lookups`, single messages in `message_lookups`.
+`Admin` asks every broker that has the topic, or that belongs to the cluster, and merges the
+answers. If one broker does not answer, the call fails: half an answer would look complete.
 """
 
 from __future__ import annotations

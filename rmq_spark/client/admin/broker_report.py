@@ -1,11 +1,9 @@
-"""BrokerReport: all that one broker says of its topics and groups, read as a whole, for exporters.
+"""BrokerReport: reads everything that one broker knows of its topics and groups, for exporters.
 
-A broker is asked once for each of its topics, once for who is online of each group, and once for
-what all groups have committed. How far a group is behind follows from that: the messages of a topic
-are counted once for all its groups, and what a group costs is what it has committed. Only the times
-of groups that are behind have to be asked for, a row for each queue, and no more than so many.
-
-It must not know how a report is shown, nor how often one is wanted.
+A report costs one request for each topic, one for the online members of each group, and one for all
+committed offsets. Lag is computed from these: the messages of a topic are counted once for all its
+groups. Only the times of groups that lag need further requests, with one row for each queue and
+`ROWS_MAX` rows at most.
 """
 
 from __future__ import annotations

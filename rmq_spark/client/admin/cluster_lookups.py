@@ -1,8 +1,7 @@
-"""ClusterLookups: what a cluster says of itself: brokers, routes, settings of topics, members.
+"""ClusterLookups: read-only lookups of brokers, routes, topic settings and group members.
 
-Nothing is changed. A broker that does not answer is an error, as half an answer would look like a
-whole one; `broker_info` asks one broker alone, for those who want to know which one that is. This
-module must not know offsets.
+If one broker does not answer, a lookup fails: half an answer would look complete. `broker_info`
+asks one broker alone, to find out which one it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""GroupOffsets: where consumer groups are in their topics, and how they go on elsewhere.
+"""GroupOffsets: reads the lag of consumer groups, and sets, resets and clones their offsets.
 
-`Admin` adds topics and the groups themselves. A broker that does not answer is an error, as half an
-answer would look like a whole one. This module must not know how topics and groups are made.
+Online members hold offsets in memory. A change is therefore sent to them as well as stored at the
+broker, and `confirm_members` checks that each one still answers. If one broker does not answer, a
+call fails: half an answer would look complete.
 """
 
 from __future__ import annotations

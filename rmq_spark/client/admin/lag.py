@@ -1,6 +1,6 @@
-"""Lag: how far a consumer group is behind in one queue.
+"""Lag: how many messages of one queue a consumer group still has to consume.
 
-This module must not know how that is found out: `group_offsets` does.
+`group_offsets` computes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sinks that stage their batches on brokers of ours: what each has committed last.
+"""Broker sinks: list and remove the sinks that stage their batches on our brokers.
 
-Other brokers have none, and are passed over. Sinks that commit by manifests are read from the
-commits topics (`committed_reads`).
+RocketMQ's brokers have no such sinks and are skipped. `committed_reads` lists the batches of sinks
+that commit with manifests.
 """
 
 from __future__ import annotations

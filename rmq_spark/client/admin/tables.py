@@ -1,7 +1,7 @@
-"""Tables of topics by one call, for a notebook: each makes an `Admin`, asks it, and closes it.
+"""Tables: read a topic as an Arrow table in one call, for notebooks.
 
-How a topic is read is in `arrow_reads`, and in `committed_reads` for the rows that Spark sinks have
-committed; this module must not know it.
+Each function makes an `Admin`, reads with it and closes it. `arrow_reads` reads topics, and
+`committed_reads` reads the rows that Spark sinks have committed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Sizes of topics: how many messages they hold, and about how many bytes those are.
+"""Topic sizes: count the messages of a topic and estimate the bytes that they take.
 
-No request of RocketMQ's tells the bytes of a topic, whose messages lie in one log with all others:
-so the first and the last messages of each queue are looked at, and their mean counts for all. This
-module must not know groups.
+No request of RocketMQ returns the bytes of a topic, because the messages of all topics share one
+log. So the first and the last messages of each queue are sampled, and their mean size is taken for
+all messages.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Arrow reads: what a topic holds, as one Arrow table, at bulk speed.
+"""Arrow reads: read a range of a topic as one Arrow table, at bulk speed.
 
-    spans of offsets (`read_bounds`) ──> bulk pulls ──> readable chunks
+    offset ranges (`read_bounds`) ──> bulk pulls ──> readable chunks
         ──> record batches ──> a table
 
-The columns are those of the Spark source, by the same code. A broker of ours gives megabytes at a
-time, a RocketMQ broker 32 messages, several times at once. This module must not know what a table
-is for.
+The columns are those of the Spark source, made by the same code. Our broker returns megabytes per
+pull, a RocketMQ broker 32 messages; several pulls are in flight at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Committed reads: the rows of a topic that sinks have committed, as one Arrow table.
+"""Committed reads: read the rows of a topic that Spark sinks have committed, as one Arrow table.
 
-    commits topic (`load_manifest`) ──> manifests that count ──> their spans ──> bulk pulls
+    commits topic (`load_manifest`) ──> counted manifests ──> their spans ──> bulk pulls
         ──> are these the rows that were committed? ──> record batches ──> a table
 
-The Spark source reads the same rows with ``isolation=committed``. This module must not know what a
-table is for.
+The Spark source reads the same rows with ``isolation=committed``.
 """
 
 from __future__ import annotations

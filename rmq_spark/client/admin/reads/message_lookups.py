@@ -1,7 +1,6 @@
-"""MessageLookups: messages of a topic by key or id, or all as a table, of all brokers that have it.
+"""MessageLookups: find messages of a topic by key, id or offset, or read them all as a table.
 
-`Admin` adds to this what an operator does with topics and groups. No consumer group takes
-part, and nothing is changed; this module must not know offsets of groups.
+Lookups ask all brokers that have the topic. They involve no consumer group and change nothing.
 """
 
 from __future__ import annotations
