@@ -1,9 +1,9 @@
-"""BaseConsumerImpl: what both kinds of consumers have in common, behind what users see of them.
+"""BaseConsumerImpl: the part of the consumers' implementation that both kinds share.
 
-It registers with the client's instance, rebalances when a broker says that the group has changed
-and every 20 s, persists offsets every 5 s, and answers what brokers ask of consumers. What it asks
-of them in the background has a lane for each: one that cannot be reached keeps no other's queues
-waiting. `lite_pull_consumer_impl` and `push_consumer_impl` do the rest.
+It registers with the client's instance, rebalances every 20 s and when a broker says that the group
+has changed, persists offsets every 5 s, and answers brokers' requests to consumers. Background
+requests to brokers run in one executor per broker, so that a broker that cannot be reached delays
+no other's queues. `lite_pull_consumer_impl` and `push_consumer_impl` add the rest.
 """
 
 from __future__ import annotations

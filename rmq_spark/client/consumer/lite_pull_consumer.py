@@ -1,6 +1,6 @@
-"""LitePullConsumer: messages of a group's queues, pulled ahead, and returned when it is polled.
+"""LitePullConsumer: pulls the messages of a group's queues ahead, and returns them from `poll`.
 
-What users see; `lite_pull_consumer_impl` and `seek` do the work.
+This is the public class; `lite_pull_consumer_impl` and `seek` implement it.
 """
 
 from __future__ import annotations

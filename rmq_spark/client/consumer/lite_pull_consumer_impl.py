@@ -2,7 +2,7 @@
 
     rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
 
-See `assigned_queues` for what counts as consumed.
+`assigned_queues` says what counts as consumed.
 """
 
 from __future__ import annotations

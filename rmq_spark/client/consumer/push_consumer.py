@@ -1,6 +1,6 @@
-"""PushConsumer: a listener is called with the messages of the topics that are subscribed to.
+"""PushConsumer: calls a listener with the messages of the subscribed topics.
 
-What users see; `push_consumer_impl` does the work.
+This is the public class; `push_consumer_impl` implements it.
 """
 
 from __future__ import annotations

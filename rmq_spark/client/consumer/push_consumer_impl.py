@@ -1,12 +1,12 @@
-"""PushConsumerImpl: a listener is called with the messages of the topics that are subscribed to.
+"""PushConsumerImpl: calls a listener with the messages of the subscribed topics.
 
     rebalance ──▶ pull requests ──▶ pull message service ──▶ process queues ──▶ consume service
                                                                                    └──▶ listener
 
-A concurrent listener is called by many threads in no order, and may get each message again later;
-an orderly one gets each queue's messages one after the other, from queues that the broker has
-locked. Such a queue is given up only when the listener has ended what it is doing: nobody else may
-have it before. Offsets follow what was consumed, and are persisted every 5 s.
+A concurrent listener is called by many threads in no order, and may get each message again later.
+An orderly listener gets each queue's messages one after the other, from queues that the broker has
+locked. An orderly queue is released only after the listener has finished, because no other consumer
+may have it before. Offsets follow what was consumed, and are persisted every 5 s.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""A `LitePullConsumerImpl` whose user may seek, pause and resume each queue.
+"""SeekableConsumerImpl: adds commit, seek, pause and resume to `LitePullConsumerImpl`.
 
-    commit      the offset of the group goes to its broker
-    seek        messages come from elsewhere; what was pulled ahead is dropped
-    pause       messages stay where they are
-
-This module pulls nothing: that is for the member below it.
+    commit      stores the group's offset at its broker
+    seek        continues at another offset; what was pulled ahead is dropped
+    pause       keeps messages where they are
 """
 
 from __future__ import annotations

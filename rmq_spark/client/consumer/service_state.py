@@ -1,10 +1,9 @@
-"""State of a consumer's life, and the client that it lives in.
+"""ServiceState: the lifecycle state of a consumer; ConsumerInstance: the client that it needs.
 
     CREATE_JUST ──start──▶ STARTING ──▶ RUNNING ──shutdown──▶ SHUTDOWN_ALREADY
                               └── start failed ──▶ START_FAILED
 
-In a process that was forked a consumer that had been started is OF_THE_PARENT. This module knows no
-consumer.
+In a forked process, a consumer that was started before the fork is OF_THE_PARENT.
 """
 
 from __future__ import annotations

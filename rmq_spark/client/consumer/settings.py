@@ -1,7 +1,4 @@
-"""Settings of consumers, with RocketMQ's names, defaults and units.
-
-Every setting takes effect: each is read where its description says.
-"""
+"""Settings of consumers, with RocketMQ's names, defaults and units."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""GroupBrokerClient: the requests of a group member to brokers, by queue instead of address.
+"""GroupBrokerClient: a group member's requests to brokers, by queue instead of address.
 
-A broker that no route names (any more) is looked for once more at the name servers. Whatever goes
-wrong is raised, or handed to the one who waits for a pull: nothing here is tried twice.
+If no known route names a broker, its route is looked up once more at the name servers. Errors are
+raised, or passed to the callback of a pull; nothing is retried here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ConsumeMessageConcurrentlyService: many threads call the listener, in no order.
+"""ConsumeMessageConcurrentlyService: calls the listener from many threads, in no order.
 
-Messages that it could not consume, or has had for too long, are given back to the broker; where no
-broker takes them they stay here and are tried again. The offset that is committed is that of the
-first message not yet dealt with.
+Messages that the listener failed to consume, or has had for too long, are sent back to the broker.
+If no broker accepts them, they stay in this process and are retried. The committed offset is that
+of the first message that is not finished.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ConsumeMessageOrderlyService: each queue's messages one after the other, several queues at once.
+"""ConsumeMessageOrderlyService: consumes each queue in order, and several queues at once.
 
-In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. What fails
-is tried again in place, and nothing behind it comes before it; after enough times it goes to the
-dead letters.
+In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. A message
+that fails is retried in place, and no later message of the queue overtakes it. After the maximum
+number of retries it becomes a dead letter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Listeners of a push consumer: their statuses, their contexts, and how they are called.
 
-A listener that returns nothing, or its SUCCESS, has succeeded. Whatever else it returns or raises
-means that the messages were not processed: what nobody can understand must never count as a
-success.
+A listener succeeds if it returns None or its SUCCESS. Any other value or exception means that the
+messages were not processed: a result that cannot be understood must never count as success.
 """
 
 from __future__ import annotations

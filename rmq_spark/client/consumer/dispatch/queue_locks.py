@@ -1,11 +1,12 @@
 """BrokerQueueLocks: acquires, renews and releases the brokers' locks of an orderly member.
 
-    asked for    before the first pull of a queue, all queues of a broker at once; again each second
+    acquired     before the first pull of a queue, all queues of a broker at once; retried each
+                 second
     renewed      every 20 s; a lock counts for 30 s here, and for 60 s at the broker
-    given back   behind the offset, when no listener has messages of the queue any more
+    released     after the offset is stored, when no listener has messages of the queue any more
 
-Brokers are asked in their lanes. A queue that a member of this process has had before is asked for
-when that one's listener is through with it. This module knows neither pulls nor listeners.
+Requests run in the brokers' executors. If another member of this process had the queue before, its
+lock is requested only after that member's listener has finished.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Redelivery: messages that a listener could not consume come again.
+"""Redelivery: delivers messages again that a listener could not consume.
 
-    concurrent   given back to their broker (CONSUMER_SEND_MSG_BACK), which delivers them again by
-                 the group's retry topic, later each time, and after enough times puts them among
-                 the dead letters; where the broker does not take them back, sent to the retry topic
-                 of any broker
-    orderly      tried again in place; after enough times sent to the retry topic as used up, which
-                 makes dead letters of them; what is too large for that, with what is added to it,
-                 is given back to its broker, which makes a dead letter of the stored record
+    concurrent   sent back to their broker (CONSUMER_SEND_MSG_BACK), which redelivers them through
+                 the group's retry topic, later each time, and makes dead letters of them after the
+                 maximum number of times; if the broker does not accept them, they are sent to the
+                 retry topic of any broker
+    orderly      retried in place; after the maximum number of times sent to the retry topic as used
+                 up, which makes dead letters of them; a message that is too large for that, with
+                 the properties that are added, is sent back to its broker, which makes a dead
+                 letter of the stored record
 
-Nothing is given up here, whatever is raised on the way: a message that no broker takes stays with
-its consumer. One that was forgotten would keep its queue's offset where it is for ever.
+No error makes this module drop a message: one that no broker accepts stays with its consumer. A
+dropped message would hold its queue's offset back forever.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Commits: offsets of a member stored at once, where the queues are still the ones that were read.
+"""Commit: stores a member's offsets at once, for queues that are still the ones that were read.
 
-A queue that is another one now, as its topic was made again, has had none of what was read: an
-offset of the old one would pass over as many of its messages. What is stored now and then is not
-decided here.
+If a topic was recreated, none of its new messages was read, and an offset of the old queue would
+skip as many of them. `offset_manager` does the periodic persisting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""InitialOffsetRule: where a queue begins: at the group's offset, or at the given start.
+"""InitialOffsetRule: chooses where to begin a queue: at the group's offset, or at a configured one.
 
-An error is raised, never taken for "nothing stored": a group that has come far would begin again at
-the start, or skip all.
+An error is raised and never counts as "nothing stored": a group that has consumed much would start
+over, or skip everything.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""LocalFileOffsetStore: offsets in a file of this machine, for consumers in BROADCASTING.
+"""LocalFileOffsetStore: keeps offsets in a file of this machine, for consumers in BROADCASTING.
 
     ~/.rocketmq_offsets/<lasting id>/<group>/offsets.json     {"offsetTable":{{"brokerName":...}:1},
                                                                "lastMessages":{{...}:{...}}}
                                              offsets.json.bak the state before that
 
-Java's consumers read the same file, and write it, without the last messages: by these a topic that
-was deleted and made again while nobody consumed it here is told from the one that it was.
+Java's consumers read and write the same file, without the last messages. These show whether a topic
+was deleted and recreated while no consumer ran here.
 
-Each write goes to a new file, which takes the old one's place when it is on the disk: whenever the
-power fails, one of the two is whole. If both are damaged that is an error: without it, everything
-would quietly be consumed again, or nothing. While a file cannot be written, consuming goes on, and
-the next time says the same or more. Several consumers may have the same file, as processes of one
-machine and group have: each writes a new file of its own name, so that what is read is whole, and
-the last one's. A new file that was left by one that was killed is taken away by the next one that
-starts while nobody writes: who writes holds a lock of the directory, shared with the others, which
-ends with the process.
+Each write makes a new file, which replaces the old one once it is on disk: if the power fails, one
+of the two is whole. If both are damaged, loading raises an error, because otherwise everything
+would silently be consumed again, or nothing. If the file cannot be written, consuming continues,
+and the next write stores the same offsets or later ones.
+
+Several processes of one machine and group may share the file. Each writes a new file with a name of
+its own, so that readers see a whole file, the last one written. A writer holds a shared lock of the
+directory, which ends with its process. A consumer that starts while nobody writes removes the new
+files that killed writers left.
 """
 
 from __future__ import annotations

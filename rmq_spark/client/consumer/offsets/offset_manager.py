@@ -1,10 +1,9 @@
-"""OffsetManager: how a member stores the offsets of its queues, and where it begins a queue.
+"""OffsetManager: stores the offsets of a member's queues, and finds where to begin a queue.
 
-    consumed ──> offset store ──> a lane for each broker ──> UPDATE_CONSUMER_OFFSET
+    consumed ──> offset store ──> an executor for each broker ──> UPDATE_CONSUMER_OFFSET
 
-What is known of a queue is looked at before its offset is stored: by now it may be another queue of
-that name (see `fingerprint`). A broker that cannot be reached keeps no other waiting. Which
-queues the member has, and what of them counts as consumed, is not known here.
+Before an offset is stored, the queue's fingerprint (`queue_identity`) is checked, because the topic
+may have been recreated. A broker that cannot be reached delays no other.
 """
 
 from __future__ import annotations

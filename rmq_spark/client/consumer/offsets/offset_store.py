@@ -1,7 +1,6 @@
-"""Offsets of a group by queue, in memory; and the methods that all offset stores have.
+"""OffsetStore: the interface of all offset stores; OffsetTable: offsets by queue, in memory.
 
-A table moves forward unless it is told explicitly to go back. This module knows no broker and no
-file.
+An offset in a table moves forward only, unless the caller asks explicitly for a move back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""RemoteBrokerOffsetStore: a group's offsets, kept by the brokers, for groups in CLUSTERING.
+"""RemoteBrokerOffsetStore: keeps a group's offsets at the brokers, for groups in CLUSTERING.
 
-It is given the two questions that it asks of brokers as callables; which broker that is, it does
-not know.
+It receives its two requests to brokers, to query and to update an offset, as callables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ConsumeRequestCache: pulled messages that wait for `poll`, in the order of their arrival.
+"""ConsumeRequestCache: holds pulled messages for `poll`, in the order of their arrival.
 
-Requests of queues that have gone or were sought in are passed over, those of paused queues stay.
-This module knows neither brokers nor offsets.
+Requests from before a seek, or of queues that are no longer assigned, are skipped; those of paused
+queues stay.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request a queue.
+"""PullMessageService: pulls for push consumers, one request per queue, in the brokers' executors.
 
-    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into lane
-                                                                          │        now or later
-                                                                          └──▶ process queue
+    executor ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ response ──▶ executor
+                                                                              │       now or later
+                                                                              └──▶ process queue
 
-Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue
-is retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected
-offset, after a failure or with a full cache after a while. This module knows no listener: messages
-are handed to its consumer.
+Each queue of a consumer has one `PullRequest`, which goes round this circle until its process queue
+is retired or dropped. After NO_MATCHED_MSG and NO_NEW_MSG it goes on at once with a corrected
+offset, after a failure or with a full cache after a delay.
 """
 
 from __future__ import annotations

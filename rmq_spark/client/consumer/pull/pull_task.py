@@ -1,14 +1,13 @@
 """PullTask: pulls one assigned queue, again and again, for a lite pull consumer.
 
-    after an answer                       at once
+    after a response                      at once
     a limit of the cache is reached       50 ms, or as soon as `poll` has made room
     the queue is paused                   1 s, or as soon as it is resumed
-    the broker asks for less              20 ms
-    anything else went wrong              1 s; 3 s if the first offset could not be found out
+    the broker asks to slow down          20 ms
+    any other failure                     1 s; 3 s if the first offset could not be found
 
-At most one pull is under way. When the queue is sought in, the pull from before is abandoned. A
-task that is cancelled asks for nothing more, and keeps nothing alive: its last answer, whenever it
-comes, is passed over.
+At most one pull is in flight. A seek abandons the pull from before it. A cancelled task pulls no
+more and keeps no object alive; its last response is ignored.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The queues that are assigned to a lite pull consumer, and how far each has come.
+"""Assigned queues: the queues of a lite pull consumer, and how far each was consumed.
 
     pull offset        where the next pull begins
-    delivered offset   behind what `poll` has taken to return it
-    returned offset    behind what it has returned; an exception, out of a signal, may cut it short
-    consume offset     behind what was returned before the last `poll`: that has been dealt with
+    delivered offset   past what `poll` has acquired in order to return it
+    returned offset    past what it has returned; an exception from a signal may cut it short
+    consume offset     past what was returned before the last `poll`: the caller has finished that
 
-A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away,
-given back or sought in has another: whatever arrives for an earlier one is passed over, and moves
-no offset.
+A pull and its result belong to one assignment and one epoch of it. When a queue is revoked,
+reassigned or sought in, the epoch changes: results of an earlier one are ignored and move no
+offset.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
                        ▲                │                              concurrent ones acknowledge
                        └───put back─────┘                              what waits
 
-The smallest offset that is still here may be committed: everything before it is done with. Once the
-queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still
-under way for it moves an offset. One that is retired before begins nothing more, but ends what is
-under way. Each method is safe in any thread. This module knows neither brokers nor listeners.
+The smallest offset that is still here may be committed: everything before it is finished. Once the
+queue is dropped (another member has it, or it restarts elsewhere), messages that are still being
+consumed move no offset. A queue that is retired first begins nothing more, but finishes what has
+begun. All methods may be called from any thread.
 """
 
 from __future__ import annotations

@@ -1,28 +1,30 @@
-"""QueueFingerprint: the last message that came of a queue, by whose time the queue is found again.
+"""QueueFingerprint: tells by its last message whether a queue is still the one that was read.
 
-    nothing has come yet                         the message before the place to begin counts
-    the broker says that the topic is gone       it may be made again: lost
-    the queue ends before what was asked for     made again, or its end is lost: lost
-    a pull failed, or none was made for a while  in doubt: the last message is looked at again
+A topic may be deleted and recreated under its name; offsets of the old queue mean nothing in the
+new one. "Lost" below means that the consumer has to find its place again.
+
+    nothing was pulled yet                       the message before the first offset counts
+    the broker says that the topic is gone       it may be recreated: lost
+    the queue ends before the requested offset   recreated, or its end is lost: lost
+    a pull failed, or none was made for a while  in doubt: the last message is checked again
     a pull was held for a while by a broker that
     holds it on whatever becomes of the topic    in doubt, before its answer counts
-    another message stands in its place          made again, or an older copy: lost
+    another message has the last one's offset    recreated, or an older copy: lost
     the queue was left, and is begun again at an
     offset that stayed here; and its last message
     is not there                                 lost
-    messages come                                not lost (any more)
+    messages arrive                              not lost (any more)
 
-It is another message if two of these differ: when it was stored, where it is in the log, and what
-it is. Only one may be an answer that was damaged on its way, and moves nobody.
+It is another message if two of these differ: its store time, its position in the log, and its
+content. If one differs, transport may have damaged the answer, and nothing moves.
 
-Nor is an offset stored that may be of another queue (`unchanged_queues`): a member that begins
-there would pass over what has come before it in the new one.
+`unchanged_queues` also protects stored offsets: if an offset may belong to another queue, it is not
+stored, because a member that begins there would skip earlier messages of the new queue.
 
-Who is lost goes on with the first message stored at the time of the last one, or later, and never
-further on than before: that time may be damaged, too. Without it that is not known: at the first
-message if the topic was gone, or if what ends before the place may be a new queue; else where the
-broker says. Who chooses an offset, a user or an operator, begins with a `QueueFingerprint` of its
-own. This module asks nobody by itself.
+A lost consumer resumes at the first message stored at the time of its last one or later, and never
+past its old offset, because that time may be damaged, too. Without a last message, it resumes at
+the first message if the topic was gone, or if the queue that ends early may be new; otherwise where
+the broker says. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
 """
 
 from __future__ import annotations

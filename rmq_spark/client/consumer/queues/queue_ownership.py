@@ -1,10 +1,10 @@
 """OwnershipRegistry: which member of this process owns an orderly queue, and if it is in use.
 
-A broker locks a queue for a client, whichever member of it asks. One that is made where another of
-the same group has just been shut down gets the lock at once, though a listener of the first may
-still be busy. So the members of a process agree here: a queue is taken over when no listener is at
-it, and who has lost it to another unlocks it no more. A fork leaves all of that to the parent. This
-module knows neither brokers nor members.
+A broker locks a queue for a client, whichever member of it asks. If a member is made where another
+of the same group has just been shut down, it gets the lock at once, though a listener of the first
+may still be busy. So the members of a process coordinate here: a member acquires a queue only when
+no listener uses it, and a member that has lost a queue to another no longer unlocks it. A forked
+child starts with an empty registry.
 """
 
 from __future__ import annotations

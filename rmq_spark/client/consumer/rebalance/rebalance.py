@@ -1,6 +1,6 @@
-"""Rebalance: a member's share of a topic's queues, from the topic's route and the group's members.
+"""Rebalance: computes a member's share of a topic's queues from the route and the group's members.
 
-The brokers know the members; the consumer decides what to do with its share.
+The brokers supply the list of members.
 """
 
 from __future__ import annotations

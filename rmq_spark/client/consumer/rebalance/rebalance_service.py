@@ -1,13 +1,13 @@
-"""RebalanceService: rounds in which a member finds out its share of each topic, and takes it over.
+"""RebalanceService: rounds in which a member computes and applies its share of each topic.
 
-    topics that are subscribed to, or still held
-        └──▶ routes, at once ──▶ members, once for all ──▶ share ──▶ taken over by the member
+    topics that are subscribed to, or still assigned
+        └──▶ routes, in parallel ──▶ members, once for all ──▶ share ──▶ applied by the member
                      │                    │                  │
                      └────────────────────┴──────────────────┴── failed: its queues stay as they are
 
-A topic that fails keeps no other from being shared out, nor does a strategy of the user's. A
-failure is a warning once, for all topics that it concerns, until it is over. When the rounds take
-place is not decided here, only that the next must come soon.
+Neither a topic that fails nor a user's strategy that raises keeps other topics from being
+rebalanced. A failure is logged once, as a warning, for all topics that it concerns, until it is
+over. The caller schedules the rounds; a round only says when the next must come early.
 """
 
 from __future__ import annotations

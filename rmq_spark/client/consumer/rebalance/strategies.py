@@ -1,11 +1,9 @@
-"""Strategies that share the queues of a topic among the members of a group.
+"""Strategies: divide the queues of a topic among the members of a group.
 
-Every member computes its own share from the same two lists, in the same order: the shares fit
-together only if all use the same strategy, with the same result to the last queue. So these are
-RocketMQ's, and a group may have Java's members too. Order is that of Java's strings, by UTF-16 code
-units.
-
-A strategy knows names and numbers, no broker: finding the members is left to `rebalance`.
+Every member computes its own share from the same two lists, in the same order. The shares fit
+together only if all members use the same strategy with exactly the same result. So these are
+RocketMQ's, and a group may mix Python and Java members. Lists are ordered as Java orders strings,
+by UTF-16 code units.
 """
 
 from __future__ import annotations
