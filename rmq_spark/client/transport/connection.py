@@ -1,14 +1,14 @@
-"""RemotingConnection: one socket to one address, requests matched with their answers.
+"""RemotingConnection: one socket to one address, with requests matched to their responses.
 
-    request ──> opaque (`waiters`) ──> socket (`frame_writer`, `incoming`) ──> opaque ──> waiter
+    request ──> opaque (`pending_requests`) ──> socket (`frame_writer`, `response_reader`)
+            ──> opaque ──> waiter
 
-Answers come in any order. Either a thread of the connection reads, or (``reads_itself``) the thread
-that waits does, which saves two switches of threads for each request: made for a program with one
-puller.
+Responses come in any order. Either a thread of the connection reads, or (``reads_itself``) the
+thread that waits does, which saves two thread switches for each request and suits a program with
+one puller.
 
-Every wait is bounded, and ends in an exception: on garbage, on answers that nobody asked for, and
-on the stream's end all that wait are told at once. This module knows neither routes nor what
-requests mean.
+Every wait is bounded and ends in an exception. Garbage, responses to no request, and the end of the
+stream fail all pending requests at once.
 """
 
 from __future__ import annotations

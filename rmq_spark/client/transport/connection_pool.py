@@ -1,11 +1,10 @@
-"""ConnectionPool: one connection to each address, dialled on demand and again after it closed.
+"""ConnectionPool: one connection to each address, dialed on demand and again after it closed.
 
-    wanted ──▶ one that is there
-         └──▶ a thread dials, and agrees with a broker; callers wait as long as they like
+    requested ──▶ an open connection
+              └──▶ a thread dials, and negotiates with a broker; each caller waits up to its timeout
 
-A broker where it took long to find nobody is remembered as silent, for callers who can ask another.
-It is dialled again in the background while somebody asks for it. Nothing here knows what
-connections are used for.
+If dialing a broker takes long and fails, the broker is marked as silent, for callers that can ask
+another. It is dialed again in the background while callers ask for it.
 """
 
 from __future__ import annotations

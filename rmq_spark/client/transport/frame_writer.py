@@ -1,13 +1,13 @@
-"""FrameWriter: requests to a socket, at once or gathered, and never for longer than they have time.
+"""FrameWriter: writes requests to a socket, at once or gathered, never past their deadlines.
 
-    write     the asking thread writes: soonest for one
-    gather    a thread writes what has come in the meantime, a slice at a time: many times as fast
-              for thousands; or the asking thread does, at the end of its turn, without waiting
-    withdraw  what has gathered and is of no use any more is not written
+    write     the requesting thread writes: fastest for one
+    enqueue   a thread writes what has gathered meanwhile, a slice at a time: many times as fast for
+              thousands; or the requesting thread does, at the end of its turn, without waiting
+    cancel    a gathered request that is no longer needed is not written
 
-Half a request cannot be taken back. A thread that has no more time in the middle of one leaves the
-rest to the next that writes: others share the connection. It ends where a peer takes nothing of
-what has gathered for long, and where nobody knows how much was sent.
+Half a request cannot be taken back. A thread whose deadline passes in the middle of one leaves the
+rest to the next writer, because others share the connection. The connection is closed if the peer
+reads nothing of what has gathered for long, or if it is unknown how much was sent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """PendingRequests: the requests of one connection that await responses, by opaque.
 
-    add ──> take, when the answer is there
-        ├─> give up, when time is over: an answer that comes all the same is passed over
-        └─> end, with all others: the connection is no more
+    add ──> resolve, when the response arrives
+        ├─> expire, at the deadline: a later response is ignored
+        └─> close, with all others: the connection has ended
 
-Each is told once, by the thread that finds out, and that never waits. This module knows no socket.
+Each request is resolved or failed once, by the thread that notices, which never waits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""RemotingClient: requests to an address, over the pool's one connection to it.
+"""RemotingClient: sends requests to an address, over the pool's one connection to it.
 
-Requests are signed, where the client has credentials, and go in the best header that the peer
-reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection,
-before the first request to a broker; a RocketMQ broker does not know the question, and is spoken to
-in its own binary header from then on. This module knows neither routes nor what requests mean.
+Requests are signed if the client has credentials, and use the best header codec that the peer
+reads. That codec, and a rocketpoll broker's other extensions, are negotiated once on each
+connection, before the first request to a broker. A RocketMQ broker does not know the request, and
+gets its own binary header from then on.
 """
 
 from __future__ import annotations

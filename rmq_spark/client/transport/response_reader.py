@@ -1,11 +1,10 @@
-"""ResponseReader: the commands that come by a socket, and why no more do.
+"""ResponseReader: reads commands from a socket, and explains why no more come.
 
     socket ──▶ FrameReader ──▶ command, command, ...
-       └──────────┴── its end, an error, garbage ──▶ the error for all that wait
+       └──────────┴── its end, an error, garbage ──▶ the error for all pending requests
 
-A large answer is received into its place. Brokers do not always say why they end a connection:
-where one has never answered anything, the error asks about TLS. Who waits for what is not known
-here, nor whose turn it is to read.
+The body of a large response is received into its final buffer. Brokers do not always say why they
+close a connection: if one has never answered, the error asks about TLS.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Sockets of this process, known from before they connect: a fork leaves all to the parent.
+"""SocketRegistry: makes and registers all sockets, so that a forked child can close its copies.
 
-A child has copies of all descriptors. One that nobody closes there keeps a broker from noticing
-that the parent has died, for as long as the child lives; those that another thread is just dialling
-with belong to no connection yet, by which they could be found. So sockets are made here alone, and
-no fork comes between the making of one and its being known. This module knows no protocol.
+A child has copies of all descriptors. A copy that stays open keeps a broker from noticing, for as
+long as the child lives, that the parent has died. A socket that another thread is still connecting
+belongs to no connection yet that could close it. So sockets are made only here, and no fork comes
+between making a socket and registering it.
 """
 
 from __future__ import annotations

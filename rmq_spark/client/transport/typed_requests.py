@@ -1,7 +1,6 @@
-"""TypedRequests: sends typed headers and bodies; any response but success is an exception.
+"""TypedRequests: sends typed headers and bodies; any response but success raises an exception.
 
-Both the calls of brokers and those of name servers are made of these. This module knows no request
-by name.
+Requests to brokers and to name servers are both built on it.
 """
 
 from __future__ import annotations

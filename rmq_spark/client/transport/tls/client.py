@@ -1,8 +1,7 @@
-"""TlsClient: TLS settings as OpenSSL wants them, and the handshake with a broker.
+"""TlsClient: converts TLS settings for OpenSSL, and does the handshake with a broker.
 
-It is made once for all connections of a client. Faults of the settings are found when it is made;
-errors with a broker say how to mend them. This module imports OpenSSL: a client without TLS does
-not import it.
+A client makes one for all its connections. Faults of the settings are found then; handshake errors
+say how to fix them. Only clients with TLS import this module, and with it OpenSSL.
 """
 
 from __future__ import annotations

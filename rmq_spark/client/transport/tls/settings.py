@@ -1,8 +1,7 @@
-"""TlsSettings: the certificates that a client trusts and presents, where brokers speak TLS.
+"""TlsSettings: the certificates that a client trusts and presents, for brokers that use TLS.
 
-Files are read when the settings are made, and their content is kept: the value is the same in every
-process that it travels to, also on a machine that has no such files. This module connects to
-nothing and does not import OpenSSL.
+Files are read when the settings are made, and their content is kept: the settings work unchanged in
+every process that they are sent to, even on a machine without these files.
 """
 
 from __future__ import annotations
