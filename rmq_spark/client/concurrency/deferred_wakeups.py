@@ -1,10 +1,10 @@
-"""Turns: a thread that reads hands over all that it has read before it wakes those who wait for it.
+"""Deferred wake-ups: a reading thread passes on all that it has read before it wakes the waiters.
 
-    read ──▶ begin ──▶ answer, answer, ... ──▶ end ──▶ what was put off
-                          └── put_off(wake)
+    read ──▶ begin ──▶ response, response, ... ──▶ end ──▶ what was deferred
+                          └── defer(wake)
 
-A wake-up costs a system call, and gives the interpreter to the thread that is woken: one for each
-answer would have the two work by turns. This module knows neither loops nor connections.
+A wake-up costs a system call and hands the interpreter to the thread that wakes. With one wake-up
+for each response, the two threads would take turns.
 """
 
 from __future__ import annotations

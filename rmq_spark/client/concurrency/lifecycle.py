@@ -1,12 +1,12 @@
-"""SafeStop: ends a client once, however often and at whatever moment that is asked for.
+"""Lifecycle: starts a client once, whole or rolled back, and stops it once, whoever asks and when.
 
-A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread
-ends the client; the caller waits for it, and no longer than is said. Who is interrupted while it
-begins, as by Ctrl-C, leaves it under way all the same. A program that ends meanwhile waits once
-more for as long, so that the last words to brokers are sent.
+A signal handler may ask for the stop in the middle of a call that holds a lock which stopping
+needs. So `SafeStop` stops the client in a thread of its own, and the caller waits for it, up to its
+timeout. If the caller is interrupted, as by Ctrl-C, the stop goes on. A program that exits
+meanwhile waits once more for as long, so that the last requests reach brokers.
 
-Behind that, in ``__del__`` of what is left, nothing is done: a thread that Python has stopped may
-hold any lock, and brokers notice the end of a process. Nothing here knows what is ended.
+After that, ``__del__`` of remaining objects does nothing: a thread that Python has stopped may hold
+any lock, and brokers notice the end of a process.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Mutexes that a signal's exception leaves free, whenever it comes.
+"""Locks: mutexes that a signal handler's exception never leaves locked, whenever it comes.
 
-A handler may raise in any thread that polls or sends, as Ctrl-C does: behind any call, and where a
-function of Python's begins. Between two such places nothing comes in.
+A handler may raise in any thread that polls or sends, as Ctrl-C does: after any call, and where a
+function written in Python begins. Between two such points no exception comes.
 
-    with lock:                   safe up to Python 3.13. From 3.14 on, taking a lock is such a call:
-                                 it is held for ever. A `mutex` lets go.
-    with Condition():            safe nowhere, as its own ``with`` calls functions of Python's. Use
-                                 the mutex that it was made of, or a `condition_mutex`.
-    lock.acquire(timeout=1)      safe nowhere: do so in ``try`` with a `reentrant_mutex`, and let go
-                                 as the first thing in ``finally``, whether it was taken or not
+    with lock:                   safe up to Python 3.13. From 3.14 on, acquiring a lock is such a
+                                 call: the lock would be held forever. A `mutex` is released.
+    with Condition():            never safe, as its own ``with`` calls functions written in Python.
+                                 Use the mutex that it was made of, or a `condition_mutex`.
+    lock.acquire(timeout=1)      never safe: call it in ``try`` with a `reentrant_mutex`; release it
+                                 as the first thing in ``finally``, whether it was acquired or not
 
-No mutex is let go of by another thread than its own.
+Only the thread that acquired a mutex releases it.
 """
 
 from __future__ import annotations

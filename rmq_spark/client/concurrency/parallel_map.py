@@ -1,9 +1,7 @@
-"""At once: the same is done for several things, some of them at a time, with the caller's help.
+"""Parallel map: calls a function for several items, some at a time; the calling thread helps.
 
-    for_each(topics, ask, most=16, name="routes")      the caller, and up to 15 threads for as long
-        each takes the next that nobody has taken
-
-Nothing here knows what is done.
+    parallel_map(topics, ask, threads_max=16, name="routes")     the caller, and up to 15 threads
+        each thread takes the next item that is left
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""PerBrokerExecutor: a thread for each broker, so that a slow broker delays no other.
+"""PerBrokerExecutor: an executor for each broker, so that a slow broker delays no other.
 
     broker-a   ──▶ pull, lock, commit ...
-    broker-b   ──▶ a connection that nobody accepts: three seconds each
+    broker-b   ──▶ a connection that is not accepted: three seconds each
     broker-c   ──▶ pull, lock, commit ...
 
-The tasks in a lane of one thread are done in order. Nothing here knows what they are, or where a
-broker is.
+An executor with one thread runs its tasks in order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Threads that run tasks when they are due: at once, or after a delay.
+"""Schedulers: threads that run tasks at once, after a delay, or periodically.
 
-They are daemons and made as they are needed, up to a number. Stopping forgets what is not due yet
-and waits for what is under way only as long as it is told to: a listener that never comes back must
-not keep a process from ending. Errors of a task are logged and harm no other task. Nothing here
-knows what the tasks do.
+The threads are daemons and are started as needed, up to a limit. Stopping drops the tasks that are
+not due yet, and waits for running ones only as long as the caller says: a listener that never
+returns must not keep a process from exiting. Errors of a task are logged and affect no other task.
 
-In a process that was forked they are stopped: what was to be done is done by the parent.
+In a forked process schedulers are stopped: the parent runs their tasks.
 """
 
 from __future__ import annotations

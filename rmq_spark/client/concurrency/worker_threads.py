@@ -1,13 +1,11 @@
-"""Crews: the threads that do a consumer's work in the background, its own or those of several.
+"""Worker threads: the threads for a consumer's background work, its own or shared with others.
 
-    DedicatedThreads      threads of one consumer; they end with it
-    SharedThreads   few threads for any number of consumers; each ends its own part alone
+    DedicatedThreads   threads of one consumer; they end with it
+    SharedThreads      few threads for any number of consumers; each stops its own part alone
 
-    lanes        what is asked of brokers, in order, a lane for each
-    retry lanes  messages that are given back, several at a time
-    services     what is done again and again
-
-Nothing here knows what a consumer is.
+    broker executor    requests to brokers, in order, one executor for each broker
+    retry executor     messages that are sent back, several at a time
+    service scheduler  what runs periodically
 """
 
 from __future__ import annotations
