@@ -1,12 +1,12 @@
-"""AsyncSender: sends whose results come by futures, tried again where a connection fails.
+"""AsyncSender: sends that return futures, retried if a connection fails.
 
-    send ──> request ──> answered: the future has the result, or the refusal
-                └─ connection fails ──> once more to another broker, by a thread of its own: the one
-                                        that finds out has answers of others to read
+    send ──> request ──> response: the future has the result, or the refusal
+                └─ connection fails ──> retried at another broker, by a thread of the sender: the
+                                        thread that notices has other responses to read
 
-Only so many sends, with so many bytes, may wait for answers at once, and only so many callbacks may
-wait for their turn; a caller who wants to send more waits, and gets an error if that takes too
-long. A send whose time is over counts until none of it is kept for writing.
+Limits bound the sends, and their bytes, that wait for responses, and the callbacks that wait to
+run. A caller past a limit waits, and gets an error if that takes too long. A send whose deadline
+has passed counts until none of its bytes is kept for writing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""ProducerLifecycle: from the start of a producer to its end, as often as it is started again.
+"""ProducerLifecycle: starts and stops a producer, any number of times.
 
-    made ──start──▶ running ──shutdown──▶ ended ──start──▶ running
-                       └── forked: in the child it starts again when it is first used
+    made ──start──▶ running ──shutdown──▶ stopped ──start──▶ running
+                       └── forked: in the child it starts again on first use
 
-A signal may interrupt whoever waits for a start or an end, at any line: a start is then taken back,
-and an end carried out. It may ask for the end itself, also in the midst of a start. What the
-producer sends is not known here.
+A signal may interrupt a start or a shutdown at any line: the start is then rolled back, and the
+shutdown completed. The signal handler may call `shutdown` itself, even in the middle of a start.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     Message ──> checked ──> id, properties ──> compressed, if that is shorter ──> header for a queue
 
-A batch is one request for several messages of one topic. This module knows no connection.
+A batch is one request with several messages of one topic.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Producer: sends messages, in each of RocketMQ's ways.
 
-    send            waits for the answer; up to three tries, each at another broker if there is one
-    send_async      a future; up to three tries as well, but only where a connection fails
-    send_one_way    nobody ever knows
-    send_batch      several messages of one topic in as few requests as brokers take
+    send            waits for the response; up to three tries, each at another broker if possible
+    send_async      returns a future; up to three tries as well, but only if a connection fails
+    send_one_way    no response
+    send_batch      several messages of one topic in as few requests as brokers accept
     send_table      an Arrow table or a DataFrame, at bulk speed (`tables`)
 
-A send is tried again where another broker, or another moment, may do better (`sends`), and not
-where it would fail anywhere, or make a busy broker busier. A message with a sharding key or a given
-queue is tried once: elsewhere it would be out of order. A broker that cannot be reached is passed
-over while others can be.
+A send is retried if another broker, or a later moment, may succeed (`sync_sender`), and not if it
+would fail anywhere, or add load to a busy broker. A message with a sharding key or a given queue is
+tried once: elsewhere it would be out of order. A broker that cannot be reached is skipped while
+others can be.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""QueueSelector: the queue of the next message: in turn, past brokers that failed or are slow.
+"""QueueSelector: chooses the queue of the next message in turn, and skips failed or slow brokers.
 
     latency of a send, ms     50   100    550   1,000    2,000    3,000   15,000
     not chosen for, ms         0     0  30,000  60,000  120,000  180,000  600,000
 
-Slow brokers are passed over only if the producer wants that; one that has just failed, or cannot be
-reached, always is, as long as there is another. This module knows no connection; the clock is
-given.
+Slow brokers are skipped only if the producer enables that. A broker that has just failed, or cannot
+be reached, is always skipped while there is another.
 """
 
 from __future__ import annotations

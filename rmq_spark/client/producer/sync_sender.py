@@ -1,10 +1,11 @@
-"""SyncSender: sends that are waited for, try by try, until stored, out of time, or hopeless.
+"""SyncSender: blocking sends, retried until stored, out of time, or refused for good.
 
     a try ──> stored
        ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if any
        └─ any other refusal ──> the end
 
-A connection that is yet to be made has its share of the time, so that other brokers have theirs.
+A try that has to connect first gets only its share of the timeout, so that time is left for other
+brokers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""TopicSender: what all ways of sending share, so that none reaches into another or the producer.
+"""TopicSender: queue selection and message preparation, shared by all ways of sending.
 
-    Producer ──> Sends        one message, or a batch, and its answer
-             ──> AsyncSender   many messages, and futures of their answers
-             ──> arrow_sends  tables
-    each ──────> TopicSender  which queue, and what a message is when it leaves
+    Producer ──> SyncSender    one message, or a batch, and its response
+             ──> AsyncSender   many messages, and futures of their responses
+             ──> arrow_sender  tables
+    each ──────> TopicSender   which queue, and what a message is when it leaves
 
-It sends nothing itself, and knows no tries.
+It sends nothing itself, and does not retry.
 """
 
 from __future__ import annotations

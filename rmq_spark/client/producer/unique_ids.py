@@ -1,7 +1,8 @@
-"""UniqueIdGenerator: the ids that a producer gives its messages (UNIQ_KEY), in RocketMQ's form.
+"""UniqueIdGenerator: generates the ids of a producer's messages (UNIQ_KEY), in RocketMQ's form.
 
-Address, process and a random number are this generator's own; behind them stand the milliseconds
-since the month began, from which RocketMQ's tools read when a message was born, and a counter.
+An id begins with address, process and a random number, which are this generator's own. Milliseconds
+since the month began follow, from which RocketMQ's tools read when a message was born, and a
+counter.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Arrow frames: what users hold tables in, as record batches with the types of messages.
+"""Arrow input: converts users' tables and data frames to record batches with message columns.
 
     Arrow table, record batch, reader ─┐
     polars, DuckDB and others (__arrow_c_stream__) ─┼──> record batches ──> columns in their types
     pandas DataFrame, without its index ─┘
 
-Neither pandas nor polars is imported. A column of a type that cannot be meant is refused by its
-name, before anything is sent of its batch. This module must not know how rows travel.
+Neither pandas nor polars is imported. A column whose type cannot be meant is refused by name,
+before anything of its batch is sent.
 """
 
 from __future__ import annotations

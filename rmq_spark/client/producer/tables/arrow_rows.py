@@ -1,4 +1,4 @@
-"""Rows of Arrow tables, cut into requests, as records or as messages.
+"""Arrow rows: cut tables into requests, and encode their rows as records or messages.
 
     body             the payload; binary or text, never empty
     topic            the topic, unless one is given for all rows
@@ -7,7 +7,7 @@
     flag             a 32-bit number
     bornTimestamp    when the message was made; now, if it is not given
 
-What no broker would take is refused before any of its piece is sent. This module knows no broker.
+Rows that no broker would accept are refused before anything of their request is sent.
 """
 
 from __future__ import annotations

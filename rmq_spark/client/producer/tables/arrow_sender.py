@@ -1,10 +1,10 @@
-"""Arrow tables sent at bulk speed: a row is a message (`arrow_rows`).
+"""Arrow sender: sends Arrow tables at bulk speed; each row is a message (`arrow_rows`).
 
-A broker of ours takes megabytes of ready-encoded records at a time (APPEND_CHUNK), a RocketMQ
-broker batches. Several requests are under way at once, each to the next of the topic's queues. Rows
-of one request stay in their order; all rows do, if they are given a queue. Bodies are sent as they
-are, uncompressed, as RocketMQ does with batches; messages that go as chunks have no UNIQ_KEY, and
-are known by their offset message ids.
+Our broker takes megabytes of ready-encoded records per request (APPEND_CHUNK), a RocketMQ broker
+takes batches. Several requests are in flight at once, each to the next of the topic's queues. The
+rows of one request keep their order; if a queue is given, all rows do. Bodies are sent
+uncompressed, as RocketMQ sends those of batches. Messages sent as chunks have no UNIQ_KEY and are
+identified by their offset message ids.
 """
 
 from __future__ import annotations

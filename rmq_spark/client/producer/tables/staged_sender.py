@@ -1,13 +1,12 @@
-"""Staged sends: rows on the way to a broker that shows them when their batch is committed.
+"""Staged sender: sends rows to a broker that makes them visible when their batch is committed.
 
-    rows ──> pieces ──> records, once, for one queue ──> chunk 0, chunk 1, ...   several under way
+    rows ──> pieces ──> records, once, for one queue ──> chunk 0, chunk 1, ...   several in flight
                                                            │
                      the same bytes under the same number ─┘  until the broker has them
 
-All of it is one attempt: what it has staged is named by its number of chunks, its rows, and a CRC
-over the bytes of all chunks, and it counts if a commit names it. So a chunk that is sent again has
-to be the one that was sent before: the broker may have both. This module must not know what a batch
-is to its sink, who commits it, nor when a try is one too many.
+All chunks form one attempt. A commit names an attempt by its number of chunks, its rows, and a CRC
+over the bytes of all chunks. So a chunk that is sent again must have the same bytes as before: the
+broker may have both. `RetryPolicy` decides when to stop retrying.
 """
 
 from __future__ import annotations
