@@ -1,12 +1,13 @@
-"""Calls: blocking calls of coroutines, in a few threads that the whole process shares.
+"""Blocking calls: runs blocking calls for coroutines in a few threads that the process shares.
 
-    in_thread    at once, beside others
-    ending       the same for what ends something: in threads of its own, so that no call that
-                 waits for a broker holds it up
-    Turns        one after the other, in the order in which they were asked for
+    call_in_thread   at once, concurrently with other calls
+    stop_in_thread   the same for calls that stop something, in threads of their own, so that calls
+                     that wait for a broker do not delay them
+    CallQueue        one call at a time, in the order of the requests
 
-A call whose coroutine is cancelled before it has begun is not made. One that has begun goes on, and
-its result is dropped. The threads are daemons: a call that hangs keeps no program from ending.
+If a coroutine is cancelled before its call has begun, the call is not made. A call that has begun
+runs to its end, and its result is dropped. The threads are daemons: a call that hangs does not keep
+the program from exiting.
 """
 
 from __future__ import annotations

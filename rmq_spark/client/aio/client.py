@@ -1,11 +1,12 @@
-"""Client: the connections and threads that producers and consumers of an event loop share.
+"""Client: the connections and threads that producers and consumers of one event loop share.
 
     Client ──▶ ClientInstance    connections, routes, heartbeats: made in a thread, when needed
-           ──▶ SharedThreads        the consumers' background work, in a few threads for all
+           ──▶ SharedThreads     the consumers' background work, in a few threads for all
            ──▶ LoopBridge        the one loop that it is used in
 
-It lives from its first user to its last. Once a second it looks whether its loop was closed without
-a word; its members leave their groups then, as nobody could ever poll them again.
+A client starts with its first user and stops with its last. Once a second it checks whether its
+loop was closed while it still had users. If so, its members leave their groups, because nothing can
+poll them any more.
 """
 
 from __future__ import annotations

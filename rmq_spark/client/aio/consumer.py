@@ -1,11 +1,11 @@
-"""Consumer for asyncio: messages that threads have pulled ahead, taken in the loop.
+"""Consumer for asyncio: returns messages, in the loop, that threads have pulled ahead.
 
     pull ──▶ request cache ──wake──▶ loop: poll, or the next of `async for`
-    listener of queues ◀──post──┘        └──▶ handout ──▶ the next ones, without a look around
+    listener of queues ◀──post──┘        └──▶ handout ──▶ the next ones, without a check
 
-A message is taken from the cache in the very step of the loop in which it is returned, behind the
-last await: no cancellation can come in between, and a message of a cancelled wait is still there
-for the next. Which queues, how far and how much is pulled ahead is the threaded consumer's.
+A message leaves the cache in the same step of the loop that returns it, after the last await. No
+cancellation can come in between, so a cancelled wait loses no message. The threaded consumer
+decides which queues are pulled and how far ahead.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""LoopBridge: the way from threads into one event loop; Promise: a result that comes that way.
+"""LoopBridge: calls functions in an event loop from other threads; LoopPromise: a result sent so.
 
-    thread ──post──▶ gathered ──one wake-up──▶ loop runs all that has come
+    thread ──post──▶ gathered ──one wake-up──▶ loop runs all that is posted
 
-Waking a loop is a write to a socket, and gives it the interpreter. What comes before it has run
-needs no other, and a thread that has read many answers, or messages for many consumers, wakes it
-behind the last (`turns`), or as soon as that takes long. A loop that was closed takes nothing any
-more: what is posted then is dropped, as nobody waits for it. This module knows no client.
+Waking a loop costs a write to a socket, and hands the interpreter to the loop's thread. Functions
+that are posted before the loop has run share one wake-up. A thread that reads many responses, or
+messages for many consumers, wakes the loop after the last one (`deferred_wakeups`), or earlier if
+that takes long. A closed loop drops what is posted, because nothing waits for it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Producer for asyncio: sends to a connected broker go out from the loop, all others by threads.
+"""Producer for asyncio: sends from the loop if the broker is connected, otherwise from a thread.
 
-    send ──▶ room? ──▶ route and broker known ──▶ on its way; the answer resolves a future
+    send ──▶ room? ──▶ route and broker known ──▶ sent; the response resolves a future
               │                └── not yet ──▶ a thread of the producer asks and connects
-              └── none: waits in the loop until an answer has made some
+              └── none: waits in the loop until a response has made room
 
-Tries, queues and limits are those of the threaded producer, as is every error.
+Retries, queue selection, limits and errors are those of the threaded producer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""AsyncWrapper: what asyncio producers, consumers and administrators have in common: their lives.
+"""AsyncWrapper: the lifecycle that asyncio producers, consumers and admins share.
 
-    made ──start──▶ running ──close──▶ over          each is made, started and closed in a thread
-             └── cancelled ──▶ over, in the background
+    made ──start──▶ running ──close──▶ closed        each is made, started and closed in a thread
+             └── cancelled ──▶ closed, in the background
 
-Each holds the threaded one that does the work; `run_in_thread` makes a coroutine of one of its
+Each wraps a threaded object that does the work. `run_in_thread` makes a coroutine of one of its
 methods.
 """
 
