@@ -1,20 +1,19 @@
-"""BulkPull: the records of one queue between two offsets, as they lie in the log, at bulk speed.
+"""BulkPull: pulls the records of one queue between two offsets, as stored, at bulk speed.
 
-    asked for      [o, o+n) [o+n, o+2n) [o+2n, ...      several at once, as offsets have no gaps
-    answered       the whole span, or its first part: then the rest is asked for before what follows
-    handed out     in order, each offset once
+    requested      [o, o+n) [o+n, o+2n) [o+2n, ...      several at once, as offsets have no gaps
+    answered       the whole range, or its first part: then the rest is requested before the next
+    yielded        in order, each offset once
 
-How many messages a broker gives at once (RocketMQ: 32, or 256 KiB) is learnt from its answers. One
-of ours is asked for chunks of megabytes, with the records' sizes in front: how many messages those
-are, the first answer says, and until it is there nothing more is asked for. A filter is applied by
-the broker, and makes the spans unknown: then one pull is under way while the last answer is worked
-on.
+How many messages a broker returns at once (RocketMQ: 32, or 256 KiB) is learned from its answers.
+Our broker is asked for chunks of megabytes, with the records' sizes in front. How many messages a
+chunk holds is known from the first answer, and until it arrives nothing more is requested. A filter
+runs at the broker and makes the ranges unpredictable: then only one pull is in flight while the
+caller works on the last answer.
 
-Where the caller lets files be read, and the broker has proven that this machine has its files, it
-names places instead of records (`log_files`). What is not found there is pulled, as is the rest.
+If the caller allows reading files, and the broker has proven that its files are on this machine, it
+returns positions instead of records (`log_files`). What the files do not hold is pulled.
 
-This module knows one broker's address and no routes: choosing the broker is left to the caller. A
-connection that fails is made again, and the pulls that were under way are asked again.
+The caller chooses the broker. A failed connection is made again, and its pulls are repeated.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""LocalLogFinder: records read from the files of a broker's log, where it runs on this machine.
+"""LocalLogFinder: reads records from the log files of a broker that runs on this machine.
 
     this side                            the broker at the other end of the connection
     draws a nonce                  ──>   writes it, and both ends of the connection, to a proof file
     opens the store's directory    <──   names the directory, the proof file, the log's directory
-    finds the proof in it          ──>   pulls of places may follow, over this connection alone
-    reads records                  <──   places, sizes
+    finds the proof in it          ──>   pulls of positions may follow, over this connection alone
+    reads records                  <──   positions, sizes
 
 The broker is not trusted. Without a proof it could name the directory of another broker whose files
 this process may read. So all files are opened by their names within one directory, which is held
-open, and only if they belong to the user whose broker has written the proof. A broker that relays
-the nonce to another one has that one write the ends of another connection. The proof lasts as long
-as the connection; it is read again after each part that was read, as the broker may have ended and
-another may have taken its place.
+open, and only if they belong to the user whose broker wrote the proof. If a broker relays the nonce
+to another one, that one writes the ends of another connection. The proof is valid as long as the
+connection; it is read again after each part that was read, because the broker may have ended and
+another may have replaced it.
 
-What is not as the broker says is not used, and the reader pulls it instead: retention may have
-deleted a file, or a crash taken its end. Files are read, not mapped: one that is cut short ends a
-read, and would end a process that has it mapped.
+Records that are not as the broker says are not used, and the reader pulls them instead: retention
+may have deleted a file, or a crash may have truncated it. Files are read, not mapped: truncating a
+file ends a read, but would kill a process that has it mapped.
 """
 
 from __future__ import annotations

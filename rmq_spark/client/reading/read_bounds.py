@@ -1,9 +1,8 @@
-"""Read bounds: from where to where a topic is read, as offsets of its queues.
+"""Read bounds: resolves the start and end of a read of a topic to offsets of its queues.
 
-    "earliest", "latest", a time, {queue: offset}  ──>  one span of offsets for each queue
+    "earliest", "latest", a time, {queue: offset}  ──>  one range of offsets for each queue
 
-Brokers are asked once, when the read begins: so it ends, also where others go on writing. This
-module must not know what becomes of the messages.
+Brokers are asked once, when the read begins, so that it ends even if others keep writing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Readable chunks: what a bulk pull brings, in megabytes, up to a record that cannot be read.
+"""Readable chunks: gathers a bulk pull into megabytes of records, up to one that cannot be read.
 
     pulls ──> gathered to megabytes ──> all readable, of this queue, each offset once and in order?
-          ──> records, and where to go on behind them
+          ──> records, and the offset to resume at
 
-A record that says it is another than the one at its place cannot be read either: it is damaged, or
-the answer is wrong. What is to become of it is decided by the caller. It knows no broker.
+A record whose queue or offset is not that of its place cannot be read either: it is damaged, or the
+answer is wrong. The caller decides what to do about it.
 """
 
 from __future__ import annotations

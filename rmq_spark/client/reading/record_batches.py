@@ -3,9 +3,9 @@
     bodies checked against their CRC ──> tags compared by text
         ──> bodies inflated, a slice at a time
 
-Brokers filter tags by a hash that different tags share: so texts are compared here again. A time
-that no Spark timestamp can be (years 1 to 9999) is null: producers set theirs, and nobody checks
-them. It knows no broker and no offsets but those that stand in the records.
+Brokers filter tags by a hash that different tags share, so the texts are compared here again. A
+time that Spark's timestamps cannot hold (years 1 to 9999) becomes null: producers set their own
+times, and no broker checks them.
 """
 
 from __future__ import annotations

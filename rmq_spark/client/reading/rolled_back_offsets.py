@@ -1,8 +1,8 @@
-"""Offsets without a message that nobody has lost.
+"""Rolled-back offsets: tells gaps that a failed batch left in a queue from lost messages.
 
-A batch that our broker could not commit is rolled back. Where others sent to its queues meanwhile,
-offsets stay behind that no message has. The queue's entries say so, also where a RocketMQ broker
-has them now; only who meets such a gap asks for them.
+If our broker cannot commit a batch, it rolls it back. If others sent to its queues meanwhile,
+offsets remain that no message has. The queue's entries say so, even where a RocketMQ broker serves
+them now. They are fetched only when a reader meets such a gap.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Stored messages: those of one queue between two offsets, one by one, with nothing left out.
+"""Stored messages: yields every message of one queue between two offsets, one by one.
 
     bulk pull ──> decoded record by record ──> messages, those that cannot be read with a fault
 
-A record whose size is damaged hides where the next one begins: it becomes a message with a fault as
-well, and the queue is pulled again from the offset after it. What becomes of a message with a fault
-is for the caller to decide.
+A record with a damaged size hides where the next one begins. It becomes a message with a fault as
+well, and the queue is pulled again from the offset after it. The caller decides what to do with
+faults.
 """
 
 from __future__ import annotations

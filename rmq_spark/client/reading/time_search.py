@@ -1,8 +1,8 @@
 """TimeSearch: finds the first message of a queue that was stored at a time or later.
 
-Messages of a queue are in the order of their storing. A probe says which message was found at an
-offset, or behind it where there is none any more; the search says where to look next. It asks
-nobody.
+Messages of a queue are in the order of their store times. The search returns the next offset to
+probe; the caller looks there and reports the message found at that offset, or the next one if it is
+gone.
 """
 
 from __future__ import annotations
