@@ -3,13 +3,13 @@
     RocketPollError
     └── WireError         bytes that cannot be what they claim to be, or a value that has no bytes
         ├── FrameError    a length word is wrong: there is no next frame, close the connection
-        ├── HeaderError   one frame's header: the frames behind it are still readable
+        ├── HeaderError   one frame's header: the frames that follow are still readable
         ├── BodyError     one frame's body (JSON, batch, compressed bytes)
         │   ├── CodecMissing   a module is not installed that inflates such bodies
         │   └── BodyTooLarge   a compressed body is sound, and inflates to more than a limit
         └── RecordError   a stored message, or a chunk of them
 
-This module must not import anything of the project: every room imports it.
+Every package imports this module, so it imports nothing of the project.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arguments: checks of the values that callers give, and the errors that explain what is wrong.
+"""Arguments: check the values that callers pass, and explain what is wrong with them.
 
-A value of the wrong type is refused by the call that it was given to, and not where it would be
-used, in another thread perhaps, or by a broker. This module knows no client.
+The call that received a wrong value raises the error. Otherwise it would appear where the value is
+used, perhaps in another thread or at a broker.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Stored records that cannot be read, as messages: what they still say, and a fault that says why.
+"""Damaged records: turn stored records that cannot be read into messages with a `fault`.
 
     a body that cannot be inflated        the whole message, with its body as stored
     a record with a wrong CRC or length   what can be read of it
-    a size that leads to no record        RecordError: nobody knows where the next record begins
+    a size that leads to no record        RecordError: where the next record begins is unknown
 
 So one damaged message hides no other in a command, a lookup or a page. Consumers and readers share
-this; each decides what becomes of such a message. Nothing here knows a broker.
+this module; each decides what to do with such a message.
 """
 
 from __future__ import annotations

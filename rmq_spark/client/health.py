@@ -1,6 +1,6 @@
-"""Health: the state of a producer or a consumer, for programs that watch over a service.
+"""Health: the state of a producer or a consumer, for programs that monitor a service.
 
-It is read from memory: no broker is asked or waited for. This module knows no client.
+It is read from memory and asks no broker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Message, to be sent, and MessageExt, as received: values, with RocketMQ's words.
+"""Message, to be sent, and MessageExt, as received: values, with RocketMQ's field names.
 
-A message checks itself when it is made ready for sending: anything that no broker would take, or
-that would mean something else to RocketMQ than to its sender, is refused here. This module knows no
-producer and no connection.
+A message is checked when it is prepared for sending. A value that no broker would accept, or that
+RocketMQ would understand differently from its sender, is refused here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Observing: the one place where a process says who watches its sends and its listeners.
+"""Observer: lets a process watch its clients' sends, polls and listener calls.
 
-    producers ──▶ sending ──┐
-    listeners ──▶ observed ─┼──▶ the observer, if there is one
-    polls ──────▶ taken ────┘             one by one: handed
+    producers ──▶ observe_send ──────┐
+    listeners ──▶ observe_listener ──┼──▶ the observer, if there is one
+    polls ──────▶ observe_poll ──────┘             one by one: observe_message
 
-Without an observer each call costs one comparison. What an observer does is its own matter: this
-module knows no telemetry, and nothing here changes what is sent or consumed but the messages that a
-`SendObservation` hands back.
+Without an observer each call costs one comparison. An observer changes nothing that is sent or
+consumed, except the messages that a `SendObservation` returns.
 """
 
 from __future__ import annotations

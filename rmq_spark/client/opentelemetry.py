@@ -1,12 +1,12 @@
-"""Spans and counters of OpenTelemetry for a process's producers and consumers.
+"""OpenTelemetry: spans and counters for the producers and consumers of a process.
 
     send ──▶ span "send TOPIC" ──▶ its context becomes properties of the message
                                                      │
-    listener ◀── span "process TOPIC" ◀── linked to ─┘ and, for a message that comes alone, below it
+    listener ◀── span "process TOPIC" ◀── linked to ─┘ and, for a single message, its child
 
-Names are those of OpenTelemetry's conventions for messaging. The application brings the SDK, the
-exporter and the propagator. Nothing that fails here reaches a send or a listener: it is logged, the
-first time.
+Names follow OpenTelemetry's conventions for messaging. The application supplies the SDK, the
+exporter and the propagator. A failure here never reaches a send or a listener; the first one is
+logged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results of sends and pulls: values, with RocketMQ's words for their outcomes."""
+"""Results of sends and pulls: values, with RocketMQ's names for their outcomes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Subscriptions to topics: tags, or a condition in SQL92, as brokers are told them.
+"""Subscriptions to topics: tags, or a condition in SQL92, as sent to brokers.
 
-Tags are trimmed as by Java: of U+0020 and the controls below it, and of no other white space.
-Brokers compare tags by their hashes, which different tags can share: so the consumer compares the
+Tags are trimmed as in Java: of U+0020 and the controls below it, and of no other white space.
+Brokers compare tags by their hashes, which different tags can share, so the consumer compares the
 texts again.
 
-A tag may have commas, blanks and operators in it, as Java's clients send any text: a subscription
-that looks as if something else was meant is made, and told in the log once.
+A tag may contain commas, blanks and operators, as Java's clients send any text. A subscription that
+looks as if it meant something else is made, and logged once.
 """
 
 from __future__ import annotations

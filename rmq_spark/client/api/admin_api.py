@@ -1,4 +1,4 @@
-"""AdminApi: requests of operators to a broker, a method each; typed headers in, values out."""
+"""AdminApi: an operator's requests to a broker, one method each; typed headers in, values out."""
 
 from __future__ import annotations
 

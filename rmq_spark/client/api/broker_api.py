@@ -1,8 +1,8 @@
-"""BrokerApi: requests that clients make of brokers, a method each; typed headers in, values out.
+"""BrokerApi: a client's requests to brokers, one method each; typed headers in, values out.
 
-Every method takes the broker's address first, and raises `BrokerRefused` of the fitting kind where
-the broker refuses, or one of `CONNECTION_FAULTS`. It tries nothing twice. The requests of operators
-are in `admin_api`.
+Every method takes the broker's address first. If the broker refuses, it raises the matching kind of
+`BrokerRefused`; if no usable response comes, one of `CONNECTION_FAULTS`. It never retries. The
+requests of operators are in `admin_api`.
 """
 
 from __future__ import annotations

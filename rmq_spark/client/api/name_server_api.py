@@ -1,7 +1,7 @@
-"""NameServerApi: the requests of operators to name servers, a method each.
+"""NameServerApi: an operator's requests to name servers, one method each.
 
-Changes (a deleted topic, a setting) are told to all name servers. This module must not know which
-servers these are, nor which is asked first: `name_servers` does.
+A lookup asks any name server; a change (a deleted topic, a setting) goes to all of them.
+`name_servers` holds their addresses and chooses which one to ask first.
 """
 
 from __future__ import annotations

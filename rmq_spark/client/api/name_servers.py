@@ -1,7 +1,6 @@
-"""NameServers: they know where topics are; if one does not answer, the next is asked.
+"""NameServers: asks the name servers of a client for routes; if one does not answer, the next.
 
-This module knows no route but the one it is asked for: keeping them is left to `routes`. The
-requests of operators are in `NameServers.admin`.
+`instance.routes` caches the routes. The requests of operators are in `NameServers.admin`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Answers of brokers to sends and pulls, as values, or as the errors that they stand for.
-
-This module knows no connection; `broker_api` asks.
-"""
+"""Responses: turn brokers' responses to sends and pulls into results, or into errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Avro: bodies of Avro's binary form, a record each, by a schema; a registry is a callable.
+"""Avro bodies: encode and decode one record per body by a schema; a registry is a callable.
 
-This knows no message and no connection; fastavro is imported when the first serializer is made.
+fastavro is imported when the first serializer is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bad parts: which part of a value a serializer has no body for, and where it stands.
+"""Serialization errors: find the part of a value that a serializer cannot encode.
 
-Libraries say what they cannot encode, and rarely where. It is looked for only where a value as a
-whole was refused, part by part: what is refused by itself as well is it, or has it within.
+Libraries say what they cannot encode, and rarely where. So after the value as a whole was refused,
+its parts are tried one by one; a part that is refused by itself is the wrong one, or contains it.
 """
 
 from __future__ import annotations

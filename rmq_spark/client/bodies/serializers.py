@@ -1,12 +1,12 @@
-"""Serializers: values to bodies and back, chosen once and by name, or brought along.
+"""Serializers: turn values into bodies and back; chosen by name, or supplied by the user.
 
     json       str, numbers, dict, list, dataclasses, times; pydantic's models by themselves
     msgpack    the same, and bytes; smaller
     text       str alone, in UTF-8
-    avro(...)  dict, by a schema; with an own header, and a registry, if one is wanted
+    avro(...)  dict, by a schema; with a header of its own, and a registry, if wanted
 
-Whatever has the two methods `dumps` and `loads` will do as well. This module knows no message and
-no connection; libraries are imported when they are first used.
+Any object with the methods `dumps` and `loads` can be used as well. Libraries are imported on first
+use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Members: the methods that a `ClientInstance` expects of its consumers and producers.
+"""Callbacks: the methods that a `ClientInstance` calls on its consumers and producers.
 
-Brokers make requests of clients; these are the methods that such requests end in. None of them is
-called by a thread that reads from a connection, except `request_rebalance` and
-`on_connection_closed`, which must come back at once.
+Brokers send requests to clients; the instance passes each to one of these methods. Threads that
+read from a connection call only `request_rebalance` and `on_connection_closed`, which must return
+at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""HeartbeatSender: brokers are told that this client lives, its groups, and those that it leaves.
+"""HeartbeatSender: sends heartbeats with this client's groups to brokers, and unregisters it.
 
-Each broker is told in a lane of its own, in order: a heartbeat that was on its way when the client
-left a group arrives before the leaving. One that takes long keeps no other from hearing of it.
+Each broker has an executor of its own that sends in order: a heartbeat that is on its way when the
+client leaves a group arrives before the unregistration. A slow broker delays no other.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """ClientInstance: the connections and threads that the producers and consumers of a process share.
 
-    connections, name servers, routes, calls      one of each
+    connections, name servers, routes, requests   one of each
     routes       refreshed every 30 s
-    heartbeats   every 30 s and when something has changed: to all brokers of all known topics if
-                 there are consumers, else to the masters
+    heartbeats   every 30 s and after each change: to all brokers of all known topics if there are
+                 consumers, else to the masters
     requests of brokers, passed to the members that they are for
 
-It runs from the first user's `start` to the last one's `stop`. `shutdown` ends it at once for all,
-within two seconds, whatever is under way: calls that wait for an answer raise an error. In a
-process that was forked it is another client, with an id of its own, that is not started yet.
+It runs from the first user's `start` to the last user's `stop`. `shutdown` stops it at once for all
+users, within two seconds; calls that wait for a response raise an error. In a forked process it
+becomes another client, with an id of its own, that is not started yet.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Routes: the remembered queues of topics, and the brokers' addresses that follow from them.
+"""Routes: caches the queues of topics, and the brokers' addresses that follow from them.
 
     publish queues     of brokers with a master, where the topic may be written
     subscribe queues   where it may be read
-    addresses          of a master for writes; for reads the one that was suggested, or any other
+    addresses          of a master for writes; for reads the suggested broker, or any other
 
-A topic's route is asked for when it is first needed; `refresh_all` asks again for all that are
-known. Where several are wanted, some are asked for at a time. The answers of name servers are kept
-until they change: one that has just started knows nothing yet.
+A topic's route is fetched on first use; `refresh_all` fetches all known routes again. Several
+routes are fetched in parallel. A cached route stays until a name server returns another one: a name
+server that has just started knows no routes yet.
 """
 
 from __future__ import annotations

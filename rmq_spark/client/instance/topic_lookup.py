@@ -1,9 +1,9 @@
-"""The topics that are to be consumed or read: they have to be there, or what was meant is named.
+"""Topic lookup: checks that topics exist, and suggests the nearest name if one does not.
 
     name servers ──▶ a route for each topic
-                 ──▶ none: their list of topics, of which the nearest is named in the error
+                 ──▶ none: their list of topics, of which the error names the nearest
 
-The list is asked for behind a failure alone. This module knows nobody who consumes.
+The list is fetched only after a failure.
 """
 
 from __future__ import annotations
