@@ -32,7 +32,7 @@ class TopicReport(NamedTuple):
         topic: Name of the topic.
         message_type: Type that the topic was declared with, such as NORMAL.
         begin: Sum of the offsets of the first messages.
-        end: Sum of the offsets behind the last messages: of all messages that were ever sent.
+        end: Sum of the end offsets of the queues: the number of messages that were ever sent.
         last_update_ms: Milliseconds since the epoch at which the newest message was stored, or 0.
     """
 
@@ -49,7 +49,7 @@ class GroupReport(NamedTuple):
     Attributes:
         group: Name of the group.
         topic: Name of the topic.
-        messages: Number of messages behind the group's offsets.
+        messages: Number of messages past the group's offsets.
         consumed: Sum of the group's offsets.
         last_timestamp_ms: Milliseconds since the epoch at which the last consumed message was
             stored, of the queue that is furthest behind and has messages left; 0 without any, or
@@ -67,10 +67,10 @@ class BrokerReport(NamedTuple):
     """One broker, with its topics and groups.
 
     Attributes:
-        runtime: Figures of the broker on itself, by RocketMQ's names for them; none in the first
+        runtime: Figures that the broker reports on itself, by RocketMQ's names; none in the first
             seconds of a RocketMQ broker.
         topics: Its topics, by name.
-        group_names: Its groups, by name, also those that have consumed nothing.
+        group_names: Names of its groups, in order, including those that have consumed nothing.
         groups: Its groups in their topics, by name.
         members: Members of those groups that are online, by group.
     """
@@ -83,7 +83,7 @@ class BrokerReport(NamedTuple):
 
 
 class _TopicOffsets(NamedTuple):
-    """A topic's report, and what is needed for those of its groups: the ends of its queues."""
+    """A topic's report, and the ends of its queues, from which its groups' reports are computed."""
 
     report: TopicReport
     ends: Mapping[int, int]
@@ -91,10 +91,10 @@ class _TopicOffsets(NamedTuple):
 
 
 def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -> BrokerReport:
-    """Return the report of a broker; what is deleted meanwhile is left out.
+    """Return the report of a broker, without topics and groups that are deleted meanwhile.
 
     Args:
-        admin: An administration object that has been started.
+        admin: An `Admin` that was started.
         address: Address of the broker, as ``host:port``.
         with_times: Whether to ask for times of groups, too: of those with the fewest queues first,
             while all together need no more than `ROWS_MAX` rows.

@@ -15,7 +15,7 @@ from rmq_spark.wire.extensions import Extension
 
 
 class BrokerSink(NamedTuple):
-    """A sink, and what a broker knows of it.
+    """A sink, with its state at one broker.
 
     Attributes:
         name: Name of the sink.
@@ -33,7 +33,7 @@ def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
 
     Args:
         admin: The cluster.
-        topic: A topic that the last batch of each has rows of; None for all sinks.
+        topic: Only sinks whose last batch has rows of this topic; None for all sinks.
     """
     return [
         BrokerSink(name, broker_name, state)
@@ -44,7 +44,7 @@ def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
 
 
 def remove_sink(admin: Admin, name: str) -> list[str]:
-    """Have all brokers forget a sink and what it has staged; return the names of those with it."""
+    """Remove a sink and its staged rows from all brokers; return the names of those that had it."""
     return [
         broker_name
         for broker_name, address in _staging_brokers(admin)

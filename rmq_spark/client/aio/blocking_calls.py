@@ -58,9 +58,9 @@ def call_in_thread(bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.F
 
 
 def stop_in_thread(bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
-    """Make a blocking call that ends something, and return the future of its result.
+    """Make a blocking call that stops something, and return the future of its result.
 
-    It waits for no calls, of which all that may be under way at once may wait for a broker.
+    Other calls do not delay it, even if all of their threads wait for a broker.
     """
     return _schedule(_threads.stops, bridge, call)
 
@@ -93,17 +93,17 @@ def _wrap_stop_iteration(error: BaseException) -> BaseException:
 
 
 class CallQueue:
-    """Calls of one client that are made one at a time, in order."""
+    """Makes the calls of one client one at a time, in order."""
 
     def __init__(self, *, is_stop: bool = False) -> None:
-        """Make it; ``is_stop`` says that they begin and end something, as for `ending`."""
+        """Make a queue; with ``is_stop``, its calls run in the threads of `stop_in_thread`."""
         self._is_stop = is_stop
         self._mutex = reentrant_mutex()
         self._waiting: deque[Action] = deque()
         self._is_running = False
 
     def call(self, bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
-        """Make a blocking call behind those before, and return the future of its result."""
+        """Make a blocking call after the earlier ones, and return the future of its result."""
         promise: LoopPromise[_Result] = LoopPromise(bridge)
         with self._mutex:
             self._waiting.append(lambda: _run_call(promise, call))

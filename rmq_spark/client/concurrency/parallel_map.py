@@ -1,7 +1,8 @@
-"""Parallel map: calls a function for several items, some at a time; the calling thread helps.
+"""Parallel map: calls a function for several items, some at a time.
 
     parallel_map(topics, ask, threads_max=16, name="routes")     the caller, and up to 15 threads
-        each thread takes the next item that is left
+
+The calling thread and its helpers each take the next item that is left.
 """
 
 from __future__ import annotations

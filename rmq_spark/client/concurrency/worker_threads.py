@@ -3,6 +3,8 @@
     DedicatedThreads   threads of one consumer; they end with it
     SharedThreads      few threads for any number of consumers; each stops its own part alone
 
+Both provide the same three executors:
+
     broker executor    requests to brokers, in order, one executor for each broker
     retry executor     messages that are sent back, several at a time
     service scheduler  what runs periodically

@@ -3,6 +3,8 @@
     commit      stores the group's offset at its broker
     seek        continues at another offset; what was pulled ahead is dropped
     pause       keeps messages where they are
+
+Each of them works on single queues.
 """
 
 from __future__ import annotations
