@@ -33,18 +33,18 @@ _Found = TypeVar("_Found")
 
 
 class NameServerAccess(Protocol):
-    """The name servers of a client, as far as the requests of operators need them."""
+    """The part of `NameServers` that the requests of operators need."""
 
     addresses: tuple[str, ...]
     requests: TypedRequests
     address_overrides: AddressOverrides
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the answer of the first name server that has one."""
+        """Return the answer of the first name server that answers."""
 
 
 class NameServerApi:
-    """The requests of operators to name servers, a method each."""
+    """An operator's requests to name servers, one method each."""
 
     def __init__(self, servers: NameServerAccess) -> None:
         self._servers = servers

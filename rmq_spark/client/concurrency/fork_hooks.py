@@ -15,7 +15,7 @@ from typing import NoReturn
 
 
 class ForkAware:
-    """An object that a fork leaves without its threads and connections."""
+    """An object that loses its threads and connections in a forked child."""
 
     _public_name: str | None = None
     """The name of the object that users see, if that is another one."""

@@ -23,9 +23,9 @@ _acquired: list[threading.Lock] = []
 
 
 def fork_lock() -> threading.Lock:
-    """Return a lock to hold in calls that must not be under way when the process forks.
+    """Return a lock to hold during calls that must not be running when the process forks.
 
-    Hold it for short calls only, which wait for nothing; make none while holding another.
+    Hold it only for short calls that do not block, and never while holding another.
     """
     lock = threading.Lock()
     with _registry_lock:

@@ -41,13 +41,13 @@ if sys.version_info < (3, 14):
         return threading.Lock()
 
     def reentrant_mutex() -> threading.RLock:
-        """Return a new mutex that its thread may take again."""
+        """Return a new mutex that its owner may acquire again."""
         return threading.RLock()
 
 else:
 
     class _Mutex(_RLock):
-        """One of the threads' own: gevent has others."""
+        """A mutex made of Python's own RLock; gevent replaces that with another."""
 
         def __enter__(self) -> bool:
             try:
@@ -62,14 +62,14 @@ else:
         return reentrant_mutex()
 
     def reentrant_mutex() -> Any:
-        """Return a new mutex that its thread may take again."""
+        """Return a new mutex that its owner may acquire again."""
         if threading.RLock is _python_rlock:
             return _Mutex()
         return threading.RLock()  # the threads are simulated
 
 
 class _ConditionMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
-    """One of the threads' own. Who waits has taken it once."""
+    """A mutex with wait and notify; a waiter has acquired it once."""
 
     __slots__ = ("_waiting",)
 
@@ -96,19 +96,19 @@ class _ConditionMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
 
 
 def condition_mutex() -> Any:
-    """Return a new mutex, in which its holder can wait for others as in a Condition."""
+    """Return a new mutex whose owner can wait and notify, as with a Condition."""
     if _is_rlock_builtin and threading.RLock is _python_rlock:
         return _ConditionMutex()
     return threading.Condition()  # the threads are gevent's, or simulated
 
 
 def is_owned(lock: Any) -> bool:
-    """Return whether this thread has taken a reentrant mutex."""
+    """Return whether this thread owns a reentrant mutex."""
     return bool(lock._is_owned())
 
 
 def wait_slice(deadline: float | None) -> float:
-    """Return the seconds to wait before the next look, at most up to a time of `time.monotonic`."""
+    """Return the seconds to wait before the next check, at most up to a monotonic deadline."""
     if deadline is None:
         return SIGNAL_CHECK_SECONDS
     return min(deadline - time.monotonic(), SIGNAL_CHECK_SECONDS)
@@ -118,10 +118,10 @@ def wait_slice(deadline: float | None) -> float:
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread; what a signal's handler raises meanwhile is raised as it is.
+    """Start a thread; an exception of a signal handler meanwhile is raised unchanged.
 
     Raises:
-        ThreadNotStarted: There are as many threads as there may be, or Python ends.
+        ThreadNotStarted: A limit of threads is reached, or Python is exiting.
     """
     before = sys.exc_info()[1]
     if sys.is_finalizing():

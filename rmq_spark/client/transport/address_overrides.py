@@ -47,13 +47,13 @@ class AddressOverrides:
             ) from error
 
     def apply_to_route(self, route: TopicRouteData) -> TopicRouteData:
-        """Return a topic's route with the addresses to use."""
+        """Return a topic's route with the overrides applied."""
         if not self._overrides:
             return route
         return replace(route, broker_datas=tuple(map(self._apply_to_broker, route.broker_datas)))
 
     def apply_to_cluster(self, cluster_info: ClusterInfo) -> ClusterInfo:
-        """Return all brokers with the addresses to use."""
+        """Return all brokers with the overrides applied."""
         if not self._overrides:
             return cluster_info
         brokers = {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def uninitialized_buffer(size: int) -> memoryview:
-    """Return memory of this many bytes, with anything in it."""
+    """Return uninitialized memory of this many bytes."""
     empty = getattr(sys.modules.get("numpy"), "empty", None)
     if empty is None:  # not loaded, or not yet
         return memoryview(bytearray(size))
@@ -40,7 +40,7 @@ _READ_BYTES = 1 << 18
 
 
 class ResponseReader:
-    """Commands of one peer. One thread reads them at a time."""
+    """Reads the commands of one peer; one thread at a time."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ResponseReader:
         clock: Callable[[], float],
         frame_bytes_max: int,
     ) -> None:
-        """Take a connected socket, and a clock of seconds."""
+        """Read from a connected socket; ``clock`` is in seconds."""
         self._socket = sock
         self._address = address
         self._clock = clock
@@ -63,7 +63,7 @@ class ResponseReader:
     def read(
         self, seconds: float | None, on_command: Callable[[RemotingCommand], object]
     ) -> ClientError | None:
-        """Hand over the commands that are here, or come within this time.
+        """Pass on the commands that have arrived, or that arrive within a timeout.
 
         Args:
             seconds: Seconds to wait; None is for the socket's own timeout.

@@ -51,7 +51,7 @@ class DecodedRecords(NamedTuple):
 
 
 class SuspectRecord(RecordError):
-    """The first record of an answer is damaged, which may have happened on its way."""
+    """The first record of an answer is damaged; transport may have damaged it."""
 
     def __init__(self, record: bytes, queue: MessageQueue, offset: int) -> None:
         super().__init__(
@@ -77,12 +77,12 @@ def decode_pull(
         records: The answer of a broker.
         queue: The queue that was pulled.
         begin: Offset that was asked for.
-        end: Offset that the broker says to go on at, behind the last of them.
+        end: Offset at which the broker says to resume, past the last of them.
         suspect: The record for which the last answer was `SuspectRecord`.
         max_body_bytes: Most bytes that a compressed body may inflate to.
 
     Raises:
-        Doubtful: The first one is damaged, and is not the one that was in doubt already.
+        SuspectRecord: The first one is damaged, and is not the suspect already.
         WireError: The first one is not a record, or no codec is installed for its body.
     """
     found = _decode_sound(records, queue, begin, end, max_body_bytes)

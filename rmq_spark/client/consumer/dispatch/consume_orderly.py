@@ -62,9 +62,9 @@ class ConsumeMessageOrderlyService:
         batch_size: int,
         suspend_ms: int,
     ) -> None:
-        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it tries forever.
+        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it retries forever.
 
-        ``on_listener_done`` is told of a queue that is given up when no listener is at it any more.
+        ``on_listener_done`` is called with a revoked queue once no listener uses it any more.
         """
         self._listener = listener
         self._threads = threads
@@ -76,7 +76,8 @@ class ConsumeMessageOrderlyService:
         self._suspend_ms = suspend_ms
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
-        """Have waiting messages consumed, but not before its time where the queue is suspended."""
+        """Submit waiting messages to the listener; a suspended queue waits until its time is over.
+        """
         if not request.is_suspended:
             self._threads.schedule(lambda: self._consume_queue(request))
 

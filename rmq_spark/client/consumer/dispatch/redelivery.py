@@ -49,7 +49,7 @@ _DROPPED_PROPERTIES = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFS
 
 @dataclass(frozen=True, slots=True)
 class Redelivery:
-    """Gives the failed messages of one group back to brokers."""
+    """Sends the failed messages of one group back to brokers."""
 
     group: str
     brokers: GroupBrokerClient
@@ -58,7 +58,7 @@ class Redelivery:
     max_reconsume_times: int
 
     def send_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Have a message delivered again; return whether any broker has taken it."""
+        """Send a message back for redelivery; return whether any broker has accepted it."""
         try:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
@@ -68,7 +68,7 @@ class Redelivery:
         return True
 
     def send_to_retry_topic(self, message: MessageExt) -> bool:
-        """Send a message to the group's retry topic; return whether any broker has taken it."""
+        """Send a message to the group's retry topic; return whether any broker has accepted it."""
         try:
             self._send(message)
         except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
@@ -79,7 +79,7 @@ class Redelivery:
         return True
 
     def send_to_dlq(self, message: MessageExt) -> bool:
-        """Make a dead letter of a used-up message; return whether any broker has taken it."""
+        """Make a dead letter of a used-up message; return whether any broker has accepted it."""
         try:
             try:
                 self._send(message)
@@ -164,7 +164,7 @@ SENT_MAX = 10_000
 
 
 class DeadLetterQueue:
-    """Buries the unreadable messages of one consumer."""
+    """Sends the unreadable messages of one consumer to the dead-letter topic."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSerializeWrapper:
-    """Content of the file, as Java writes it, and what it passes over."""
+    """Content of the file, as Java writes it, with the part that Java ignores."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
     last_messages: Mapping[MessageQueue, LastMessage] | None = None
@@ -72,7 +72,7 @@ class LocalFileOffsetStore:
     def __init__(
         self, path: Callable[[], Path], *, former_path: Callable[[], Path] | None = None
     ) -> None:
-        """Make a store; ``path`` is called each time, as its result may change after a fork.
+        """Make a store; ``path`` is called each time, because a fork may change its result.
 
         Offsets are read from the file ``former_path`` where ``path`` does not exist yet.
         """
@@ -85,9 +85,9 @@ class LocalFileOffsetStore:
         self._is_failing = False
 
     def load(self) -> None:
-        """Take over the offsets of the file; a missing file counts as an empty one.
+        """Load the offsets of the file; a missing file counts as empty.
 
-        What writers that were killed have left beside it is removed.
+        Files that killed writers have left beside it are removed.
 
         Raises:
             OffsetFileDamaged: Neither the file nor its backup holds offsets.
@@ -111,7 +111,7 @@ class LocalFileOffsetStore:
         self._offset_table.update(queue, offset, increase_only=increase_only)
 
     def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Remember where a queue begins, unless its offset is known by now."""
+        """Set where a queue begins, unless its offset is known."""
         self._offset_table.set_initial_offset(queue, offset)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
@@ -126,7 +126,7 @@ class LocalFileOffsetStore:
         return self._read().offset_table.get(queue)
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
-        """Write the file, if there is anything new; log it once if that fails."""
+        """Write the file, if anything has changed; log a failure once."""
         try:
             self._save()
             self._is_failing = False
@@ -136,7 +136,7 @@ class LocalFileOffsetStore:
             self._is_failing = True
 
     def persist(self, queue: MessageQueue, offset: int) -> None:
-        """Remember an offset and write the file, if there is anything new.
+        """Set an offset and write the file, if anything has changed.
 
         Raises:
             OffsetFileFailed: The file cannot be written.
@@ -172,19 +172,19 @@ class LocalFileOffsetStore:
                 self._last_written = content
 
     def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
-        """Remember the last message that came of a queue: it is written with the next offsets."""
+        """Set the last message pulled from a queue: it is written with the next offsets."""
         if message is not None:
             self._last_messages[queue] = message
 
     def last_message(self, queue: MessageQueue) -> LastMessage | None:
-        """Return the last message that came of a queue, from memory, where the file's are, too."""
+        """Return the last message pulled from a queue; those of the file are in memory, too."""
         return self._last_messages.get(queue)
 
     def stop_overwriting(self) -> None:
-        """Do nothing: nobody else moves these offsets."""
+        """Do nothing, because nobody else moves these offsets."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Do nothing: in BROADCASTING a queue comes back to the consumer that had it."""
+        """Do nothing, because in BROADCASTING a queue returns to the same consumer."""
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets of a topic that are in memory."""

@@ -72,7 +72,7 @@ class LastMessage:
         )
 
     def differs_from(self, message: MessageExt) -> bool:
-        """Return whether a message is not the one of these marks, whichever of them is damaged."""
+        """Return whether a message differs in two of these marks or more; one may be damaged."""
         pairs = zip(self._marks, LastMessage.from_message(message)._marks, strict=True)
         return sum(own != its for own, its in pairs) > 1
 
@@ -94,7 +94,7 @@ MessageAt = Callable[[MessageQueue, int], MessageExt | None]
 
 
 class QueueFingerprint:
-    """Knowledge of one queue, for one pull at a time."""
+    """What is known of one queue's identity, for one pull at a time."""
 
     def __init__(
         self, clock: Clock = monotonic_ms, last_message: LastMessage | None = None
@@ -110,30 +110,30 @@ class QueueFingerprint:
 
     @property
     def last_message(self) -> LastMessage | None:
-        """The last message that came, or was there where the queue begins; None without any."""
+        """The last message that was pulled, or the one at the start position; None without any."""
         return self._last_message
 
     @property
     def must_relocate(self) -> bool:
-        """True while `find` is to tell where the queue goes on."""
+        """True while `relocate` must find where to resume."""
         return self._must_relocate
 
     @property
     def may_be_recreated(self) -> bool:
-        """True if the last look did not find the last message: no offset may be stored yet."""
+        """True if the last check did not find the last message: no offset may be stored yet."""
         return self._must_relocate or (self._is_missing and self._offset is not None)
 
     @property
     def is_unverified(self) -> bool:
-        """True if `look` would ask whether the last message is still where it was."""
+        """True if `verify` would check that the last message is still at its offset."""
         is_late = self._is_suspect or self._clock() - self._verified_at_ms >= UNVERIFIED_MS_MAX
         return self._offset is not None and is_late
 
     def record_start(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
-        """Note what is there where the queue begins, or goes on: nothing has come by which to know.
+        """Note the message at the start position, as long as no message was pulled.
 
-        That is the message before; where this is gone, the one at the offset. If the broker does
-        not tell, the queue is not known until messages come.
+        It is the message before the offset, or, if that is gone, the one at the offset. If the
+        broker does not answer, the queue has no fingerprint until messages arrive.
         """
         if not offset:
             return  # whatever queue it is, it begins at its first message
@@ -146,9 +146,9 @@ class QueueFingerprint:
             self._remember(found)
 
     def verify_start(self, queue: MessageQueue, message_at: MessageAt) -> None:
-        """Look for the last message where a queue is begun at an offset of some time ago.
+        """Check for the last message when a queue begins at an offset stored some time ago.
 
-        Where it is not there, the queue may have been made again, and be further on by now.
+        If it is not there, the queue may have been recreated and have grown past that offset.
         """
         self._is_suspect = True
         self._must_relocate = not self.is_same_queue(queue, message_at)
@@ -159,14 +159,14 @@ class QueueFingerprint:
         self._is_missing = False
 
     def observe(self, messages: Sequence[MessageExt]) -> None:
-        """Note the answer to a pull, with or without messages: the queue is the one that it was."""
+        """Note a pull's answer, with or without messages: the queue is unchanged."""
         self._must_relocate = self._is_suspect = self._is_missing = False
         self._verified_at_ms = self._clock()
         if messages:
             self._remember(messages[-1])
 
     def record_pause(self) -> None:
-        """Note that nothing is asked for: nobody would be told if the topic was made again."""
+        """Note that no pull is made: a recreated topic would go unnoticed."""
         self._is_suspect = True
 
     def record_failure(self, error: BaseException) -> None:
@@ -176,9 +176,9 @@ class QueueFingerprint:
             self._must_relocate = True
 
     def needs_verification(self, outcome: DecodedPull | BaseException) -> bool:
-        """Return whether an answer counts only behind a look, as its pull was held for a while.
+        """Return whether an answer needs a check first, because its pull was held for a while.
 
-        The broker may have held it on while the topic was made again, with as many messages.
+        The broker may have kept holding it while the topic was recreated, with as many messages.
         """
         may_be_of_another = isinstance(outcome, DecodedPull) and outcome.may_be_recreated
         return may_be_of_another and self.is_unverified
@@ -186,9 +186,9 @@ class QueueFingerprint:
     def verify_outcome(
         self, queue: MessageQueue, message_at: MessageAt, outcome: DecodedPull | BaseException
     ) -> DecodedPull | BaseException:
-        """Look whether the queue is the one that it was; return the outcome, or why there was none.
+        """Check that the queue is unchanged; return the outcome, or the error of the check.
 
-        If it is another one, it `must_relocate`, and the answer is none of those asked for.
+        If it is another one, it `must_relocate`, and the answer does not count.
         """
         try:
             self.verify(queue, message_at)
@@ -197,10 +197,10 @@ class QueueFingerprint:
         return outcome
 
     def verify(self, queue: MessageQueue, message_at: MessageAt) -> None:
-        """Find out whether the queue is the one that it was, if that is in doubt.
+        """Check that the queue is unchanged, if that is in doubt.
 
-        Where the last message is not there, nothing is known until the next answer to a pull: it
-        may have been old enough to go.
+        If the last message is not there, nothing is known until the next answer to a pull:
+        retention may have deleted it.
         """
         if self._offset is None or self._last_message is None or not self.is_unverified:
             return
@@ -212,9 +212,9 @@ class QueueFingerprint:
             self._must_relocate = True
 
     def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
-        """Return whether the queue is the one whose messages came, without settling any doubt.
+        """Return whether the queue is the one that was pulled, without settling any doubt.
 
-        Unlike `look`, this takes a message that is not there for that of another queue.
+        Unlike `verify`, this treats a missing message as a sign of another queue.
         """
         if self.may_be_recreated:
             return False
@@ -225,7 +225,7 @@ class QueueFingerprint:
         return found is not None and not last_message.differs_from(found)
 
     def legal_offset(self, queue: MessageQueue, requested: int, outcome: DecodedPull) -> int | None:
-        """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
+        """Return the offset to resume at after OFFSET_ILLEGAL; None if it must be relocated."""
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
         if requested > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
@@ -258,7 +258,7 @@ class QueueFingerprint:
 
 
 class StartPosition(NamedTuple):
-    """An offset at which a queue begins, and what is known of the queue there."""
+    """An offset at which a queue begins, and the queue's fingerprint there."""
 
     offset: int
     fingerprint: QueueFingerprint
@@ -271,9 +271,9 @@ class StartPosition(NamedTuple):
         message_at: MessageAt,
         last_message: LastMessage | None = None,
     ) -> StartPosition:
-        """Return an offset that was found just now, with what its broker tells of the queue.
+        """Return a start position at an offset, with the fingerprint that its broker supplies.
 
-        ``last_message`` is the last one of that queue that came before it was left.
+        ``last_message`` is the last one pulled before the queue was left.
         """
         last_known = QueueFingerprint(last_message=last_message)
         if last_message is None:
@@ -286,9 +286,9 @@ class StartPosition(NamedTuple):
 def unchanged_queues(
     queues: Mapping[MessageQueue, QueueFingerprint], message_at: MessageAt
 ) -> Iterator[MessageQueue]:
-    """Yield the queues that are still the ones they were; where in doubt, after a look at them.
+    """Yield the queues that are unchanged; those in doubt are checked first.
 
-    Those in doubt come last: if their broker cannot be asked, they are left out.
+    Those in doubt come last; if their broker cannot be asked, they are omitted.
     """
     for queue in sorted(queues, key=lambda queue: queues[queue].is_unverified):
         try:

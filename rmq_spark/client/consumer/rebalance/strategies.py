@@ -19,7 +19,7 @@ _ROOM_SEPARATOR = "@"
 
 
 class AllocateMessageQueueStrategy(Protocol):
-    """A way of sharing; all lists are in order (`in_queue_order`, `in_java_order`)."""
+    """An allocation rule; all lists are in order (`in_queue_order`, `in_java_order`)."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class AllocateMessageQueueAveragely(NamedTuple):
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the member's stretch of the queues."""
+        """Return the member's range of the queues."""
         if my_id not in client_ids:
             return []
         mine = client_ids.index(my_id)
@@ -103,7 +103,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the member's stretch of these rooms' queues, and one of those left over."""
+        """Return the member's range of these rooms' queues, and one of the remainder."""
         if my_id not in client_ids:
             return []
         mine = client_ids.index(my_id)
@@ -121,7 +121,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
 
 
 class AllocateMachineRoomNearby(NamedTuple):
-    """Gives queues to members in their room; those of rooms without members go to everybody."""
+    """Gives queues to members in their room; those of rooms without members go to all."""
 
     strategy: AllocateMessageQueueStrategy
     broker_room: Callable[[MessageQueue], Room]
@@ -166,7 +166,7 @@ def _check_room(room: Room, of: object) -> Room:
 class AllocateMessageQueueConsistentHash(NamedTuple):
     """Puts members and queues on a ring; a queue belongs to the member at the next point.
 
-    So a member that joins or leaves moves few queues, but the shares may be uneven.
+    A member that joins or leaves moves few queues, but the shares may be uneven.
     """
 
     virtual_nodes: int = 10

@@ -36,7 +36,7 @@ class Pem:
 
     @classmethod
     def read(cls, setting: str, path: str | os.PathLike[str]) -> Pem:
-        """Read the PEM blocks of a file, and leave out all else.
+        """Read the PEM blocks of a file, and omit all else.
 
         Args:
             setting: Name of the setting that errors blame.
@@ -44,7 +44,7 @@ class Pem:
 
         Raises:
             TlsRejected: The file cannot be read.
-            TypeError: The path is none.
+            TypeError: The path is not a path.
         """
         needed, example = "the path of a PEM file (str)", "'/etc/rocketmq/ca.pem'"
         check_kind(setting, path, (str, os.PathLike), needed, example)
@@ -84,11 +84,11 @@ class TlsSettings:
             ...
 
     Attributes:
-        ca: Certificates of the authorities to trust; None for those of the system.
+        ca: Certificates of the authorities to trust; None trusts those of the system.
         certificate: Certificate that the client presents to brokers which ask for one.
         key: Private key of that certificate; None if it is in the certificate's file.
         key_password: Password of the private key.
-        verify: Whether to check the brokers' certificates. Without, anybody can pose as a broker.
+        verify: Whether to check the brokers' certificates. If False, anyone can pose as a broker.
         server_name: Name that the brokers' certificates must have, if it is not the address that
             the client connects to.
 
