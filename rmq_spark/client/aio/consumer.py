@@ -102,8 +102,7 @@ class LoopConsumer(SeekableConsumerImpl):
         return self._poll_cache(0, messages_max) or None
 
     def next_from_handout(self) -> MessageExt | None:
-        """Return the next message of the current pull; None if there is none any more.
-        """
+        """Return the next message of the current pull; None if there is none any more."""
         if self.handout is None or (message := self.handout.next()) is None:
             return None
         observer.observe_message(self.group, message)

@@ -190,8 +190,7 @@ class BrokerApi:
         )
 
     def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
-        """Send back an unconsumed message, to be redelivered later or made a dead letter.
-        """
+        """Send back an unconsumed message, to be redelivered later or made a dead letter."""
         self.requests.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     # ---- pulling

@@ -284,8 +284,7 @@ class RepeatedTask:
     def __init__(
         self, scheduler: Scheduler, action: Callable[[], int | None], period_ms: int
     ) -> None:
-        """Make it; the action returns the ms until its next run, or None for the period.
-        """
+        """Make it; the action returns the ms until its next run, or None for the period."""
         self._scheduler = scheduler
         self._action = action
         self._period_ms = period_ms

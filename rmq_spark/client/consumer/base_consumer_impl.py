@@ -505,8 +505,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         message: MessageExt,  # noqa: ARG002  # there is no listener to call
         broker_name: str,  # noqa: ARG002  # the same
     ) -> ConsumeMessageDirectlyResult:
-        """Refuse an operator's message from ``broker_name``, because there is no listener to call.
-        """
+        """Refuse an operator's message from ``broker_name``, as there is no listener to call."""
         from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
 
         return ConsumeMessageDirectlyResult(

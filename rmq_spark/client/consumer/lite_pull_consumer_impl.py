@@ -472,7 +472,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._request_cache.put(request)
 
     def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Make a dead letter of an unreadable message; the ``assigned`` queue's offset waits for it."""
+        """Make a dead letter of an unreadable message, which the ``assigned`` queue awaits."""
 
         def done() -> None:
             assigned.acknowledge_unreadable(epoch, message)

@@ -300,8 +300,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                 self._pull_service.restart_pull(request)
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
-        """Apply these queues of a ``topic``; return False if a listener is busy with a revoked one.
-        """
+        """Apply these queues of a ``topic``; return False if a busy listener keeps others."""
         mine = frozenset(share.own)
         with self._requests_lock:
             leaving = [

@@ -87,9 +87,8 @@ class Producer(ForkAware):
             10,000 by default.
         pending_bytes_max: Number of body bytes that these sends may have together; 64 MiB by
             default.
-        serializer: What makes bodies of values that are no bytes: ``"json"``, ``"msgpack"``,
-            ``"text"``, `avro`, or an object with ``dumps`` and ``loads``. Without it, bodies are
-            bytes.
+        serializer: Serializer of bodies that are not bytes: ``"json"``, ``"msgpack"``, ``"text"``,
+            `avro`, or an object with ``dumps`` and ``loads``. Without one, bodies must be bytes.
         member: Answers the requests that brokers make of producers (transaction checks).
 
     Raises:
@@ -164,7 +163,7 @@ class Producer(ForkAware):
         return self._lifecycle.is_running
 
     def health(self) -> ProducerHealth:
-        """Return the state of this producer right now, without asking or waiting for anybody."""
+        """Return the state of this producer right now, from memory, without waiting."""
         pending, connections = self._async_sender.permits, self.instance.connections
         return ProducerHealth(
             is_running=self.is_running,
@@ -188,8 +187,8 @@ class Producer(ForkAware):
     def shutdown(self) -> None:
         """Stop the producer, within two seconds. Calling it again has no effect.
 
-        Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance ends
-        as well, that is, if nobody else uses it.
+        Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance stops
+        as well, that is, if it has no other user.
         """
         self._lifecycle.shutdown()
 
@@ -322,7 +321,7 @@ class Producer(ForkAware):
         return self._async_sender.send(prepared, fixed, timeout_ms)
 
     def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
-        """Send a message without a response: nothing tells whether it was stored.
+        """Send a message without a response; whether it was stored remains unknown.
 
         Args:
             message: The message to send.
@@ -481,5 +480,5 @@ class Producer(ForkAware):
 
 
 def topic_sender(producer: Producer) -> TopicSender:
-    """Return what a producer sends by: for rooms that send in a way of their own."""
+    """Return the `TopicSender` of a producer, for modules that send in a way of their own."""
     return producer._sender

@@ -78,8 +78,8 @@ class RawChunk(NamedTuple):
         records: The stored records.
         sizes: Array (of Python's or numpy's) of their lengths in bytes, if the broker has sent
             them, else None.
-        next_offset: Queue offset of the message behind them.
-        decoded: The same as a `RecordChunk`, where they were read from files; else None.
+        next_offset: Queue offset past the last of them.
+        decoded: The same as a `RecordChunk`, if they were read from files; else None.
     """
 
     records: Buffer
@@ -120,7 +120,7 @@ class PullRules:
 
 
 class _PendingPull(NamedTuple):
-    """Offsets that were asked for, and the answer to come."""
+    """Requested offsets, and the future of their answer."""
 
     start: int
     end: int
@@ -132,8 +132,8 @@ class _PendingPull(NamedTuple):
 class BulkPull(ForkAware):
     """The records of one queue between two offsets, at bulk speed: an iterable of `RawChunk`.
 
-    Iterate over it once, in one thread. Several pulls are under way at once; where a connection
-    fails, it is made again and the pulls are repeated. Each offset is yielded once, in order.
+    Iterate over it once, in one thread. Several pulls are in flight at once; if a connection fails,
+    it is made again and the pulls are repeated. Each offset is yielded once, in order.
 
     Example:
         from rmq_spark.client.message import decode_pulled
@@ -148,7 +148,7 @@ class BulkPull(ForkAware):
         group: Name of the consumer group that pulls; its offsets are not changed.
         queue: The queue to read.
         start: Offset of the first message.
-        end: Offset behind the last message; the queue must reach it within ``rules.wait_ms``.
+        end: Offset past the last message; the queue must reach it within ``rules.wait_ms``.
         rules: Settings; `PullRules()` by default.
     """
 

@@ -30,15 +30,15 @@ from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 def stored_messages(
     api: BrokerApi, read_range: ReadRange, rules: PullRules | None = None
 ) -> Iterator[MessageExt]:
-    """Yield the messages of a span, in order; a message that cannot be read has a ``fault``.
+    """Yield the messages of a range, in order; a message that cannot be read has a ``fault``.
 
     Args:
         api: Requests to brokers; compressed bodies may inflate to its ``max_body_bytes``.
         read_range: The offsets to read.
-        rules: Settings of the pulls, among them the filter.
+        rules: Settings of the pulls, including the filter.
 
     Raises:
-        WrongQueueRecord: The broker gives a message of another queue.
+        WrongQueueRecord: The broker returns a message of another queue.
         OffsetMoved: The queue does not hold these offsets any more.
         ClientError: The broker does not answer, or refuses.
     """

@@ -125,8 +125,7 @@ class ResponseSource(Protocol):
         """Ignore the response if it arrives."""
 
     def read_until(self, response: ResponseFuture[Any], timeout: float | None) -> float | None:
-        """Read until the response arrives, if necessary; return the seconds left to wait.
-        """
+        """Read until the response arrives, if necessary; return the seconds left to wait."""
 
 
 class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
@@ -161,8 +160,7 @@ class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
         self._source.discard(self)
 
     def result(self, timeout: float | None = None) -> _Answer:
-        """Return the interpreted response or raise the error, within ``timeout`` seconds.
-        """
+        """Return the interpreted response or raise the error, within ``timeout`` seconds."""
         self.check_process()
         return super().result(self._source.read_until(self, timeout))
 

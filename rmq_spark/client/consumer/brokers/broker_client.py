@@ -370,8 +370,7 @@ class GroupBrokerClient:
         self._api.send_back(self._master_address(message.queue), header)
 
     def send_dead_letter(self, message: MessageExt) -> None:
-        """Send what is left of a damaged message to the group's dead-letter topic, at its broker.
-        """
+        """Send the rest of a damaged message to the group's dead-letter topic, at its broker."""
         origin = {
             "RETRY_TOPIC": message.real_topic,
             "ORIGIN_MESSAGE_ID": message.message_id,

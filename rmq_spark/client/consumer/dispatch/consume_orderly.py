@@ -76,8 +76,7 @@ class ConsumeMessageOrderlyService:
         self._suspend_ms = suspend_ms
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
-        """Submit waiting messages to the listener; a suspended queue waits until its time is over.
-        """
+        """Submit waiting messages to the listener; a suspended queue waits for its time."""
         if not request.is_suspended:
             self._threads.schedule(lambda: self._consume_queue(request))
 

@@ -68,7 +68,7 @@ class RemoteBrokerOffsetStore:
         return stored
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Send the offsets one-way: the next persist comes soon, with the same offsets or later ones.
+        """Send the offsets one-way: the next persist soon sends the same offsets or later ones.
 
         Raises:
             ClientShutDown: There is no next persist. This concerns all queues, and is logged once.

@@ -117,8 +117,7 @@ class AssignedQueue:
         self.returned_offset = offset
 
     def rewind_to_returned(self) -> None:
-        """Resume past what `poll` has returned: what it acquired since has not reached its caller.
-        """
+        """Resume past what `poll` has returned: later messages have not reached its caller."""
         with self._mutex:
             self._sync_handout()
             if self.returned_offset is not None:

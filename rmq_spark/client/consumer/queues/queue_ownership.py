@@ -58,8 +58,7 @@ class OwnershipRegistry(ForkAware):
         ForkAware.__init__(self)
 
     def get(self, key: Hashable) -> QueueOwnership:
-        """Return the ownership of a queue, shared by this process's members; ``key`` identifies it.
-        """
+        """Return a queue's ownership, shared by this process's members; ``key`` identifies it."""
         with self._lock:
             return self._ownerships.setdefault(key, QueueOwnership())
 

@@ -31,7 +31,7 @@ def normalize_tables(tables: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of tables, frames and record batches, with columns in the types of messages.
 
     Raises:
-        TypeError: Something is no table, or a column cannot be what its name says.
+        TypeError: A value is not a table, or a column's type does not fit its name.
     """
     for rows in tables:
         for batch in _to_batches(rows):
@@ -123,7 +123,7 @@ def _is_list_of_pairs(kind: pa.DataType) -> bool:
 
 
 class _ColumnType(NamedTuple):
-    """The type of a column, and what else is taken for it."""
+    """The type of a column, and the types that are converted to it."""
 
     type: pa.DataType
     accepts: Any
