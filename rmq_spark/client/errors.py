@@ -373,11 +373,11 @@ class TooManyPending(ClientError):
 
 
 class OffsetMoved(ClientError):
-    """A queue does not hold the offset that was asked for.
+    """A queue does not hold the requested offset.
 
     Attributes:
         queue: The queue, in words.
-        queue_offset: The offset that was asked for.
+        queue_offset: The requested offset.
         min_offset: First offset that the queue holds.
         max_offset: Offset past the last one that the queue holds.
         next_begin_offset: Offset at which to resume.

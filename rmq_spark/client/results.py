@@ -13,7 +13,7 @@ from rmq_spark.wire.record import StoredMessage, decode_record
 
 
 class SendStatus(Enum):
-    """How safely a broker has stored a message; the values are RocketMQ's response codes.
+    """Safety with which a broker has stored a message; the values are RocketMQ's response codes.
 
     Attributes:
         SEND_OK: Stored as safely as the broker's settings demand.

@@ -52,8 +52,8 @@ class GroupReport(NamedTuple):
         messages: Number of messages past the group's offsets.
         consumed: Sum of the group's offsets.
         last_timestamp_ms: Milliseconds since the epoch at which the last consumed message was
-            stored, of the queue that is furthest behind and has messages left; 0 without any, or
-            where it was not asked for.
+            stored, of the queue that is furthest behind and has messages left; 0 without any, or if
+            it was not requested.
     """
 
     group: str

@@ -29,7 +29,7 @@ class BrokerSink(NamedTuple):
 
 
 def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
-    """Return the sinks that have committed batches on brokers of ours.
+    """Return the sinks that have committed staged batches on our brokers.
 
     Args:
         admin: The cluster.

@@ -227,7 +227,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             queue: The queue to send to, or a function that chooses one of the topic's queues. By
                 default, the producer takes the queues in turn, or by the message's sharding key.
             timeout_ms: Milliseconds for all tries together, and as many before them to wait for
-                room, while too many sends are under way; ``send_timeout_ms`` by default.
+                room, while too many sends are pending; ``send_timeout_ms`` by default.
 
         Returns:
             The queue and the offset at which the message is stored.
@@ -266,7 +266,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             queue: The queue to send to, or a function that chooses one of the topic's queues. By
                 default, the producer takes the queues in turn, or by the message's sharding key.
             timeout_ms: Milliseconds for all tries together, and as many before them to wait for
-                room, while too many sends are under way; ``send_timeout_ms`` by default.
+                room, while too many sends are pending; ``send_timeout_ms`` by default.
 
         Returns:
             A future that yields the queue and the offset at which the message is stored. It fails

@@ -472,7 +472,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._request_cache.put(request)
 
     def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Make a dead letter of an unreadable message, which the ``assigned`` queue awaits."""
+        """Make a dead letter of an unreadable message of the ``assigned`` queue's ``epoch``."""
 
         def done() -> None:
             assigned.acknowledge_unreadable(epoch, message)

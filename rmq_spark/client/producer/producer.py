@@ -300,8 +300,8 @@ class Producer(ForkAware):
             ClientShutDown: The producer is not running.
             MessageRejected: No broker would accept the message, or a number is out of range.
             TypeError: An argument has the wrong type.
-            RouteNotFound: A queue is to be chosen, by a function or a sharding key, and the topic
-                does not exist.
+            RouteNotFound: A function or a sharding key must choose the queue, and the topic does
+                not exist.
             TooManyPending: Too many sends wait for responses, and no room was made within the time.
         """
         sending = observer.observe_send((message,))

@@ -240,7 +240,7 @@ class LocalLogFinder:
 
     Args:
         files: The files of this machine.
-        is_requested: Whether somebody has asked for them, so that the log says why there are none.
+        is_requested: Whether a user has asked for them, so that the log says why there are none.
     """
 
     def __init__(

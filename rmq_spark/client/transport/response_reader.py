@@ -70,7 +70,7 @@ class ResponseReader:
             on_command: Called with each command, in their order.
 
         Returns:
-            The error that ends the connection; None if it goes on.
+            The error that ends the connection; None if it continues.
         """
         try:
             if seconds is not None:

@@ -111,7 +111,7 @@ class GroupBrokerClient:
         group: str,
         subscription_of: Callable[[str], SubscriptionData | None],
     ) -> None:
-        """Take a function that returns the subscription to a topic as it is now, if there is one.
+        """Make a client; ``subscription_of`` returns a topic's present subscription, if any.
 
         A response to a subscription that was replaced meanwhile is ignored, because the broker has
         skipped messages that are selected now.

@@ -76,7 +76,7 @@ def decode_pull(
     Args:
         records: The answer of a broker.
         queue: The queue that was pulled.
-        begin: Offset that was asked for.
+        begin: The requested offset.
         end: Offset at which the broker says to resume, past the last of them.
         suspect: The record for which the last answer was `SuspectRecord`.
         max_body_bytes: Most bytes that a compressed body may inflate to.

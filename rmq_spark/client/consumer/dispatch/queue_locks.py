@@ -99,7 +99,7 @@ class BrokerQueueLocks:
         return request.process_queue.is_locked
 
     def invalidate(self, address: str) -> None:
-        """Have the queues of the broker at ``address`` locked again, before more is consumed there.
+        """Invalidate the locks of the broker at ``address``; its queues must be locked again.
 
         A restarted broker has no locks, and may grant them to others.
         """

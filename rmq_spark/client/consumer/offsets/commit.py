@@ -122,7 +122,7 @@ def store_offsets(
 
     Args:
         store: Where offsets are kept.
-        commit: What was asked for.
+        commit: The requested commit.
         offsets: Those of its offsets that are still wanted.
         reset_count_of: Returns how often operators have moved a queue by now.
         is_same_queue: Checks whether a queue is still the one that was read.

@@ -275,7 +275,7 @@ class ConsumeRequest:
 
     @property
     def is_stale(self) -> bool:
-        """True if the messages are to be dropped."""
+        """True if the messages must be dropped."""
         return self.assigned.is_stale(self.epoch)
 
 

@@ -94,7 +94,7 @@ MessageAt = Callable[[MessageQueue, int], MessageExt | None]
 
 
 class QueueFingerprint:
-    """What is known of one queue's identity, for one pull at a time."""
+    """The known identity of one queue, for one pull at a time."""
 
     def __init__(
         self, clock: Clock = monotonic_ms, last_message: LastMessage | None = None
